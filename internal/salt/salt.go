@@ -1,0 +1,165 @@
+// Package salt is the vocabulary of the project: the names of minions, jobs,
+// functions and users as types of their own, each with the one parser that
+// makes it.
+//
+// A value of such a type is the proof that its text was checked, so a bad name
+// can not reach a path, a subject or a command line. The package holds names
+// only: nothing here knows of networks, files or configuration.
+package salt
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// MaxMinionID is the longest minion id in bytes: the longest DNS name. It also
+// leaves room for a suffix within the 255 bytes of a file name.
+const MaxMinionID = 253
+
+// MinionID names a minion. It is made by ParseMinionID only; the zero value
+// names nobody.
+type MinionID string
+
+// Function names something that can be run, as module.function.
+type Function string
+
+// UserName names a person or service account of the operating system or of an
+// external authentication backend.
+type UserName string
+
+// JID names a job: twenty digits, the UTC time of its birth to the
+// microsecond. It does not fit into 64 bits and is text everywhere.
+type JID string
+
+// Errors that the parsers wrap, so that callers can ask what was wrong.
+var (
+	ErrMinionID = errors.New("invalid minion id")
+	ErrFunction = errors.New("invalid function name")
+	ErrUserName = errors.New("invalid user name")
+	ErrJID      = errors.New("invalid job id")
+)
+
+// ParseMinionID checks that s can name a minion: 1 to 253 bytes of ASCII
+// letters, digits and . _ - @ + : = ~ %, not beginning with a dot or a hyphen.
+//
+// The set is closed because an id becomes a file name, a subject token and a
+// word on a terminal: path separators, NUL, wildcards, list separators and
+// letters of other alphabets that look like ASCII ones are all refused.
+func ParseMinionID(s string) (MinionID, error) {
+	switch {
+	case s == "":
+		return "", fmt.Errorf("%w: it is empty", ErrMinionID)
+	case len(s) > MaxMinionID:
+		return "", fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrMinionID, len(s), MaxMinionID)
+	case s[0] == '.' || s[0] == '-':
+		return "", fmt.Errorf("%w %q: it must not begin with %q", ErrMinionID, s, s[0])
+	}
+	for _, r := range s {
+		if !isASCIIAlnum(r) && !strings.ContainsRune("._-@+:=~%", r) {
+			return "", fmt.Errorf("%w %q: the character %q is not allowed", ErrMinionID, shorten(s), r)
+		}
+	}
+	return MinionID(s), nil
+}
+
+// ParseFunction checks that s has the form module.function, each part letters,
+// digits and underscores, not beginning with a digit.
+func ParseFunction(s string) (Function, error) {
+	module, name, ok := strings.Cut(s, ".")
+	if len(s) > 128 || !ok || !isIdentifier(module) || !isIdentifier(name) {
+		return "", fmt.Errorf("%w %q: a function is written module.function, for example test.ping", ErrFunction, shorten(s))
+	}
+	return Function(s), nil
+}
+
+// Module is the part of the name before the dot.
+func (f Function) Module() string {
+	module, _, _ := strings.Cut(string(f), ".")
+	return module
+}
+
+// Name is the part of the name after the dot.
+func (f Function) Name() string {
+	_, name, _ := strings.Cut(string(f), ".")
+	return name
+}
+
+// ParseUserName checks that s can name a user: 1 to 255 bytes of printable
+// text without colon, slash, comma or blanks, not beginning with a hyphen.
+// Names from a directory may hold letters beyond ASCII, a domain and a
+// backslash, as in EXAMPLE\fred.
+func ParseUserName(s string) (UserName, error) {
+	if s == "" || len(s) > 255 || s[0] == '-' {
+		return "", fmt.Errorf("%w %q", ErrUserName, shorten(s))
+	}
+	for _, r := range s {
+		if r <= ' ' || r == 0x7f || r == 0xfffd || strings.ContainsRune(":/,", r) {
+			return "", fmt.Errorf("%w %q: the character %q is not allowed", ErrUserName, shorten(s), r)
+		}
+	}
+	return UserName(s), nil
+}
+
+// jidLayout is the time in a jid without its microseconds.
+const jidLayout = "20060102150405"
+
+// NewJID returns the job id for the moment t. Two jobs of one microsecond would
+// share it: who hands out ids must hand in different moments.
+func NewJID(t time.Time) JID {
+	t = t.UTC()
+	return JID(fmt.Sprintf("%s%06d", t.Format(jidLayout), t.Nanosecond()/1000))
+}
+
+// ParseJID checks that s has twenty digits that spell a moment.
+func ParseJID(s string) (JID, error) {
+	j := JID(s)
+	if _, err := j.Time(); err != nil {
+		return "", err
+	}
+	return j, nil
+}
+
+// Time returns the moment that the id was made for, in UTC.
+func (j JID) Time() (time.Time, error) {
+	bad := fmt.Errorf("%w %q: a jid has twenty digits, for example 20261121113344286549", ErrJID, shorten(string(j)))
+	if len(j) != 20 {
+		return time.Time{}, bad
+	}
+	micro := 0
+	for i, c := range []byte(j) {
+		if c < '0' || c > '9' {
+			return time.Time{}, bad
+		}
+		if i >= 14 {
+			micro = micro*10 + int(c-'0')
+		}
+	}
+	t, err := time.Parse(jidLayout, string(j[:14]))
+	if err != nil {
+		return time.Time{}, bad
+	}
+	return t.Add(time.Duration(micro) * time.Microsecond), nil
+}
+
+func isIdentifier(s string) bool {
+	for i, r := range s {
+		if r != '_' && !isASCIIAlnum(r) || i == 0 && r >= '0' && r <= '9' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isASCIIAlnum(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+}
+
+// shorten keeps foreign text in a message to one readable line.
+func shorten(s string) string {
+	if len(s) > 64 {
+		return s[:64] + "..."
+	}
+	return s
+}
