@@ -1,0 +1,29 @@
+package salt
+
+import "errors"
+
+// hinted is an error together with the way out of it.
+type hinted struct {
+	error
+	hint string
+}
+
+func (h hinted) Unwrap() error { return h.error }
+
+// WithHint adds to err what the reader can do about it: one sentence that a
+// command prints on a line of its own below the error. A nil err stays nil.
+func WithHint(err error, hint string) error {
+	if err == nil {
+		return nil
+	}
+	return hinted{err, hint}
+}
+
+// Hint returns the outermost hint that WithHint put into err, or "".
+func Hint(err error) string {
+	var h hinted
+	if errors.As(err, &h) {
+		return h.hint
+	}
+	return ""
+}
