@@ -1,0 +1,152 @@
+// Package event says what an event is: a tag, data, and who sent it. It holds
+// the rules of tags - which exist, which belong to the master, where the journal
+// files them - and no network.
+package event
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"brine/internal/salt"
+)
+
+// MaxTag is the longest tag in bytes. Salt's own are below 350; the limit keeps
+// a subject and a log line in bounds.
+const MaxTag = 1024
+
+// ErrTag is wrapped by the errors of CheckTag.
+var ErrTag = errors.New("invalid event tag")
+
+// ErrReserved is wrapped by the errors of CheckMinionTag for a tag space that
+// belongs to the master.
+var ErrReserved = errors.New("this tag belongs to the master")
+
+// Event is one event as the journal keeps it and listeners get it.
+type Event struct {
+	Tag  string          `json:"tag"`
+	Data json.RawMessage `json:"data"`           // never empty; an object carries Salt's _stamp
+	From string          `json:"from,omitempty"` // the sender as the bus verified it: a minion id, "user:NAME", "" for the daemon itself
+	Seq  uint64          `json:"seq,omitempty"`  // the place in the journal, from 1; 0 before it is stored
+}
+
+// StampLayout is the form of _stamp in Salt's events: UTC without a zone.
+const StampLayout = "2006-01-02T15:04:05.000000"
+
+// New returns an event. data that is a JSON object gets the moment as its
+// _stamp, as listeners of Salt expect it; other data stays as it is, and none
+// becomes an empty object.
+func New(tag string, data json.RawMessage, from string, now time.Time) (Event, error) {
+	if err := CheckTag(tag); err != nil {
+		return Event{}, err
+	}
+	if len(data) == 0 {
+		data = json.RawMessage("{}")
+	}
+	stamped, err := stamp(data, now)
+	if err != nil {
+		return Event{}, fmt.Errorf("data of event %q: %w", tag, err)
+	}
+	return Event{Tag: tag, Data: stamped, From: from}, nil
+}
+
+// stamp adds or replaces the key _stamp. The object is taken apart only when it
+// already has one: the common case appends a few bytes.
+func stamp(data json.RawMessage, now time.Time) (json.RawMessage, error) {
+	if !json.Valid(data) {
+		return nil, errors.New("it is not valid JSON")
+	}
+	text := strings.TrimSpace(string(data))
+	if text == "" || text[0] != '{' {
+		return json.RawMessage(text), nil
+	}
+	moment := `"_stamp":"` + now.UTC().Format(StampLayout) + `"}`
+	if strings.Contains(text, `"_stamp"`) {
+		var m map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(text), &m); err != nil {
+			return nil, err
+		}
+		delete(m, "_stamp")
+		b, err := json.Marshal(m)
+		if err != nil {
+			return nil, err
+		}
+		text = string(b)
+	}
+	body := strings.TrimRight(text[:len(text)-1], " \t\r\n")
+	if strings.TrimSpace(body) != "{" {
+		body += ","
+	}
+	return json.RawMessage(body + moment), nil
+}
+
+// CheckTag checks that tag can name an event: 1 to 1024 bytes of UTF-8 without
+// control characters. Blanks, dots, wildcards and empty parts are carried
+// exactly, since the subject of the bus is made by escaping.
+func CheckTag(tag string) error {
+	switch {
+	case tag == "":
+		return fmt.Errorf("%w: it is empty", ErrTag)
+	case len(tag) > MaxTag:
+		return fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrTag, len(tag), MaxTag)
+	case !utf8.ValidString(tag):
+		return fmt.Errorf("%w %q: it is not UTF-8", ErrTag, tag)
+	}
+	for _, r := range tag {
+		if r < ' ' || r == 0x7f {
+			return fmt.Errorf("%w %q: it has a control character", ErrTag, tag)
+		}
+	}
+	return nil
+}
+
+// masterSpaces are the tag spaces in which only the master speaks; a name here
+// owns itself and everything below it.
+var masterSpaces = []string{
+	"key", "minion", "salt/audit", "salt/auth", "salt/job", "salt/key", "salt/minion", "salt/peer",
+	"salt/presence", "salt/run", "salt/wheel",
+}
+
+// CheckMinionTag checks that the minion id may fire tag on the master's bus:
+// nothing in the master's spaces except what is below its own
+// salt/minion/<id> and minion/refresh/<id>. Letter case, doubled, leading and
+// trailing slashes and blanks do not help to slip into a space, nor do
+// characters that only look like ASCII: those are simply other tags.
+func CheckMinionTag(id salt.MinionID, tag string) error {
+	if err := CheckTag(tag); err != nil {
+		return err
+	}
+	for _, own := range []string{"salt/minion/" + string(id), "minion/refresh/" + string(id)} {
+		if tag == own || strings.HasPrefix(tag, own+"/") {
+			return nil
+		}
+	}
+	plain := normalise(tag)
+	if plain == "" {
+		return fmt.Errorf("%w %q: it has no part", ErrTag, tag)
+	}
+	if _, err := salt.ParseJID(strings.Split(plain, "/")[0]); err == nil {
+		return fmt.Errorf("%w: %q, a bare job id announces a job", ErrReserved, tag)
+	}
+	for _, space := range masterSpaces {
+		if plain == space || strings.HasPrefix(plain, space+"/") {
+			return fmt.Errorf("%w: %q is within %s", ErrReserved, tag, space)
+		}
+	}
+	return nil
+}
+
+// normalise folds what a careless reader of tags would take as the same tag.
+func normalise(tag string) string {
+	parts := strings.FieldsFunc(strings.ToLower(tag), func(r rune) bool { return r == '/' })
+	kept := parts[:0]
+	for _, p := range parts {
+		if p = strings.TrimSpace(p); p != "" {
+			kept = append(kept, p)
+		}
+	}
+	return strings.Join(kept, "/")
+}

@@ -1,0 +1,129 @@
+package event
+
+import (
+	"strings"
+
+	"brine/internal/salt"
+)
+
+// Root is the first part of every subject of the master's event bus.
+const Root = "salt.event"
+
+// indexed is how many parts of an ordinary tag become subject tokens, and
+// maxToken how long one may be. The journal keeps an index of its subjects in
+// memory, so a subject is a bounded hint to where an event lies; the exact tag
+// is in the event.
+const (
+	indexed  = 2
+	maxToken = 48
+)
+
+// Subject returns the subject under which the journal files an event of this
+// tag: for a job one subject for its start, one for all its returns and one for
+// each further kind; for a runner one a job; otherwise the first two parts.
+// Without that, ten thousand minions times a thousand jobs would be ten million
+// entries of the index.
+func Subject(tag string) string {
+	parts := strings.SplitN(tag, "/", 5)
+	if len(parts) >= 3 && parts[0] == "salt" {
+		if _, err := salt.ParseJID(parts[2]); err == nil {
+			switch parts[1] {
+			case "job":
+				kind := "other"
+				if len(parts) > 3 && isJobKind(parts[3]) {
+					kind = parts[3]
+				}
+				return JobSubject(salt.JID(parts[2]), kind)
+			case "run", "wheel":
+				return Root + ".salt." + parts[1] + "." + parts[2]
+			}
+		}
+	}
+	s := Root
+	for _, p := range parts[:min(indexed, len(parts))] {
+		s += "." + token(p)
+	}
+	return s
+}
+
+// JobSubject is where the journal files the events of one kind ("new", "ret",
+// "state") of a job. An empty jid or kind stands for all.
+func JobSubject(jid salt.JID, kind string) string {
+	if jid == "" {
+		jid = "*"
+	}
+	if kind == "" {
+		kind = "*"
+	}
+	return Root + ".salt.job." + string(jid) + "." + kind
+}
+
+func isJobKind(s string) bool { return s == "new" || s == "ret" || s == "state" }
+
+// token escapes one part for the index, cut where it is long.
+func token(part string) string {
+	t := Escape(part)
+	if len(t) > maxToken {
+		t = t[:maxToken]
+	}
+	return t
+}
+
+const hexDigits = "0123456789ABCDEF"
+
+// Escape writes any text as one subject token: letters, digits, hyphen and
+// underscore stay, every other byte becomes % and two upper-case hexadecimal
+// digits, and the empty text a single %. Different texts give different tokens.
+func Escape(s string) string {
+	if s == "" {
+		return "%"
+	}
+	n := 0
+	for i := range len(s) {
+		if !bare(s[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return s
+	}
+	b := make([]byte, 0, len(s)+2*n)
+	for i := range len(s) {
+		if c := s[i]; bare(c) {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	return string(b)
+}
+
+// Unescape is the inverse of Escape. It refuses every token that Escape does
+// not make, so that a text has one token only.
+func Unescape(token string) (string, bool) {
+	if token == "%" {
+		return "", true
+	}
+	b := make([]byte, 0, len(token))
+	for i := 0; i < len(token); i++ {
+		c := token[i]
+		if bare(c) {
+			b = append(b, c)
+			continue
+		}
+		if c != '%' || i+2 >= len(token) {
+			return "", false
+		}
+		hi, lo := strings.IndexByte(hexDigits, token[i+1]), strings.IndexByte(hexDigits, token[i+2])
+		if hi < 0 || lo < 0 || bare(byte(hi<<4|lo)) {
+			return "", false
+		}
+		b = append(b, byte(hi<<4|lo))
+		i += 2
+	}
+	return string(b), len(b) > 0
+}
+
+func bare(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
+}

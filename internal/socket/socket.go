@@ -1,0 +1,176 @@
+// Package socket is the local door of a daemon: a Unix socket that everybody
+// may knock at, since the kernel says who it is. It knows addresses and peers,
+// not what is spoken over the socket.
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"brine/internal/salt"
+)
+
+// ErrNobody is returned by Dial when no daemon listens behind the path.
+var ErrNobody = errors.New("no daemon is listening")
+
+// maxPath is what fits into sockaddr_un.sun_path with its final NUL.
+const maxPath = 107
+
+// Peer is the process at the other end, as the kernel knows it.
+type Peer struct {
+	PID int32
+	UID uint32
+	GID uint32
+}
+
+// PeerOf asks the kernel who connected c. It fails for anything but a Unix
+// socket.
+func PeerOf(c net.Conn) (Peer, error) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return Peer{}, fmt.Errorf("peer of a %T: only Unix sockets name their peer", c)
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return Peer{}, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return Peer{}, err
+	}
+	if credErr != nil {
+		return Peer{}, fmt.Errorf("read peer credentials: %w", credErr)
+	}
+	return Peer{PID: cred.Pid, UID: cred.Uid, GID: cred.Gid}, nil
+}
+
+// Listen opens the socket at path with the given mode, also under any umask.
+// The directory is made, 0755, when missing. A socket file that a dead daemon
+// left behind is replaced; a living listener is an error that wraps
+// syscall.EADDRINUSE, as is anything else than a socket in that place.
+func Listen(path string, mode os.FileMode) (net.Listener, error) {
+	dir := filepath.Dir(path)
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	if err := clear(path); err != nil {
+		return nil, err
+	}
+	address, done, err := reach(path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	// The address may be an alias through /proc, so the file is removed here by
+	// its own name and not by the listener.
+	l.SetUnlinkOnClose(false)
+	if err := os.Chmod(path, mode); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return &listener{UnixListener: l, path: path}, nil
+}
+
+type listener struct {
+	*net.UnixListener
+	path string
+}
+
+// Close stops listening and removes the file.
+func (l *listener) Close() error {
+	err := l.UnixListener.Close()
+	if rm := os.Remove(l.path); err == nil && !errors.Is(rm, os.ErrNotExist) {
+		err = rm
+	}
+	return err
+}
+
+func makeDir(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o755)
+}
+
+// clear removes a socket that nobody listens on any more.
+func clear(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode()&os.ModeSocket == 0 {
+		return salt.WithHint(fmt.Errorf("%s is in the way: it is no socket", path), "move the file away, or set sock_dir to another directory")
+	}
+	c, err := Dial(path)
+	if err == nil {
+		c.Close()
+		return fmt.Errorf("listen on %s: %w", path, syscall.EADDRINUSE)
+	}
+	if !errors.Is(err, ErrNobody) {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// Dial connects to the daemon behind path. Where nobody listens the error wraps
+// ErrNobody; where the path may not be reached, fs.ErrPermission.
+func Dial(path string) (net.Conn, error) {
+	address, done, err := reach(path)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("connect to %s: %w", path, ErrNobody)
+		}
+		return nil, err
+	}
+	defer done()
+	c, err := net.DialTimeout("unix", address, 5*time.Second)
+	switch {
+	case err == nil:
+		return c, nil
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("connect to %s: %w", path, ErrNobody)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("connect to %s: %w", path, os.ErrPermission)
+	}
+	return nil, fmt.Errorf("connect to %s: %w", path, err)
+}
+
+// reach returns an address for path that fits into a socket address: the path
+// itself, or for a long one an alias through its open directory, so that a deep
+// root_dir is no obstacle. done releases the alias.
+func reach(path string) (address string, done func(), err error) {
+	if len(path) <= maxPath {
+		return path, func() {}, nil
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return "", nil, err
+	}
+	alias := "/proc/self/fd/" + strconv.Itoa(int(d.Fd())) + "/" + filepath.Base(path)
+	if len(alias) > maxPath {
+		d.Close()
+		return "", nil, fmt.Errorf("socket name %q is too long", filepath.Base(path))
+	}
+	return alias, func() { d.Close() }, nil
+}
