@@ -1,0 +1,278 @@
+package module
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// bind checks the arguments of c against the signature of f and stores them
+// converted. This is the only place where arguments are checked.
+func (c *Call) bind(module string, f *Function) error {
+	c.params = f.Params
+	problem := c.bindAll(f)
+	if problem == "" {
+		return nil
+	}
+	return &ArgumentError{Function: c.Function, Problem: problem, Signature: signature(module, f)}
+}
+
+// bindAll returns what is wrong with the arguments, "" if nothing is.
+func (c *Call) bindAll(f *Function) (problem string) {
+	if len(f.Params) > 0 {
+		c.bound = make([]any, len(f.Params))
+	}
+	given := make([]bool, len(f.Params))
+	for i, v := range c.Args {
+		switch {
+		case i < f.positional():
+			given[i] = true
+			c.bound[i] = v
+		case f.Varargs:
+			c.varargs = append(c.varargs, v)
+		default:
+			return fmt.Sprintf("takes at most %s but %d were given", plural(f.positional(), "positional argument"), len(c.Args))
+		}
+	}
+	if problem := c.bindKeywords(f, given); problem != "" {
+		return problem
+	}
+	return c.convert(f, given)
+}
+
+// positional is the number of parameters that can be given without a name.
+func (f *Function) positional() int {
+	if !f.Varargs {
+		return len(f.Params)
+	}
+	n := 0
+	for n < len(f.Params) && f.Params[n].Required {
+		n++
+	}
+	return n
+}
+
+func (c *Call) bindKeywords(f *Function, given []bool) (problem string) {
+	if f.Kwargs {
+		c.extra = map[string]any{}
+	}
+	if len(c.Kwargs) == 0 {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Kwargs)) {
+		i := slices.IndexFunc(f.Params, func(p Param) bool { return p.Name == name })
+		switch {
+		case isPrivate(name):
+		case i >= 0 && given[i]:
+			return fmt.Sprintf("got more than one value for the argument %q", name)
+		case i >= 0:
+			given[i] = true
+			c.bound[i] = c.Kwargs[name]
+		case f.Kwargs:
+			c.extra[name] = c.Kwargs[name]
+		default:
+			return unknownKeyword(f, name)
+		}
+	}
+	return ""
+}
+
+func unknownKeyword(f *Function, name string) string {
+	problem := fmt.Sprintf("unknown keyword argument %q", name)
+	names := make([]string, len(f.Params))
+	for i, p := range f.Params {
+		names[i] = p.Name
+	}
+	if near := nearest(name, names); len(near) > 0 {
+		problem += fmt.Sprintf(", did you mean %q?", near[0])
+	}
+	return problem
+}
+
+// convert brings every argument to the kind of its parameter. None for an
+// optional argument means its default, as in Salt.
+func (c *Call) convert(f *Function, given []bool) (problem string) {
+	for i, p := range f.Params {
+		switch {
+		case !given[i] && p.Required:
+			return fmt.Sprintf("missing required argument %q", p.Name)
+		case !given[i], c.bound[i] == nil && !p.Required:
+			c.bound[i] = p.Default
+			continue
+		}
+		v, err := p.Kind.convert(c.bound[i])
+		if err != nil {
+			return fmt.Sprintf("argument %q: %v", p.Name, err)
+		}
+		c.bound[i] = v
+	}
+	return ""
+}
+
+// convert turns v into the Go type of the kind.
+func (k Kind) convert(v any) (any, error) {
+	if n, ok := v.(int); ok {
+		v = int64(n) // a caller within the process
+	}
+	switch k {
+	case String:
+		return toString(v)
+	case Int:
+		return toInt(v)
+	case Float:
+		return toFloat(v)
+	case Bool:
+		return toBool(v)
+	case Words:
+		return toWords(v)
+	case List:
+		return toList(v)
+	case Map:
+		return toMap(v)
+	}
+	return v, nil
+}
+
+func mismatch(k Kind, v any) error {
+	text := repr(v)
+	if len(text) > 64 {
+		text = text[:64] + "..."
+	}
+	return fmt.Errorf("want %s, got %s", k, text)
+}
+
+func toString(v any) (string, error) {
+	switch x := v.(type) {
+	case string:
+		return x, nil
+	case int64, float64, *big.Int, bool:
+		return repr(x), nil
+	}
+	return "", mismatch(String, v)
+}
+
+func toInt(v any) (int, error) {
+	switch x := v.(type) {
+	case int64:
+		return int(x), nil
+	case bool:
+		if x {
+			return 1, nil
+		}
+		return 0, nil
+	case float64:
+		if x == math.Trunc(x) && math.Abs(x) < 1<<53 {
+			return int(x), nil
+		}
+	case string:
+		if n, err := strconv.Atoi(strings.TrimSpace(x)); err == nil {
+			return n, nil
+		}
+	}
+	return 0, mismatch(Int, v)
+}
+
+func toFloat(v any) (float64, error) {
+	switch x := v.(type) {
+	case int64:
+		return float64(x), nil
+	case float64:
+		return x, nil
+	case string:
+		if f, err := strconv.ParseFloat(strings.TrimSpace(x), 64); err == nil {
+			return f, nil
+		}
+	}
+	return 0, mismatch(Float, v)
+}
+
+func toBool(v any) (bool, error) {
+	switch x := v.(type) {
+	case bool:
+		return x, nil
+	case int64:
+		return x != 0, nil
+	case float64:
+		return x != 0, nil
+	case string:
+		switch strings.ToLower(x) {
+		case "true", "yes", "on", "1":
+			return true, nil
+		case "false", "no", "off", "0", "none", "":
+			return false, nil
+		}
+	}
+	return false, mismatch(Bool, v)
+}
+
+func toWords(v any) ([]string, error) {
+	list, ok := v.([]any)
+	if !ok {
+		s, err := toString(v)
+		if err != nil {
+			return nil, mismatch(Words, v)
+		}
+		return splitWords(s), nil
+	}
+	words := make([]string, len(list))
+	for i, item := range list {
+		s, err := toString(item)
+		if err != nil {
+			return nil, mismatch(Words, v)
+		}
+		words[i] = s
+	}
+	return words, nil
+}
+
+// splitWords splits at commas and drops blanks around and empty words.
+func splitWords(s string) []string {
+	words := []string{}
+	for word := range strings.SplitSeq(s, ",") {
+		if word = strings.TrimSpace(word); word != "" {
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+func toList(v any) ([]any, error) {
+	switch x := v.(type) {
+	case []any:
+		return x, nil
+	case map[string]any, nil:
+		return nil, mismatch(List, v)
+	}
+	return []any{v}, nil
+}
+
+// toMap takes a dictionary and the list of one-key dictionaries that YAML
+// authors write for one.
+func toMap(v any) (map[string]any, error) {
+	switch x := v.(type) {
+	case map[string]any:
+		return x, nil
+	case []any:
+		m := map[string]any{}
+		for _, item := range x {
+			one, ok := item.(map[string]any)
+			if !ok || len(one) != 1 {
+				return nil, mismatch(Map, v)
+			}
+			maps.Copy(m, one)
+		}
+		return m, nil
+	}
+	return nil, mismatch(Map, v)
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}

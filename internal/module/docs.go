@@ -1,0 +1,113 @@
+package module
+
+import (
+	"path"
+	"strings"
+)
+
+// Modules returns the names of all modules, sorted.
+func Modules() []string { return modules.Names() }
+
+// Functions returns the full names of the functions that pattern selects,
+// sorted: all for "", a module for "test", else a glob over whole names.
+func Functions(pattern string) []string { return modules.Functions(pattern) }
+
+// Docs returns the documentation of the functions that pattern selects, as
+// Functions does, by full name.
+func Docs(pattern string) map[string]string { return modules.Docs(pattern) }
+
+// SignatureLine returns how a function is called: "test.rand_sleep(max=60)". It
+// is "" for a function that does not exist.
+func SignatureLine(function string) string { return modules.SignatureLine(function) }
+
+// Names returns the names of the modules.
+func (t Table) Names() []string {
+	names := make([]string, len(t))
+	for i, m := range t {
+		names[i] = m.Name
+	}
+	return names
+}
+
+// Functions returns the full names of the functions that pattern selects.
+func (t Table) Functions(pattern string) []string {
+	names := []string{}
+	t.each(pattern, func(m *Module, f *Function) { names = append(names, m.Name+"."+f.Name) })
+	return names
+}
+
+// Docs returns the documentation of the functions that pattern selects.
+func (t Table) Docs(pattern string) map[string]string {
+	docs := map[string]string{}
+	t.each(pattern, func(m *Module, f *Function) { docs[m.Name+"."+f.Name] = document(m.Name, f) })
+	return docs
+}
+
+// SignatureLine returns how the function is called, "" if there is none.
+func (t Table) SignatureLine(function string) string {
+	module, f := t.find(function)
+	if f == nil {
+		return ""
+	}
+	return signature(module, f)
+}
+
+// each visits the selected functions in order. A pattern that is not a valid
+// glob selects nothing.
+func (t Table) each(pattern string, visit func(*Module, *Function)) {
+	for _, m := range t {
+		for i := range m.Functions {
+			if selects(pattern, m.Name, m.Functions[i].Name) {
+				visit(m, &m.Functions[i])
+			}
+		}
+	}
+}
+
+func selects(pattern, module, function string) bool {
+	return pattern == "" || pattern == module || globMatch(pattern, module+"."+function)
+}
+
+// globMatch is the shell's pattern match over a whole name without slashes.
+func globMatch(pattern, name string) bool {
+	ok, err := path.Match(strings.ReplaceAll(pattern, "[!", "[^"), name)
+	return ok && err == nil
+}
+
+// signature writes the parameters in the order in which they are given.
+func signature(module string, f *Function) string {
+	var parts []string
+	star := false
+	for i, p := range f.Params {
+		if f.Varargs && !star && i == f.positional() {
+			parts, star = append(parts, "*args"), true
+		}
+		parts = append(parts, p.String())
+	}
+	if f.Varargs && !star {
+		parts = append(parts, "*args")
+	}
+	if f.Kwargs {
+		parts = append(parts, "**kwargs")
+	}
+	return module + "." + f.Name + "(" + strings.Join(parts, ", ") + ")"
+}
+
+// String writes the parameter as a signature does.
+func (p Param) String() string {
+	if p.Required {
+		return p.Name
+	}
+	return p.Name + "=" + repr(p.Default)
+}
+
+// document lays out what sys.doc shows for a function.
+func document(module string, f *Function) string {
+	var b strings.Builder
+	b.WriteString(f.Doc)
+	b.WriteString("\n\n    " + signature(module, f) + "\n\nCLI Example:\n\n")
+	for line := range strings.SplitSeq(f.Example, "\n") {
+		b.WriteString("    " + line + "\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,143 @@
+package module
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"syscall"
+	"time"
+
+	"brine/internal/salt"
+)
+
+// Host is the minion that functions run on. Every service may be nil, as in a
+// call without a daemon; a function that needs it then fails with
+// ErrUnavailable. What the functions return is handed out: nobody may change a
+// map that came from a Host.
+type Host struct {
+	ID      salt.MinionID
+	Version string // of the program
+
+	Grains        func() map[string]any
+	RefreshGrains func(context.Context) error // collect them again and tell the master
+	Pillar        func() map[string]any
+	Config        map[string]any // the minion's configuration by Salt's key names
+
+	GrainsFile string // where grains.setval keeps grains; "" if nowhere
+	CacheDir   string // for files that may be lost; "" for the system's place
+
+	Events EventBus
+	Jobs   JobTable
+	Master MasterLink
+	Files  FileSource
+
+	Fingerprint       string // of the minion's own key, sha256 colon-hex; "" if it has none
+	MasterFingerprint string // of the pinned master key; "" if none is pinned
+
+	Log *slog.Logger // nil discards
+}
+
+// EventBus is where functions fire events.
+type EventBus interface {
+	// Fire puts an event on the minion's own bus.
+	Fire(ctx context.Context, tag string, data any) error
+	// FireMaster sends events to the master's bus, in order. It returns once
+	// the master or the outbox has stored them all.
+	FireMaster(ctx context.Context, events ...Event) (Outcome, error)
+}
+
+// Event is an event for the master's bus.
+type Event struct {
+	Tag    string
+	Data   any
+	Pretag string
+}
+
+// Outcome is what became of an event for the master.
+type Outcome int
+
+// The outcomes. Refused is the zero value and comes with an error.
+const (
+	Refused Outcome = iota
+	Outbox          // kept here, delivered when a master is there
+	Stored          // stored by the master
+)
+
+// JobTable is the running jobs of this minion.
+type JobTable interface {
+	List() []Running // a copy, oldest first
+	// Signal ends or signals the job: its context is cancelled and what it
+	// started is signalled. It is an error if no such job runs.
+	Signal(jid salt.JID, sig syscall.Signal) error
+}
+
+// Running is one running job.
+type Running struct {
+	JID        salt.JID
+	Function   salt.Function
+	PID        int // of the process that runs it
+	Args       []any
+	Target     any
+	TargetType string
+	Returner   string
+	User       string
+	Started    time.Time
+}
+
+// MasterLink is the connection to the master.
+type MasterLink interface {
+	Address() string                // of the master in use, "" if there is none
+	Connected() bool                // now
+	Ping(ctx context.Context) error // a round trip
+}
+
+// FileSource opens what is named by a salt:// or https:// address.
+type FileSource interface {
+	Open(ctx context.Context, url string) (io.ReadCloser, error)
+}
+
+func (h *Host) events() (EventBus, error) {
+	if h.Events == nil {
+		return nil, unavailable("event bus")
+	}
+	return h.Events, nil
+}
+
+func (h *Host) jobs() (JobTable, error) {
+	if h.Jobs == nil {
+		return nil, unavailable("job table")
+	}
+	return h.Jobs, nil
+}
+
+func (h *Host) master() (MasterLink, error) {
+	if h.Master == nil {
+		return nil, unavailable("connection to a master")
+	}
+	return h.Master, nil
+}
+
+// grains returns the minion's grains, an empty map if it has none.
+func (h *Host) grains() map[string]any {
+	if h.Grains == nil {
+		return map[string]any{}
+	}
+	return h.Grains()
+}
+
+// pillar returns the minion's pillar, an empty map if it has none.
+func (h *Host) pillar() map[string]any {
+	if h.Pillar == nil {
+		return map[string]any{}
+	}
+	return h.Pillar()
+}
+
+var discard = slog.New(slog.DiscardHandler)
+
+func (h *Host) log() *slog.Logger {
+	if h.Log == nil {
+		return discard
+	}
+	return h.Log
+}

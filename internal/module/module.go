@@ -1,0 +1,79 @@
+// Package module holds what a minion can execute: the functions such as
+// test.ping and cmd.run, their signatures and documentation, and the one way
+// to run them. It does not decide who may run what, and it knows no network:
+// what a function needs of its minion is handed to it as a [Host].
+//
+// To add a module:
+//
+//  1. Write one file named after it, with one literal `var fooModule = &Module{...}`
+//     whose Functions are sorted by name.
+//  2. Add it to the sorted table in registry.go.
+//  3. Each function states its parameters; arguments are checked and converted
+//     before it runs, so its body reads c.String("name") and cannot fail there.
+//  4. It gets a sentence of documentation and an example; a test insists.
+//  5. It returns values of the model of package value, or a Go slice or map that
+//     value.Encode takes, and never prints.
+//  6. A failure is an error, which becomes `ERROR: text` and return code 1.
+//     c.SetRetcode says another code without being an error.
+//  7. It returns soon after ctx is done. Programs are run by c.output or
+//     [process], as argument vectors, with "--" before foreign words.
+//  8. A service that the minion may lack (c.Host.Events == nil) is asked for by
+//     a method of Host that answers with a clear error.
+package module
+
+import "context"
+
+// Module is a named set of functions.
+type Module struct {
+	Name      string
+	Doc       string     // one sentence: what the functions have in common
+	Functions []Function // sorted by name
+}
+
+// Function is one thing that a minion can run.
+type Function struct {
+	Name    string // without its module: "ping"
+	Doc     string // what it does and returns; the first sentence stands alone
+	Example string // one or more command lines
+	Params  []Param
+
+	// Varargs takes any number of further positional arguments. Then only the
+	// required parameters are positional; optional ones are given by name.
+	Varargs bool
+	// Kwargs takes any further arguments by name.
+	Kwargs bool
+	// Out names the outputter that suits the return, "" for the usual one.
+	Out string
+
+	Run func(ctx context.Context, c *Call) (any, error)
+}
+
+// Param is a parameter of a function.
+type Param struct {
+	Name     string
+	Kind     Kind
+	Required bool
+	Default  any // of the Go type that Kind converts to; nil prints as None
+}
+
+// Kind says what an argument is converted to before its function sees it.
+type Kind int
+
+// The kinds, and the Go type that a function receives. Conversions take what
+// Salt's users are used to write: 5 for text, "5" for a number, "a,b" for words.
+const (
+	Any    Kind = iota // any: whatever was given
+	String             // string: text, also written as a number
+	Int                // int
+	Float              // float64
+	Bool               // bool
+	Words              // []string: a list, or text split at commas
+	List               // []any: a list, or one item of it
+	Map                // map[string]any: a dictionary, or a list of one-key dictionaries
+)
+
+// String names the kind as an error message does.
+func (k Kind) String() string {
+	return [...]string{"anything", "text", "a whole number", "a number", "true or false",
+		"a list of words", "a list", "a dictionary"}[k]
+}

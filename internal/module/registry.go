@@ -1,0 +1,31 @@
+package module
+
+import (
+	"sort"
+	"strings"
+)
+
+// Table is a set of modules, sorted by name. Functions reach it through their
+// call, never through the package: so they can be run from any table.
+type Table []*Module
+
+// modules is all that a minion can execute.
+var modules = Table{
+	configModule,
+	testModule,
+}
+
+// find returns the named function and its module, or nil.
+func (t Table) find(name string) (module string, f *Function) {
+	module, short, _ := strings.Cut(name, ".")
+	i := sort.Search(len(t), func(i int) bool { return t[i].Name >= module })
+	if i == len(t) || t[i].Name != module {
+		return "", nil
+	}
+	list := t[i].Functions
+	j := sort.Search(len(list), func(j int) bool { return list[j].Name >= short })
+	if j == len(list) || list[j].Name != short {
+		return "", nil
+	}
+	return module, &list[j]
+}

@@ -1,0 +1,81 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
+
+// Result is what became of a call.
+type Result struct {
+	Return  any // what the function returned, or the text of its failure
+	Retcode int
+	Success bool   // whether Retcode is 0
+	Out     string // the outputter that suits Return, "" for the usual one
+	Err     error  // why the function failed; nil if it returned
+}
+
+// Run executes a function of this package. It returns when the function does;
+// a function returns soon after ctx is done, and then its failure carries the
+// cause of ctx. A panic fails this call only.
+func Run(ctx context.Context, c Call) Result { return modules.Run(ctx, c) }
+
+// Run executes a function of the table.
+func (t Table) Run(ctx context.Context, c Call) Result {
+	if c.Host == nil {
+		c.Host = &Host{}
+	}
+	c.table = t
+	module, f := t.find(string(c.Function))
+	if f == nil {
+		return failed(&c, &UnknownError{c.Function, t.suggest(string(c.Function))})
+	}
+	if err := c.bind(module, f); err != nil {
+		return failed(&c, err)
+	}
+	value, err := c.invoke(ctx, f)
+	if err != nil {
+		return failed(&c, err)
+	}
+	code := c.retcode
+	if code == 0 && !reportsSuccess(value) {
+		code = 1
+	}
+	return Result{Return: value, Retcode: code, Success: code == 0, Out: f.Out}
+}
+
+// invoke runs the function itself; a panic becomes an ExceptionError.
+func (c *Call) invoke(ctx context.Context, f *Function) (value any, err error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			c.Host.log().Debug("function panicked", "jid", c.JID, "fun", c.Function, "panic", p, "stack", string(debug.Stack()))
+			value, err = nil, &ExceptionError{fmt.Sprint(p)}
+		}
+	}()
+	value, err = f.Run(ctx, c)
+	if err != nil && errors.Is(err, context.Canceled) && context.Cause(ctx) != nil {
+		err = context.Cause(ctx)
+	}
+	return value, err
+}
+
+// failed is the result of a call that ended with err. A return code that the
+// function has set stands.
+func failed(c *Call, err error) Result {
+	code := c.retcode
+	if code == 0 {
+		code = 1
+	}
+	return Result{Return: answer(c.Function, err), Retcode: code, Err: err}
+}
+
+// reportsSuccess follows Salt: a dictionary whose "result" or "success" is
+// false is a failure, though the function returned.
+func reportsSuccess(v any) bool {
+	m, ok := v.(map[string]any)
+	return !ok || m["result"] != false && m["success"] != false
+}

@@ -1,0 +1,398 @@
+package module
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/big"
+	mathrand "math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+// testModule makes every kind of answer on purpose.
+var testModule = &Module{
+	Name: "test",
+	Doc:  "Functions that show that a minion is there and how it answers.",
+	Functions: []Function{
+		{
+			Name:    "arg",
+			Doc:     "Return the arguments as they arrived.",
+			Example: `salt '*' test.arg 1 "two" 3.1 txt="hello" wow='{a: 1, b: "hello"}'`,
+			Varargs: true, Kwargs: true,
+			Run: func(_ context.Context, c *Call) (any, error) { return testArg(c), nil },
+		},
+		{
+			Name:    "arg_clean",
+			Doc:     "Return the arguments as they arrived. Job metadata is never among them here, so this is the same as test.arg.",
+			Example: `salt '*' test.arg_clean 1 "two" 3.1`,
+			Varargs: true, Kwargs: true,
+			Run: func(_ context.Context, c *Call) (any, error) { return testArg(c), nil },
+		},
+		{
+			Name:    "arg_repr",
+			Doc:     "Return the arguments as Python would write them.",
+			Example: `salt '*' test.arg_repr 1 "two" 3.1 txt="hello"`,
+			Varargs: true, Kwargs: true,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return map[string]any{"args": reprTuple(c.Varargs()), "kwargs": repr(c.Extra())}, nil
+			},
+		},
+		{
+			Name:    "arg_type",
+			Doc:     "Return the types of the arguments, by their Python names.",
+			Example: `salt '*' test.arg_type 1 'int'`,
+			Varargs: true, Kwargs: true,
+			Run: testArgType,
+		},
+		{
+			Name:    "assertion",
+			Doc:     "Fail unless the argument counts as true.",
+			Example: `salt '*' test.assertion False`,
+			Params:  []Param{{Name: "assertion", Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				if !truthy(c.Any("assertion")) {
+					return nil, &ExceptionError{"AssertionError"}
+				}
+				return nil, nil
+			},
+		},
+		{
+			Name:    "collatz",
+			Doc:     "Return the Collatz sequence from the starting number, without its final 1, and the seconds it took.",
+			Example: `salt '*' test.collatz 3`,
+			Params:  []Param{{Name: "start", Kind: Int, Required: true}},
+			Run:     testCollatz,
+		},
+		{
+			Name:    "conf_test",
+			Doc:     "Return the value of test.foo in the minion configuration.",
+			Example: `salt '*' test.conf_test`,
+			Run:     func(_ context.Context, c *Call) (any, error) { return c.option("test.foo"), nil },
+		},
+		{
+			Name:    "cross_test",
+			Doc:     "Run another function and return its answer.",
+			Example: `salt '*' test.cross_test test.echo '[hello]'`,
+			Params:  []Param{{Name: "func", Kind: String, Required: true}, {Name: "args", Kind: List}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				r := c.call(ctx, c.String("func"), c.List("args"), nil)
+				c.SetRetcode(r.Retcode)
+				return r.Return, r.Err
+			},
+		},
+		{
+			Name:    "echo",
+			Doc:     "Return the argument.",
+			Example: `salt '*' test.echo 'foo bar baz quo qux'`,
+			Params:  []Param{{Name: "text", Required: true}},
+			Run:     func(_ context.Context, c *Call) (any, error) { return c.Any("text"), nil },
+		},
+		{
+			Name:    "exception",
+			Doc:     "Fail as a defective function does.",
+			Example: `salt '*' test.exception 'Oh noes!'`,
+			Params:  []Param{{Name: "message", Kind: String, Default: "Test Exception"}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return nil, &ExceptionError{c.String("message")}
+			},
+		},
+		{
+			Name:    "false",
+			Doc:     "Return False. That is an answer, not a failure.",
+			Example: `salt '*' test.false`,
+			Run:     func(context.Context, *Call) (any, error) { return false, nil },
+		},
+		{
+			Name:    "fib",
+			Doc:     "Return the Fibonacci number of the given index and the seconds it took.",
+			Example: `salt '*' test.fib 3`,
+			Params:  []Param{{Name: "num", Kind: Int, Required: true}},
+			Run:     testFib,
+		},
+		{
+			Name:    "get_opts",
+			Doc:     "Return the configuration of the minion.",
+			Example: `salt '*' test.get_opts`,
+			Run:     func(_ context.Context, c *Call) (any, error) { return c.Host.Config, nil },
+		},
+		{
+			Name:    "kwarg",
+			Doc:     "Return the arguments given by name.",
+			Example: `salt '*' test.kwarg num=1 txt="two" env='{a: 1, b: "hello"}'`,
+			Kwargs:  true,
+			Run:     func(_ context.Context, c *Call) (any, error) { return c.Extra(), nil },
+		},
+		{
+			Name:    "outputter",
+			Doc:     "Return the argument, to be shown by the txt outputter.",
+			Example: `salt '*' test.outputter foobar`,
+			Params:  []Param{{Name: "data", Required: true}},
+			Out:     "txt",
+			Run:     func(_ context.Context, c *Call) (any, error) { return c.Any("data"), nil },
+		},
+		{
+			Name:    "ping",
+			Doc:     "Return True: the minion is up and answers.",
+			Example: `salt '*' test.ping`,
+			Run:     func(context.Context, *Call) (any, error) { return true, nil },
+		},
+		{
+			Name:    "raise_exception",
+			Doc:     "Fail with the named exception. CommandExecutionError and SaltInvocationError are told as those failures are, any other as a defect.",
+			Example: `salt '*' test.raise_exception TypeError "An integer is required"`,
+			Params:  []Param{{Name: "name", Kind: String, Required: true}},
+			Varargs: true, Kwargs: true,
+			Run: testRaise,
+		},
+		{
+			Name:    "rand_sleep",
+			Doc:     "Sleep for a random number of seconds, at most max.",
+			Example: `salt '*' test.rand_sleep 60`,
+			Params:  []Param{{Name: "max", Kind: Int, Default: 60}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return true, pause(ctx, time.Duration(mathrand.IntN(max(c.Int("max"), 0)+1))*time.Second)
+			},
+		},
+		{
+			Name:    "rand_str",
+			Doc:     "Return a random string; the older name of test.random_hash.",
+			Example: `salt '*' test.rand_str`,
+			Params:  []Param{{Name: "size", Kind: Int, Default: math.MaxInt32}, {Name: "hash_type", Kind: String, Default: "sha256"}},
+			Run:     testRandomHash,
+		},
+		{
+			Name:    "random_hash",
+			Doc:     "Return the hex digest of a random number below size.",
+			Example: "salt '*' test.random_hash\nsalt '*' test.random_hash hash_type=sha512",
+			Params:  []Param{{Name: "size", Kind: Int, Default: math.MaxInt32}, {Name: "hash_type", Kind: String, Default: "sha256"}},
+			Run:     testRandomHash,
+		},
+		{
+			Name:    "retcode",
+			Doc:     "Return True with the given return code.",
+			Example: `salt '*' test.retcode 42`,
+			Params:  []Param{{Name: "code", Kind: Int, Default: 42}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				c.SetRetcode(c.Int("code"))
+				return true, nil
+			},
+		},
+		{
+			Name:    "sleep",
+			Doc:     "Sleep for the given number of seconds, then return True.",
+			Example: `salt '*' test.sleep 20`,
+			Params:  []Param{{Name: "length", Kind: Float, Required: true}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return true, pause(ctx, seconds(c.Float("length")))
+			},
+		},
+		{
+			Name:    "stack",
+			Doc:     "Return the stack of the program that answers this call.",
+			Example: `salt '*' test.stack`,
+			Run:     func(context.Context, *Call) (any, error) { return string(debug.Stack()), nil },
+		},
+		{
+			Name:    "true",
+			Doc:     "Return True.",
+			Example: `salt '*' test.true`,
+			Run:     func(context.Context, *Call) (any, error) { return true, nil },
+		},
+		{
+			Name:    "try",
+			Doc:     "Run another function and return its answer. Should it fail, return False, or with return_try_exception the text of the failure.",
+			Example: `salt '*' test.try file.read return_try_exception=True path=/nonexistent`,
+			Params:  []Param{{Name: "module", Kind: String, Required: true}, {Name: "return_try_exception", Kind: Bool, Default: false}},
+			Varargs: true, Kwargs: true,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				r := c.call(ctx, c.String("module"), c.Varargs(), c.Extra())
+				if r.Err != nil && !c.Bool("return_try_exception") {
+					return false, nil
+				}
+				return r.Return, nil
+			},
+		},
+		{
+			Name:    "version",
+			Doc:     "Return the version of the minion.",
+			Example: `salt '*' test.version`,
+			Run:     func(_ context.Context, c *Call) (any, error) { return c.Host.Version, nil },
+		},
+		{
+			Name:    "versions_information",
+			Doc:     "Return the versions of the minion, of the libraries within it and of the system, as dictionaries.",
+			Example: `salt '*' test.versions_information`,
+			Run:     func(_ context.Context, c *Call) (any, error) { return versions(c), nil },
+		},
+		{
+			Name:    "versions_report",
+			Doc:     "Return the versions of the minion, of the libraries within it and of the system, as text.",
+			Example: `salt '*' test.versions_report`,
+			Run:     testVersionsReport,
+		},
+	},
+}
+
+func testArg(c *Call) any {
+	args := c.Varargs()
+	if args == nil {
+		args = []any{}
+	}
+	return map[string]any{"args": args, "kwargs": c.Extra()}
+}
+
+func testArgType(_ context.Context, c *Call) (any, error) {
+	class := func(v any) any { return "<class '" + typeName(v) + "'>" }
+	args, kwargs := []any{}, map[string]any{}
+	for _, v := range c.Varargs() {
+		args = append(args, class(v))
+	}
+	for k, v := range c.Extra() {
+		kwargs[k] = class(v)
+	}
+	return map[string]any{"args": args, "kwargs": kwargs}, nil
+}
+
+func testCollatz(ctx context.Context, c *Call) (any, error) {
+	n, begin, steps := c.Int("start"), time.Now(), []any{}
+	if n < 1 {
+		return nil, invalid("the sequence starts at 1 or above, not at %d", n)
+	}
+	for n != 1 && ctx.Err() == nil {
+		steps = append(steps, int64(n))
+		switch {
+		case n%2 == 0:
+			n /= 2
+		case n > (math.MaxInt-1)/3:
+			return nil, fmt.Errorf("the sequence exceeds the range of integers after %s", plural(len(steps), "step"))
+		default:
+			n = 3*n + 1
+		}
+	}
+	return []any{steps, time.Since(begin).Seconds()}, ctx.Err()
+}
+
+// maxFib bounds test.fib to what is computed within a second or so.
+const maxFib = 200_000
+
+func testFib(_ context.Context, c *Call) (any, error) {
+	n, begin := c.Int("num"), time.Now()
+	if n < 0 || n > maxFib {
+		return nil, invalid("the index must be from 0 to %d, not %d", maxFib, n)
+	}
+	a, b := big.NewInt(0), big.NewInt(1)
+	for range n {
+		a.Add(a, b)
+		a, b = b, a
+	}
+	return []any{a, time.Since(begin).Seconds()}, nil
+}
+
+func testRaise(_ context.Context, c *Call) (any, error) {
+	name := c.String("name")
+	words := make([]string, len(c.Varargs()))
+	for i, v := range c.Varargs() {
+		words[i], _ = toString(v) // a list or a dictionary has no place in a message
+	}
+	text := strings.Join(words, " ")
+	switch name[strings.LastIndex(name, ".")+1:] {
+	case "CommandExecutionError":
+		return nil, errors.New(text)
+	case "SaltInvocationError":
+		return nil, invalid("%s", text)
+	}
+	if text != "" {
+		name += ": " + text
+	}
+	return nil, &ExceptionError{name}
+}
+
+func testRandomHash(_ context.Context, c *Call) (any, error) {
+	size := c.Int("size")
+	if size < 1 {
+		return nil, invalid("size must be positive, not %d", size)
+	}
+	n, err := rand.Int(rand.Reader, big.NewInt(int64(size)))
+	if err != nil {
+		return nil, err
+	}
+	h, err := newHash(c.String("hash_type"))
+	if err != nil {
+		return nil, err
+	}
+	h.Write([]byte(n.String()))
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// versions collects what test.versions_information returns.
+func versions(c *Call) map[string]any {
+	libraries := map[string]any{"Go": strings.TrimPrefix(runtime.Version(), "go")}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			libraries[m.Path] = m.Version
+		}
+	}
+	grains := c.Host.grains()
+	grain := func(name, missing string) string {
+		if s, err := toString(grains[name]); err == nil {
+			return s
+		}
+		return missing
+	}
+	return map[string]any{
+		"Brine Version":       map[string]any{"Brine": c.Host.Version},
+		"Dependency Versions": libraries,
+		"System Versions": map[string]any{
+			"dist":    strings.TrimSpace(grain("osfullname", "") + " " + grain("osrelease", "") + " " + grain("oscodename", "")),
+			"machine": grain("cpuarch", runtime.GOARCH),
+			"release": grain("kernelrelease", ""),
+			"system":  grain("kernel", runtime.GOOS),
+		},
+	}
+}
+
+func testVersionsReport(_ context.Context, c *Call) (any, error) {
+	var b strings.Builder
+	all := versions(c)
+	for _, section := range []string{"Brine Version", "Dependency Versions", "System Versions"} {
+		items := all[section].(map[string]any)
+		names, width := slices.Sorted(maps.Keys(items)), 0
+		for _, name := range names {
+			width = max(width, len(name))
+		}
+		fmt.Fprintf(&b, "%s:\n", section)
+		for _, name := range names {
+			fmt.Fprintf(&b, "%*s: %v\n", width+4, name, items[name])
+		}
+		b.WriteByte('\n')
+	}
+	return strings.TrimRight(b.String(), "\n"), nil
+}
+
+// pause waits for d or for the end of ctx, whichever is first.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// seconds converts to a duration; what does not fit becomes the longest one.
+func seconds(s float64) time.Duration {
+	if s >= math.MaxInt64/float64(time.Second) {
+		return math.MaxInt64
+	}
+	return time.Duration(s * float64(time.Second))
+}
