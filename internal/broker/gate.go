@@ -1,0 +1,163 @@
+package broker
+
+import (
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"brine/internal/bus"
+	"brine/internal/socket"
+)
+
+// gate decides on every connection. It implements server.Authentication.
+type gate struct {
+	opts    Options
+	log     *slog.Logger
+	account *server.Account
+	system  *server.Account
+	daemon  string // the secret of the daemon's own connection
+	watcher string // the secret of its connection to the system account
+
+	mu      sync.Mutex
+	local   map[string]socket.Peer  // one-time secrets of connections through the local socket
+	in      map[uint64]bus.Identity // by the server's connection number
+	inboxes map[string]bus.Identity
+	perKey  map[string]int
+}
+
+func newGate(o Options) (*gate, error) {
+	return &gate{
+		opts: o, log: o.Log, daemon: secret(), watcher: secret(), local: map[string]socket.Peer{},
+		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, perKey: map[string]int{},
+	}, nil
+}
+
+// Check implements server.Authentication: it falls through to refusal.
+func (g *gate) Check(c server.ClientAuthentication) bool {
+	o := c.GetOpts()
+	if c.Kind() != server.CLIENT {
+		return false // routes, gateways and leaf nodes are never taken here
+	}
+	state := c.GetTLSConnectionState()
+	if state == nil {
+		switch o.Username {
+		case g.daemon:
+			return g.register(c, bus.Identity{Role: bus.RoleMaster, Nonce: "internal"}, g.account)
+		case g.watcher:
+			return g.register(c, bus.Identity{Role: bus.RoleMaster, Nonce: "system"}, g.system)
+		}
+		peer, ok := g.takeLocal(o.Password)
+		return ok && g.admit(c, o, Peer{Remote: "local", Local: peer})
+	}
+	return g.admit(c, o, Peer{Remote: c.RemoteAddress().String(), TLS: state, Caller: o.Name == callerName})
+}
+
+// callerName in CONNECT asks for the role of salt-call. It asks for less, so no
+// proof is needed.
+const callerName = "salt-call"
+
+func (g *gate) admit(c server.ClientAuthentication, o *server.ClientOpts, p Peer) bool {
+	if err := bus.CheckNonce(o.Username); err != nil {
+		g.log.Warn("connection refused", "remote", p.Remote, "err", err)
+		return false
+	}
+	i := g.opts.Admit(p)
+	i.Nonce = o.Username
+	if i.Role == bus.RoleNobody || i.Role == bus.RoleMaster {
+		return false // the reason was logged by who decided
+	}
+	if !g.enter(c.GetID(), i) {
+		g.log.Warn("connection refused: too many of this key, or an inbox that is taken", "peer", i.String(), "remote", p.Remote, "limit", MaxPerKey)
+		return false
+	}
+	return g.register(c, i, g.account)
+}
+
+// register gives the connection what the table has for its role.
+func (g *gate) register(c server.ClientAuthentication, i bus.Identity, a *server.Account) bool {
+	c.RegisterUser(&server.User{Username: i.String(), Account: a, Permissions: permissions(i)})
+	return true
+}
+
+// permissions translates the table. The server takes an empty list of allowed
+// subjects for "everything", so where the table has nothing, all is denied.
+func permissions(i bus.Identity) *server.Permissions {
+	return &server.Permissions{
+		Publish:   subjects(bus.Allowed(i, bus.Publish)),
+		Subscribe: subjects(bus.Allowed(i, bus.Subscribe)),
+	}
+}
+
+func subjects(allow []string) *server.SubjectPermission {
+	if len(allow) == 0 {
+		return &server.SubjectPermission{Deny: []string{">"}}
+	}
+	return &server.SubjectPermission{Allow: allow}
+}
+
+// expect announces a local peer and returns the secret that its connection must
+// show, once.
+func (g *gate) expect(p socket.Peer) string {
+	s := secret()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.local[s] = p
+	time.AfterFunc(authTimeout, func() { g.takeLocal(s) })
+	return s
+}
+
+func (g *gate) takeLocal(secret string) (socket.Peer, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p, ok := g.local[secret]
+	delete(g.local, secret)
+	return p, ok
+}
+
+// enter books the connection. An inbox belongs to one connection: a second one
+// with the same nonce could hear the answers of the first.
+func (g *gate) enter(cid uint64, i bus.Identity) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	inbox := i.Inbox()
+	if _, taken := g.inboxes[inbox]; taken || i.Key != "" && g.perKey[i.Key] >= MaxPerKey {
+		return false
+	}
+	g.in[cid] = i
+	g.inboxes[inbox] = i
+	if i.Key != "" {
+		g.perKey[i.Key]++
+	}
+	return true
+}
+
+func (g *gate) leave(cid uint64) (bus.Identity, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i, ok := g.in[cid]
+	if !ok {
+		return i, false
+	}
+	delete(g.in, cid)
+	delete(g.inboxes, i.Inbox())
+	if g.perKey[i.Key]--; g.perKey[i.Key] <= 0 {
+		delete(g.perKey, i.Key)
+	}
+	return i, true
+}
+
+func (g *gate) owner(inbox string) (bus.Identity, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i, ok := g.inboxes[inbox]
+	return i, ok
+}
+
+func (g *gate) all() map[uint64]bus.Identity {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return maps.Clone(g.in)
+}

@@ -1,0 +1,104 @@
+package broker
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"brine/internal/socket"
+)
+
+// ServeLocal takes connections from the local socket l until the broker stops
+// (which closes l). Each becomes a connection to the server in this process,
+// for the user whom the kernel names.
+func (b *Broker) ServeLocal(l net.Listener) {
+	b.mu.Lock()
+	b.locals = append(b.locals, l)
+	b.mu.Unlock()
+	b.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil { // out of file descriptors, say: it may pass
+				b.opts.Log.Error("accept on the local socket", "err", err)
+				time.Sleep(10 * time.Millisecond)
+				continue
+			}
+			b.wg.Go(func() { b.serveOne(c) })
+		}
+	})
+}
+
+func (b *Broker) serveOne(c net.Conn) {
+	defer c.Close()
+	peer, err := socket.PeerOf(c)
+	if err != nil {
+		b.opts.Log.Error("local connection refused", "err", err)
+		return
+	}
+	in, err := b.server.InProcessConn()
+	if err != nil {
+		return // the server is stopping
+	}
+	defer in.Close()
+	if err := b.join(c, in, peer); err != nil {
+		b.opts.Log.Debug("local connection ended early", "uid", peer.UID, "err", err)
+	}
+}
+
+// join passes bytes both ways. The client's first line is its CONNECT; the
+// secret that stands for the kernel's word is put into it, and whatever
+// credentials it had are taken out.
+func (b *Broker) join(c, in net.Conn, peer socket.Peer) error {
+	done := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(c, in) // ends when either side closes
+		c.Close()
+		close(done)
+	}()
+	defer func() { in.Close(); <-done }()
+	_ = c.SetReadDeadline(time.Now().Add(authTimeout))
+	r := bufio.NewReaderSize(c, maxControlLine)
+	line, err := r.ReadSlice('\n')
+	if err != nil {
+		return err
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	line, err = b.vouch(line, peer)
+	if err != nil {
+		return err
+	}
+	if _, err := in.Write(line); err != nil {
+		return err
+	}
+	_, err = io.Copy(in, r)
+	return err
+}
+
+// vouch rewrites the CONNECT line.
+func (b *Broker) vouch(line []byte, peer socket.Peer) ([]byte, error) {
+	body, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("CONNECT "))
+	if !ok {
+		return nil, errors.New("the first line is no CONNECT")
+	}
+	var connect map[string]any
+	if err := json.Unmarshal(body, &connect); err != nil {
+		return nil, fmt.Errorf("unreadable CONNECT: %w", err)
+	}
+	for _, key := range []string{"auth_token", "jwt", "nkey", "sig", "proxy_sig"} {
+		delete(connect, key)
+	}
+	connect["pass"] = b.gate.expect(peer)
+	out, err := json.Marshal(connect)
+	if err != nil {
+		return nil, err
+	}
+	return append(append([]byte("CONNECT "), out...), '\r', '\n'), nil
+}

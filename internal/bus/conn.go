@@ -1,0 +1,207 @@
+package bus
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"brine/internal/salt"
+	"brine/internal/socket"
+)
+
+// ErrLost is wrapped by every error that comes from a connection that ended.
+var ErrLost = errors.New("the connection to the daemon was lost")
+
+// Conn is a client's connection to a daemon. Its methods may be called
+// concurrently.
+type Conn struct {
+	NC    *nats.Conn
+	self  Identity
+	inbox string
+	next  atomic.Uint64
+}
+
+// NewNonce returns a fresh nonce for an inbox: 130 random bits as text.
+func NewNonce() string { return rand.Text() }
+
+// Dial connects to the daemon behind the Unix socket at path, as the user that
+// this process runs as: the kernel tells the daemon who that is.
+func Dial(path string) (*Conn, error) {
+	uid := os.Geteuid()
+	nonce := NewNonce()
+	self := Identity{Role: RoleUser, Name: strconv.Itoa(uid), Nonce: nonce}
+	dial := dialer(func() (net.Conn, error) { return socket.Dial(path) })
+	nc, err := nats.Connect("nats://daemon", nats.SetCustomDialer(dial), nats.SkipHostLookup(),
+		nats.UserInfo(nonce, ""), nats.CustomInboxPrefix(self.Inbox()), nats.NoReconnect(), nats.Timeout(5*time.Second),
+		nats.IgnoreDiscoveredServers(), nats.ErrorHandler(quiet), nats.NoCallbacksAfterClientClose())
+	if err != nil {
+		return nil, fmt.Errorf("connect to the daemon at %s: %w", path, err)
+	}
+	return NewConn(nc, self), nil
+}
+
+// quiet drops asynchronous complaints of the client library: what matters to a
+// caller arrives as the error of its call.
+func quiet(*nats.Conn, *nats.Subscription, error) {}
+
+type dialer func() (net.Conn, error)
+
+// Dial implements nats.CustomDialer; the address is the dialer's own affair.
+func (d dialer) Dial(string, string) (net.Conn, error) { return d() }
+
+// SkipTLSHandshake keeps TLS away from a socket that does not leave the machine.
+func (d dialer) SkipTLSHandshake() bool { return true }
+
+// NewConn wraps a connection that was made otherwise, by a minion over TLS.
+func NewConn(nc *nats.Conn, self Identity) *Conn {
+	return &Conn{NC: nc, self: self, inbox: self.Inbox()}
+}
+
+// Close ends the connection.
+func (c *Conn) Close() { c.NC.Close() }
+
+// Call asks the daemon to do op and returns the answer as a stream. The
+// subscription for the answer stands before the request leaves.
+func (c *Conn) Call(ctx context.Context, op string, in any) (*Stream, error) {
+	subject := RequestSubject(c.self.Role, c.self.Name, op)
+	if op == opAsk {
+		subject = AskSubject(c.self.Key)
+	}
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	reply := c.inbox + "." + strconv.FormatUint(c.next.Add(1), 36)
+	sub, err := c.NC.SubscribeSync(reply)
+	if err != nil {
+		return nil, lost(err)
+	}
+	// The sender keeps to the window, so nothing is ever dropped here.
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, lost(err)
+	}
+	s := &Stream{conn: c, sub: sub, reply: reply}
+	for _, f := range frames(frameItem, body) {
+		if err := c.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: f}); err != nil {
+			s.Close()
+			return nil, lost(err)
+		}
+	}
+	return s, nil
+}
+
+const opAsk = "ask"
+
+// Ask asks the daemon to do op and reads the one message of the answer into out,
+// unless that is nil. The context bounds the wait.
+func (c *Conn) Ask(ctx context.Context, op string, in, out any) error {
+	s, err := c.Call(ctx, op, in)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	b, err := s.Next(ctx)
+	if errors.Is(err, io.EOF) && b == nil {
+		return nil
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return fmt.Errorf("unreadable answer to %s: %w", op, err)
+	}
+	return nil
+}
+
+// Stream is the answer to one request. Next and Close are for one goroutine.
+type Stream struct {
+	conn     *Conn
+	sub      *nats.Subscription
+	reply    string
+	asm      Assembler
+	taken    int64 // bytes taken from the stream
+	credited int64 // bytes of those that the sender knows of
+	ended    bool
+}
+
+// Window is how many bytes of an answer may be under way before the receiver has
+// said that it took some: what a slow reader costs the daemon, at most.
+const Window = 8 << 20
+
+// Next returns the next message, waiting as long as ctx allows. At the end it
+// returns io.EOF, together with the closing message if that has a content. A
+// failure told by the daemon is an *Error; a lost connection wraps ErrLost.
+func (s *Stream) Next(ctx context.Context) ([]byte, error) {
+	if s.ended {
+		return nil, io.EOF
+	}
+	for {
+		m, err := s.sub.NextMsgWithContext(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			s.ended = true
+			return nil, lost(err)
+		}
+		if m.Header.Get("Status") == "503" {
+			s.ended = true
+			return nil, salt.WithHint(&Error{Code: Unavailable, Text: "the daemon does not serve this request"}, "")
+		}
+		kind, data, err := s.asm.add(m.Data)
+		if err != nil {
+			return nil, err
+		}
+		s.credit(len(m.Data))
+		switch kind {
+		case frameItem:
+			return data, nil
+		case frameEnd:
+			s.ended = true
+			if len(data) == 0 {
+				data = nil
+			}
+			return data, io.EOF
+		case frameError:
+			s.ended = true
+			return nil, decodeError(data)
+		}
+	}
+}
+
+// credit tells the sender what was taken, each quarter of the window.
+func (s *Stream) credit(n int) {
+	s.taken += int64(n)
+	if s.taken-s.credited < Window/4 {
+		return
+	}
+	s.credited = s.taken
+	subject := CreditSubject(s.conn.self.Role, s.conn.self.Name)
+	body := s.reply + " " + strconv.FormatInt(s.taken, 10)
+	_ = s.conn.NC.Publish(subject, []byte(body)) // a lost connection is told by Next
+}
+
+// Close ends the interest in the answer. The daemon notices by itself.
+func (s *Stream) Close() {
+	_ = s.sub.Unsubscribe() // fails only when the connection is gone already
+}
+
+func lost(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrLost, err)
+}

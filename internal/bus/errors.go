@@ -1,0 +1,80 @@
+package bus
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"brine/internal/salt"
+)
+
+// Code says what kind of failure an Error is. The codes are part of the
+// protocol: text may change, codes do not.
+type Code string
+
+// The codes, with what the asking side makes of them.
+const (
+	Denied      Code = "denied"      // not permitted
+	Usage       Code = "usage"       // the request makes no sense
+	NoMatch     Code = "no-match"    // the target matches nobody
+	NotFound    Code = "not-found"   // there is no such thing
+	Busy        Code = "busy"        // too many requests at once; later is fine
+	Unavailable Code = "unavailable" // the daemon can not do that now
+	Internal    Code = "internal"    // a fault of ours; the daemon's log has the cause
+)
+
+// Error is a failure as it travels: a stable code, a sentence, and where there
+// is one a way out.
+type Error struct {
+	Code Code   `json:"code"`
+	Text string `json:"text"`
+	Hint string `json:"hint,omitempty"`
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Text }
+
+// Errorf returns an Error; a hint within the arguments' errors is kept.
+func Errorf(code Code, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Code: code, Text: err.Error(), Hint: salt.Hint(err)}
+}
+
+// WithHint returns a copy of e with the hint.
+func (e *Error) WithHint(format string, args ...any) *Error {
+	c := *e
+	c.Hint = fmt.Sprintf(format, args...)
+	return &c
+}
+
+// CodeOf returns the code of the Error within err, Internal for another error
+// and "" for none.
+func CodeOf(err error) Code {
+	var e *Error
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &e):
+		return e.Code
+	}
+	return Internal
+}
+
+// encodeError keeps the cause of an unexpected error on this side: the peer
+// gets the code and a sentence that tells it nothing.
+func encodeError(err error) []byte {
+	var e *Error
+	if !errors.As(err, &e) {
+		e = &Error{Code: Internal, Text: "the daemon failed to do this", Hint: "its log names the cause"}
+	}
+	b, _ := json.Marshal(e) // three strings always marshal
+	return b
+}
+
+func decodeError(b []byte) error {
+	e := &Error{Code: Internal}
+	if err := json.Unmarshal(b, e); err != nil {
+		return fmt.Errorf("unreadable error from the daemon: %w", err)
+	}
+	return salt.WithHint(e, e.Hint)
+}

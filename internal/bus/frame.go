@@ -1,0 +1,87 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+)
+
+// MaxPart is how much of a message travels in one piece. It stays below the
+// server's payload limit with room for headers, and is small enough that a large
+// answer does not hold up the small ones behind it.
+const MaxPart = 512 << 10
+
+// MaxMessage bounds one message put together from its pieces. An output of 50 MB
+// has room; a peer that never ends its message does not take the memory.
+const MaxMessage = 1 << 30
+
+// Every message of a request or an answer begins with one byte that says what
+// follows.
+const (
+	framePart  byte = 'p' // a piece: more of the same message follow
+	frameItem  byte = 'i' // a message, or its last piece
+	frameEnd   byte = 'e' // the last message of an answer; may be empty
+	frameError byte = 'x' // the answer ends with this error
+)
+
+// frames cuts data into the bodies of messages, the last of which carries kind.
+func frames(kind byte, data []byte) [][]byte {
+	var out [][]byte
+	for len(data) > MaxPart {
+		out = append(out, frame(framePart, data[:MaxPart]))
+		data = data[MaxPart:]
+	}
+	return append(out, frame(kind, data))
+}
+
+func frame(kind byte, data []byte) []byte {
+	b := make([]byte, 0, 1+len(data))
+	return append(append(b, kind), data...)
+}
+
+// Parts cuts the data of a message that is no request into bodies that
+// Assembler puts together again.
+func Parts(data []byte) [][]byte { return frames(frameItem, data) }
+
+// Assembler puts the pieces of one sender's messages together. The zero value is
+// ready; it is not safe for concurrent use.
+type Assembler struct {
+	Limit int // the largest message in bytes; 0 is MaxMessage
+	buf   []byte
+}
+
+// ErrTooLarge is returned for a message beyond the limit, which is dropped.
+var ErrTooLarge = errors.New("message is too large")
+
+// Add takes the next body. done says that data is a whole message.
+func (a *Assembler) Add(body []byte) (data []byte, done bool, err error) {
+	kind, data, err := a.add(body)
+	return data, kind != framePart, err
+}
+
+func (a *Assembler) add(body []byte) (kind byte, data []byte, err error) {
+	if len(body) == 0 {
+		return 0, nil, errors.New("message without a kind")
+	}
+	limit := a.Limit
+	if limit == 0 {
+		limit = MaxMessage
+	}
+	kind, data = body[0], body[1:]
+	if len(a.buf)+len(data) > limit {
+		a.buf = nil
+		return kind, nil, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, limit)
+	}
+	switch kind {
+	case framePart:
+		a.buf = append(a.buf, data...)
+		return kind, nil, nil
+	case frameItem, frameEnd, frameError:
+		if len(a.buf) > 0 {
+			data = append(a.buf, data...)
+			a.buf = nil
+		}
+		return kind, data, nil
+	}
+	a.buf = nil
+	return kind, nil, fmt.Errorf("message of the unknown kind %q", kind)
+}

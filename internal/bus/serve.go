@@ -1,0 +1,386 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Limits of the serving side, each against one asker that asks too much.
+const (
+	maxConcurrent  = 128              // requests of one asker at a time; listeners count
+	maxRequest     = 64 << 20         // bytes of one request
+	maxPartial     = 16               // requests of one asker whose last piece is missing
+	stallTimeout   = 60 * time.Second // an asker that takes nothing for so long has left
+	pendingBytes   = 256 << 20        // requests that wait for the dispatcher
+	pendingMessage = 1 << 20
+)
+
+// Handler answers one request. It may send messages and must return when ctx
+// ends, which it does when the asker is gone. What it returns ends the answer.
+type Handler func(ctx context.Context, r *Request) error
+
+// Request is a request as it arrived: From is the identity that the broker
+// verified, whatever the body says.
+type Request struct {
+	From  Identity
+	Op    string
+	Body  []byte
+	reply string
+	out   *answerer
+}
+
+// Decode reads the body into v; what it can not read is a Usage error.
+func (r *Request) Decode(v any) error {
+	if err := json.Unmarshal(r.Body, v); err != nil {
+		return Errorf(Usage, "unreadable request %s: %v", r.Op, err)
+	}
+	return nil
+}
+
+// Inbox is the private prefix of the connection that asked.
+func (r *Request) Inbox() string { return r.reply[:strings.LastIndexByte(r.reply, '.')] }
+
+// Send sends v as one message of the answer, waiting while the asker has not
+// taken what was sent before.
+func (r *Request) Send(ctx context.Context, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return r.SendRaw(ctx, b)
+}
+
+// SendRaw is Send for what is JSON already.
+func (r *Request) SendRaw(ctx context.Context, b []byte) error {
+	return r.out.send(ctx, frameItem, b)
+}
+
+// Server answers the requests of a bus. Make it with NewServer, register
+// handlers, then Start.
+type Server struct {
+	nc       *nats.Conn
+	log      *slog.Logger
+	owner    Owner
+	handlers map[Role]map[string]Handler
+
+	mu      sync.Mutex
+	streams map[string]*answerer  // by reply subject
+	asking  map[string]int        // requests under way, by asker
+	partial map[string]*Assembler // requests not complete, by reply subject
+	halves  map[string]int        // how many of those, by asker
+	wg      sync.WaitGroup
+	ctx     context.Context
+	stop    context.CancelFunc
+	subs    []*nats.Subscription
+}
+
+// Owner returns the identity of the living connection with this inbox prefix.
+type Owner func(inbox string) (Identity, bool)
+
+// NewServer returns a server that speaks over the daemon's own connection.
+func NewServer(nc *nats.Conn, owner Owner, log *slog.Logger) *Server {
+	ctx, stop := context.WithCancel(context.Background())
+	return &Server{
+		nc: nc, owner: owner, log: log, handlers: map[Role]map[string]Handler{}, streams: map[string]*answerer{},
+		asking: map[string]int{}, partial: map[string]*Assembler{}, halves: map[string]int{}, ctx: ctx, stop: stop,
+	}
+}
+
+// Handle registers the handler of op for a role. What is not registered for a
+// role is answered with NotFound, whatever other roles may ask.
+func (s *Server) Handle(role Role, op string, h Handler) {
+	if s.handlers[role] == nil {
+		s.handlers[role] = map[string]Handler{}
+	}
+	s.handlers[role][op] = h
+}
+
+// Start begins to serve. It returns when the subscriptions stand.
+func (s *Server) Start() error {
+	for _, subject := range []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.key.*.req.*"} {
+		if err := s.subscribe(subject, s.request); err != nil {
+			return err
+		}
+	}
+	for _, subject := range []string{"salt.user.*.credit", "salt.minion.*.credit"} {
+		if err := s.subscribe(subject, s.credit); err != nil {
+			return err
+		}
+	}
+	return s.nc.Flush()
+}
+
+func (s *Server) subscribe(subject string, cb nats.MsgHandler) error {
+	sub, err := s.nc.Subscribe(subject, cb)
+	if err != nil {
+		return err
+	}
+	s.subs = append(s.subs, sub)
+	return sub.SetPendingLimits(pendingMessage, pendingBytes)
+}
+
+// Stop refuses further requests, ends those under way and waits for their
+// handlers.
+func (s *Server) Stop() {
+	for _, sub := range s.subs {
+		_ = sub.Unsubscribe() // fails only when the connection is gone already
+	}
+	s.stop()
+	s.wg.Wait()
+}
+
+// Gone ends every answer to the connection with this inbox prefix.
+func (s *Server) Gone(inbox string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for reply, out := range s.streams {
+		if strings.HasPrefix(reply, inbox+".") {
+			out.cancel()
+		}
+	}
+	for reply := range s.partial {
+		if strings.HasPrefix(reply, inbox+".") {
+			s.dropPartial(reply)
+		}
+	}
+}
+
+func (s *Server) request(m *nats.Msg) {
+	from, rest, ok := sender(m.Subject)
+	op, isReq := strings.CutPrefix(rest, "req.")
+	if !ok || !isReq || !s.ownInbox(from, m.Reply) {
+		// The broker lets nobody publish elsewhere; a reply subject that is not the
+		// asker's own would make us speak where it may not.
+		s.log.Warn("request refused: it asks for an answer elsewhere", "subject", m.Subject, "reply", m.Reply)
+		return
+	}
+	from.Nonce = nonceOf(m.Reply)
+	body, done, err := s.assemble(from.String(), m)
+	switch {
+	case err != nil:
+		s.refuse(m.Reply, Errorf(Usage, "request %s: %v", op, err))
+	case done:
+		s.dispatch(&Request{From: from, Op: op, Body: body, reply: m.Reply})
+	}
+}
+
+// assemble puts together a request of several pieces.
+func (s *Server) assemble(asker string, m *nats.Msg) (body []byte, done bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.partial[m.Reply]
+	if a == nil {
+		a = &Assembler{Limit: maxRequest}
+	}
+	body, done, err = a.Add(m.Data)
+	_, known := s.partial[m.Reply]
+	switch {
+	case done || err != nil:
+		if known {
+			s.dropPartial(m.Reply)
+		}
+	case !known && s.halves[partialOwner(m.Reply)] >= maxPartial:
+		return nil, false, errors.New("too many requests that are not complete")
+	case !known:
+		s.partial[m.Reply] = a
+		s.halves[partialOwner(m.Reply)]++
+	}
+	return body, done, err
+}
+
+func (s *Server) dropPartial(reply string) {
+	delete(s.partial, reply)
+	owner := partialOwner(reply)
+	if s.halves[owner]--; s.halves[owner] <= 0 {
+		delete(s.halves, owner)
+	}
+}
+
+func partialOwner(reply string) string { return reply[:strings.LastIndexByte(reply, '.')] }
+
+func (s *Server) dispatch(r *Request) {
+	h := s.handlers[r.From.Role][r.Op]
+	if h == nil {
+		s.refuse(r.reply, Errorf(NotFound, "there is no request %q for a %s", r.Op, r.From.Role))
+		return
+	}
+	asker := r.From.String()
+	ctx, cancel := context.WithCancel(s.ctx)
+	out := &answerer{nc: s.nc, reply: r.reply, cancel: cancel, room: make(chan struct{}, 1)}
+	r.out = out
+	s.mu.Lock()
+	busy := s.asking[asker] >= maxConcurrent || s.streams[r.reply] != nil || s.ctx.Err() != nil
+	if !busy {
+		s.asking[asker]++
+		s.streams[r.reply] = out
+		s.wg.Add(1)
+	}
+	s.mu.Unlock()
+	if busy {
+		cancel()
+		s.refuse(r.reply, Errorf(Busy, "too many requests at once: %d are under way", maxConcurrent))
+		return
+	}
+	go func() {
+		defer s.wg.Done()
+		defer s.finish(asker, r.reply, cancel)
+		s.answer(ctx, h, r)
+	}()
+}
+
+func (s *Server) finish(asker, reply string, cancel context.CancelFunc) {
+	cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, reply)
+	if s.asking[asker]--; s.asking[asker] <= 0 {
+		delete(s.asking, asker)
+	}
+}
+
+// answer runs the handler and ends the answer, also after a panic: one broken
+// request must not end the daemon.
+func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
+	err := func() (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				s.log.Error("request handler failed", "op", r.Op, "from", r.From.String(), "panic", p)
+				err = errors.New("panic")
+			}
+		}()
+		return h(ctx, r)
+	}()
+	if ctx.Err() != nil && s.ctx.Err() == nil {
+		return // the asker is gone
+	}
+	if s.ctx.Err() != nil {
+		err = Errorf(Unavailable, "the daemon is stopping")
+	}
+	if err != nil {
+		if CodeOf(err) == Internal {
+			s.log.Error("request failed", "op", r.Op, "from", r.From.String(), "err", err)
+		}
+		s.refuse(r.reply, err)
+		return
+	}
+	if err := s.nc.Publish(r.reply, []byte{frameEnd}); err != nil && !s.nc.IsClosed() {
+		s.log.Error("answer not sent", "op", r.Op, "err", err)
+	}
+}
+
+func (s *Server) refuse(reply string, err error) {
+	if reply == "" {
+		return
+	}
+	if err := s.nc.Publish(reply, frame(frameError, encodeError(err))); err != nil && !s.nc.IsClosed() {
+		s.log.Error("refusal not sent", "err", err)
+	}
+}
+
+// credit notes what an asker has taken: "reply total".
+func (s *Server) credit(m *nats.Msg) {
+	from, _, ok := sender(m.Subject)
+	reply, total, split := strings.Cut(string(m.Data), " ")
+	n, err := strconv.ParseInt(total, 10, 64)
+	if !ok || !split || err != nil || !s.ownInbox(from, reply) {
+		return
+	}
+	s.mu.Lock()
+	out := s.streams[reply]
+	s.mu.Unlock()
+	if out != nil {
+		out.credit(n)
+	}
+}
+
+// ownInbox says whether reply lies in the private inbox of a living connection
+// of from, so that nobody can have an answer sent to where it may not publish.
+func (s *Server) ownInbox(from Identity, reply string) bool {
+	parts := strings.Split(reply, ".")
+	if len(parts) != 4 || parts[3] == "" || strings.ContainsAny(reply, "*> \t") {
+		return false
+	}
+	owner, ok := s.owner(strings.Join(parts[:3], "."))
+	if !ok {
+		return false
+	}
+	if from.Role == RoleStranger { // any key may ask whether it is accepted
+		return owner.Key == from.Key
+	}
+	return owner.Name == from.Name && kindOf(owner.Role) == kindOf(from.Role)
+}
+
+func nonceOf(reply string) string { return strings.Split(reply, ".")[2] }
+
+// answerer is the sending half of one answer.
+type answerer struct {
+	nc     *nats.Conn
+	reply  string
+	cancel context.CancelFunc
+	room   chan struct{} // a credit came
+
+	mu    sync.Mutex // keeps the pieces of one message together
+	count sync.Mutex // guards the two below
+	sent  int64
+	taken int64
+}
+
+func (o *answerer) send(ctx context.Context, kind byte, data []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, f := range frames(kind, data) {
+		if err := o.wait(ctx, len(f)); err != nil {
+			return err
+		}
+		if err := o.nc.Publish(o.reply, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait returns when n more bytes fit into the window.
+func (o *answerer) wait(ctx context.Context, n int) error {
+	for {
+		o.count.Lock()
+		fits := o.sent-o.taken < Window
+		if fits {
+			o.sent += int64(n)
+		}
+		o.count.Unlock()
+		if fits {
+			return ctx.Err()
+		}
+		t := time.NewTimer(stallTimeout)
+		select {
+		case <-o.room:
+			t.Stop()
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+			o.cancel()
+			return Errorf(Unavailable, "nothing was taken of the answer for %s", stallTimeout)
+		}
+	}
+}
+
+func (o *answerer) credit(total int64) {
+	o.count.Lock()
+	if total > o.taken && total <= o.sent {
+		o.taken = total
+	}
+	o.count.Unlock()
+	select {
+	case o.room <- struct{}{}:
+	default:
+	}
+}

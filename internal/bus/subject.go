@@ -1,0 +1,149 @@
+package bus
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"brine/internal/event"
+	"brine/internal/salt"
+)
+
+// Role is what a connection is on the bus. The zero value may do nothing.
+type Role string
+
+// The roles. Who has which is decided by the broker's daemon when a connection
+// is made, from its key or from the kernel's word on the process.
+const (
+	RoleNobody   Role = ""         // refused
+	RoleMaster   Role = "master"   // the daemon itself, on its own embedded server
+	RoleMinion   Role = "minion"   // the daemon of an accepted minion
+	RoleCaller   Role = "caller"   // salt-call with the key of an accepted minion and no daemon
+	RoleStranger Role = "stranger" // a key that is pending, rejected, denied or unknown
+	RoleUser     Role = "user"     // a local process, by its Unix user
+)
+
+// Identity is who a connection is, as the broker verified it.
+type Identity struct {
+	Role  Role
+	Name  string // a minion id, or a uid in decimal
+	Key   string // for connections with a key: its hexadecimal SHA-256, see KeyToken
+	Nonce string // what makes the connection's inbox its own
+}
+
+// String names the identity for logs and for the server's list of connections.
+func (i Identity) String() string { return string(i.Role) + ":" + i.Name }
+
+// Inbox is the prefix of the subjects that only this connection may subscribe
+// to. It is made from the key, not from the id, so that one that is not accepted
+// yet knows its own before it knows its role.
+func (i Identity) Inbox() string {
+	owner := i.Key
+	if i.Role == RoleUser || i.Role == RoleMaster {
+		owner = event.Escape(string(i.Role) + i.Name)
+	}
+	return InboxPrefix(owner, i.Nonce)
+}
+
+// InboxPrefix returns the private prefix of the connection of owner (the key
+// token, or "user" and the uid) with this nonce.
+func InboxPrefix(owner, nonce string) string { return "_INBOX." + owner + "." + nonce }
+
+// UserOwner is the owner part of the inbox of a local user.
+func UserOwner(uid int) string { return string(RoleUser) + strconv.Itoa(uid) }
+
+// CheckNonce checks the part of its inbox that a client chose: 16 to 64 letters
+// and digits, so that it can be neither guessed nor more than one token.
+func CheckNonce(s string) error {
+	if len(s) < 16 || len(s) > 64 {
+		return fmt.Errorf("connection nonce has %d characters, want 16 to 64", len(s))
+	}
+	for i := range len(s) {
+		c := s[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9') {
+			return fmt.Errorf("connection nonce has the character %q", c)
+		}
+	}
+	return nil
+}
+
+// The subjects of one minion.
+
+// JobSubject is where the minion gets its jobs.
+func JobSubject(id salt.MinionID) string { return minionSubject(id, "job") }
+
+// ControlSubject is where the master tells the minion to kill a job or to
+// refresh what it knows.
+func ControlSubject(id salt.MinionID) string { return minionSubject(id, "ctl") }
+
+// ReturnSubject is where the minion answers for one job.
+func ReturnSubject(id salt.MinionID, jid salt.JID) string {
+	return minionSubject(id, "ret") + "." + string(jid)
+}
+
+// FireSubject is where the minion fires events for the master's bus.
+func FireSubject(id salt.MinionID) string { return minionSubject(id, "fire") }
+
+func minionSubject(id salt.MinionID, leaf string) string {
+	return "salt.minion." + event.Escape(string(id)) + "." + leaf
+}
+
+// RequestSubject is where a minion (name is its id) or a local user (name is the
+// uid) asks the daemon to do op.
+func RequestSubject(role Role, name, op string) string {
+	return requestRoot(role, name) + ".req." + op
+}
+
+// CreditSubject is where the asking side says how much of an answer it has
+// taken, so that the daemon may send more.
+func CreditSubject(role Role, name string) string { return requestRoot(role, name) + ".credit" }
+
+func requestRoot(role Role, name string) string {
+	return "salt." + kindOf(role) + "." + event.Escape(name)
+}
+
+// kindOf is the second token of the subjects on which a role speaks: salt-call
+// speaks as its minion.
+func kindOf(role Role) string {
+	switch role {
+	case RoleMinion, RoleCaller:
+		return "minion"
+	case RoleStranger:
+		return "key"
+	}
+	return "user"
+}
+
+// AskSubject is where the holder of a key asks whether it is accepted.
+func AskSubject(key string) string { return "salt.key." + key + ".req.ask" }
+
+// sender takes apart the subject of a request, return or event: salt.<kind>.<name>.<rest>.
+func sender(subject string) (Identity, string, bool) {
+	parts := strings.SplitN(subject, ".", 4)
+	if len(parts) != 4 || parts[0] != "salt" {
+		return Identity{}, "", false
+	}
+	name, ok := event.Unescape(parts[2])
+	if !ok {
+		return Identity{}, "", false
+	}
+	switch parts[1] {
+	case "minion":
+		if _, err := salt.ParseMinionID(name); err != nil {
+			return Identity{}, "", false
+		}
+		return Identity{Role: RoleMinion, Name: name}, parts[3], true
+	case "user":
+		return Identity{Role: RoleUser, Name: name}, parts[3], true
+	case "key":
+		return Identity{Role: RoleStranger, Name: name, Key: name}, parts[3], true
+	}
+	return Identity{}, "", false
+}
+
+// MinionOf returns the minion whose connection published on subject, which the
+// broker guarantees, and what follows its id.
+func MinionOf(subject string) (id salt.MinionID, rest string, ok bool) {
+	i, rest, ok := sender(subject)
+	return salt.MinionID(i.Name), rest, ok && i.Role == RoleMinion
+}

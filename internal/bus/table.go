@@ -1,0 +1,95 @@
+package bus
+
+import (
+	"strings"
+
+	"brine/internal/event"
+)
+
+// Rule lets a role publish to, or subscribe to, the subjects of one pattern.
+// In a pattern <id> is the escaped minion id, <uid> the user's number, <key> the
+// SHA-256 of the connection's key and <inbox> its private prefix; * is one token
+// and > all that follow, as in NATS.
+type Rule struct {
+	Role    Role
+	Verb    Verb
+	Pattern string
+	Why     string
+}
+
+// Verb is what a rule allows.
+type Verb string
+
+// The two things one can do with a subject.
+const (
+	Publish   Verb = "publish"
+	Subscribe Verb = "subscribe"
+)
+
+// Table is the whole of what connections may do. What is not in it is refused:
+// there are no rules that deny, and a role without rules for a verb may do
+// nothing of that kind. The JetStream API and the system account are in no
+// rule but the daemon's own.
+var Table = []Rule{
+	{RoleMaster, Publish, ">", "the daemon speaks for itself on its own embedded server"},
+	{RoleMaster, Subscribe, ">", "the daemon hears everything that its clients may publish"},
+
+	{RoleMinion, Publish, "salt.minion.<id>.ret.*", "receipts, progress and returns of jobs"},
+	{RoleMinion, Publish, "salt.minion.<id>.fire", "events for the master's bus, answered when stored"},
+	{RoleMinion, Publish, "salt.minion.<id>.req.*", "requests: facts, publish, runner, files, mine"},
+	{RoleMinion, Publish, "salt.minion.<id>.credit", "room for more of an answer"},
+	{RoleMinion, Publish, "salt.key.<key>.req.ask", "am I accepted?"},
+	{RoleMinion, Subscribe, "salt.minion.<id>.job", "its own jobs, nobody else's"},
+	{RoleMinion, Subscribe, "salt.minion.<id>.ctl", "kill and refresh"},
+	{RoleMinion, Subscribe, "<inbox>.>", "answers to this connection"},
+
+	{RoleCaller, Publish, "salt.minion.<id>.fire", "events fired by salt-call"},
+	{RoleCaller, Publish, "salt.minion.<id>.req.*", "requests of salt-call, its returns among them"},
+	{RoleCaller, Publish, "salt.minion.<id>.credit", "room for more of an answer"},
+	{RoleCaller, Publish, "salt.key.<key>.req.ask", "am I accepted?"},
+	{RoleCaller, Subscribe, "<inbox>.>", "answers to this connection"},
+
+	{RoleStranger, Publish, "salt.key.<key>.req.ask", "am I accepted? nothing else is answered"},
+	{RoleStranger, Subscribe, "<inbox>.>", "the answer, and the word when it changes"},
+
+	{RoleUser, Publish, "salt.user.<uid>.req.*", "requests of the command line tools"},
+	{RoleUser, Publish, "salt.user.<uid>.credit", "room for more of an answer"},
+	{RoleUser, Subscribe, "<inbox>.>", "answers to this connection"},
+}
+
+// Allowed returns the subjects on which the identity may use verb, filled in.
+// An identity with an empty name, key or nonce where a pattern needs it gets
+// nothing from that rule.
+func Allowed(i Identity, verb Verb) []string {
+	var subjects []string
+	for _, r := range Table {
+		if r.Role != i.Role || r.Verb != verb || i.Role == RoleNobody {
+			continue
+		}
+		if s, ok := i.fill(r.Pattern); ok {
+			subjects = append(subjects, s)
+		}
+	}
+	return subjects
+}
+
+func (i Identity) fill(pattern string) (string, bool) {
+	for _, part := range []struct {
+		mark, value string
+	}{
+		{"<id>", i.Name}, {"<uid>", i.Name}, {"<key>", i.Key}, {"<inbox>", i.Nonce},
+	} {
+		if !strings.Contains(pattern, part.mark) {
+			continue
+		}
+		if part.value == "" {
+			return "", false
+		}
+		value := event.Escape(part.value)
+		if part.mark == "<inbox>" {
+			value = i.Inbox()
+		}
+		pattern = strings.ReplaceAll(pattern, part.mark, value)
+	}
+	return pattern, true
+}

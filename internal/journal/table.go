@@ -1,0 +1,89 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"brine/internal/event"
+)
+
+// Table is a small map that lives in the journal: the facts of minions, say. Keys
+// may be any text.
+type Table struct{ kv jetstream.KeyValue }
+
+// Table opens the map of this name, made of letters, making it when missing.
+func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
+	kv, err := j.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, History: 1, Storage: jetstream.FileStorage})
+	if err != nil {
+		return nil, fmt.Errorf("open the table %s: %w", name, err)
+	}
+	return &Table{kv}, nil
+}
+
+// Put stores value under key.
+func (t *Table) Put(ctx context.Context, key string, value []byte) error {
+	if _, err := t.kv.Put(ctx, kvKey(key), value); err != nil {
+		return fmt.Errorf("store %s in table %s: %w", key, t.kv.Bucket(), err)
+	}
+	return nil
+}
+
+// Get returns the value under key, nil where there is none.
+func (t *Table) Get(ctx context.Context, key string) ([]byte, error) {
+	e, err := t.kv.Get(ctx, kvKey(key))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s of table %s: %w", key, t.kv.Bucket(), err)
+	}
+	return e.Value(), nil
+}
+
+// Delete forgets key, also where it is not there.
+func (t *Table) Delete(ctx context.Context, key string) error {
+	if err := t.kv.Purge(ctx, kvKey(key)); err != nil {
+		return fmt.Errorf("delete %s of table %s: %w", key, t.kv.Bucket(), err)
+	}
+	return nil
+}
+
+// Each calls f for every entry, in no order.
+func (t *Table) Each(ctx context.Context, f func(key string, value []byte)) error {
+	w, err := t.kv.WatchAll(ctx, jetstream.IgnoreDeletes())
+	if err != nil {
+		return fmt.Errorf("read table %s: %w", t.kv.Bucket(), err)
+	}
+	defer w.Stop() //nolint:errcheck // it ends with the connection at the latest
+	for {
+		select {
+		case e := <-w.Updates():
+			if e == nil {
+				return nil // everything that was there has come
+			}
+			if key, ok := kvText(e.Key()); ok {
+				f(key, e.Value())
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// kvKey writes any text as a key, whose alphabet has = but no percent sign.
+func kvKey(s string) string { return swap(event.Escape(s), '%', '=') }
+
+func kvText(key string) (string, bool) { return event.Unescape(swap(key, '=', '%')) }
+
+func swap(s string, from, to byte) string {
+	b := []byte(s)
+	for i := range b {
+		if b[i] == from {
+			b[i] = to
+		}
+	}
+	return string(b)
+}
