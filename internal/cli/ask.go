@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+const (
+	maxAnswer = 4096 // bytes of a line typed by a person: what a terminal itself allows
+	maxAsked  = 3    // times that a question is put before we take it for a wrong pipe
+)
+
+// Confirm asks a question that is answered by yes or no, as in "Proceed? [n/Y] ",
+// where an empty answer means what byDefault says. The answer comes from Stdin
+// also when that is no terminal; at its end, and after three other words, there
+// is an error. A context that ends while the person thinks is an error too; the
+// read is then abandoned, so Stdin can not be used any more.
+func (e *Env) Confirm(ctx context.Context, question string, byDefault bool) (bool, error) {
+	choices := "[N/y]"
+	if byDefault {
+		choices = "[n/Y]"
+	}
+	for range maxAsked {
+		fmt.Fprintf(e.Stderr, "%s %s ", question, choices)
+		answer, err := e.readLine(ctx)
+		if err != nil {
+			fmt.Fprintln(e.Stderr) // the cursor still stands behind the question
+			return false, fmt.Errorf("read the answer to %q: %w", question, err)
+		}
+		switch strings.ToLower(strings.TrimSpace(answer)) {
+		case "":
+			return byDefault, nil
+		case "y", "yes":
+			return true, nil
+		case "n", "no":
+			return false, nil
+		}
+	}
+	return false, fmt.Errorf("no usable answer to %q: want y or n", question)
+}
+
+// Password asks for a secret without showing it. Where Stdin is no terminal it
+// reads a line and asks nothing. An ended context is as in Confirm; the terminal
+// shows what is typed again.
+func (e *Env) Password(ctx context.Context, prompt string) (string, error) {
+	terminal, ok := e.Stdin.(*os.File)
+	if !ok || !e.StdinTTY {
+		secret, err := e.readLine(ctx)
+		if err != nil {
+			return "", fmt.Errorf("read password: %w", err)
+		}
+		return secret, nil
+	}
+	fd := int(terminal.Fd())
+	shown, err := term.GetState(fd)
+	if err != nil {
+		return "", fmt.Errorf("read password: %w", err)
+	}
+	defer fmt.Fprintln(e.Stderr) // the typed line end was not shown either
+	defer term.Restore(fd, shown)
+	fmt.Fprint(e.Stderr, prompt)
+	secret, err := unlessDone(ctx, func() (string, error) {
+		b, err := term.ReadPassword(fd)
+		return string(b), err
+	})
+	if err != nil {
+		return "", fmt.Errorf("read password: %w", err)
+	}
+	return secret, nil
+}
+
+// readLine reads a line from Stdin and not a byte more: the rest may be for the
+// next question. It returns it without its end; a last line may lack one.
+func (e *Env) readLine(ctx context.Context) (string, error) {
+	return unlessDone(ctx, func() (string, error) {
+		line, err := scanLine(e.Stdin)
+		return strings.TrimSuffix(line, "\r"), err
+	})
+}
+
+// scanLine reads up to a line feed, which it drops. Nothing before the end of
+// the input is io.ErrUnexpectedEOF.
+func scanLine(r io.Reader) (string, error) {
+	var line []byte
+	letter := make([]byte, 1)
+	for len(line) < maxAnswer {
+		_, err := io.ReadFull(r, letter)
+		switch {
+		case err == io.EOF && len(line) == 0:
+			return "", io.ErrUnexpectedEOF
+		case err == io.EOF:
+			return string(line), nil
+		case err != nil:
+			return "", err
+		case letter[0] == '\n':
+			return string(line), nil
+		}
+		line = append(line, letter[0])
+	}
+	return "", errors.New("the line is too long")
+}
+
+// unlessDone returns what read returns, or the cause of ctx when that ends first;
+// read then goes on in the background, since a read of a terminal can not be
+// stopped.
+func unlessDone(ctx context.Context, read func() (string, error)) (string, error) {
+	type result struct {
+		text string
+		err  error
+	}
+	results := make(chan result, 1)
+	go func() {
+		text, err := read()
+		results <- result{text, err}
+	}()
+	select {
+	case r := <-results:
+		return r.text, r.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}

@@ -1,0 +1,154 @@
+// Package cli is what the seven binaries have in common: their streams, the
+// shared options, exit codes, and the words in which they speak to a person.
+//
+// It knows no command of any binary: each has a package of its own below this
+// one, which describes its command line by a Spec and hands it to Env.Run.
+//
+// How we talk to the terminal:
+//
+//   - Results go to standard output, all else to standard error: errors,
+//     warnings, notes, questions, progress. With --out json there is nothing but
+//     JSON on standard output.
+//   - An error is one line, "salt-key: error: MISTAKE": lower case, no full
+//     stop, what was tried and on what. Where there is a way out, it follows as
+//     "salt-key: hint: REMEDY". Warnings and notes look the same. A usage text
+//     is never thrown at somebody who made a mistake; -h prints it.
+//   - What comes from elsewhere (ids, arguments, errors of a peer) is printed
+//     with its control characters escaped.
+//   - Silence is success. But no command waits for more than a second without
+//     saying what it waits for, see Env.Waiting.
+//   - A question is asked only where an answer can come from: at the end of the
+//     input it is an error that names the option to use instead.
+//   - Colour is for terminals; NO_COLOR, --no-color and --force-color overrule.
+//   - The exit code tells a script what the text tells a person.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"brine/internal/logging"
+	"brine/internal/salt"
+)
+
+// Env is the world of a running command. Tests make their own with buffers.
+type Env struct {
+	Name   string   // of the program, "salt-key"
+	Args   []string // the command line without the program's name
+	Stdin  io.Reader
+	Stdout io.Writer // results; fails with ErrBrokenPipe when nobody reads
+	Stderr io.Writer // all else
+	Getenv func(string) string
+
+	// Which of the three streams is a terminal.
+	StdinTTY, StdoutTTY, StderrTTY bool
+}
+
+// Main runs a program in the environment of this process and returns its exit
+// code, for os.Exit. The context of run ends at SIGINT and SIGTERM with a
+// *SignalError as its cause; a second signal ends the process at once.
+//
+// A broken pipe on standard output or error kills a tool by SIGPIPE, silently
+// and with 141 in a shell, as it does cat. Where the parent has SIGPIPE ignored,
+// and in a daemon (Spec.Daemon), the write fails instead; a tool then ends with
+// the same code.
+func Main(name string, run func(ctx context.Context, env *Env) int) int {
+	ctx, stop := untilSignal(context.Background())
+	defer stop()
+	return run(ctx, processEnv(name))
+}
+
+// processEnv describes this process.
+func processEnv(name string) *Env {
+	return &Env{
+		Name:      name,
+		Args:      os.Args[1:],
+		Stdin:     os.Stdin,
+		Stdout:    pipeWriter{os.Stdout},
+		Stderr:    os.Stderr,
+		Getenv:    os.Getenv,
+		StdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),
+		StdoutTTY: term.IsTerminal(int(os.Stdout.Fd())),
+		StderrTTY: term.IsTerminal(int(os.Stderr.Fd())),
+	}
+}
+
+// untilSignal returns a context that ends at the first SIGINT or SIGTERM, from
+// where on both have their usual effect again. A signal that the parent had
+// ignored stays so: a shell does that for a script's background jobs.
+func untilSignal(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	arrived := make(chan os.Signal, 1)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		if !signal.Ignored(s) {
+			signal.Notify(arrived, s)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer signal.Stop(arrived)
+		select {
+		case s := <-arrived:
+			cancel(&SignalError{s.(syscall.Signal)})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
+}
+
+// pipeWriter tells a broken pipe of the output from one of a socket.
+type pipeWriter struct{ w io.Writer }
+
+func (p pipeWriter) Write(b []byte) (int, error) {
+	n, err := p.w.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		err = ErrBrokenPipe
+	}
+	return n, err
+}
+
+// Report tells err and its hint to the person, unless it is one of those that
+// need no words, and returns its exit code. See Code.
+func (e *Env) Report(err error) int {
+	if err != nil && !isQuiet(err) {
+		e.say("error", err.Error())
+		e.say("hint", salt.Hint(err))
+	}
+	return Code(err)
+}
+
+// Warn tells of something wrong that does not stop the command.
+func (e *Env) Warn(err error) {
+	e.say("warning", err.Error())
+	e.say("hint", salt.Hint(err))
+}
+
+// Note tells something that is not wrong, worded as fmt.Sprintf does.
+func (e *Env) Note(format string, args ...any) {
+	e.say("note", fmt.Sprintf(format, args...))
+}
+
+// say prints each line of text as "NAME: kind: line". Empty text prints nothing.
+// It drops the error of a write: there is nowhere left to tell it.
+func (e *Env) say(kind, text string) {
+	if text == "" {
+		return
+	}
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		fmt.Fprintf(&b, "%s: %s: %s\n", e.Name, kind, logging.Escape(strings.TrimSuffix(line, "\n")))
+	}
+	io.WriteString(e.Stderr, b.String())
+}

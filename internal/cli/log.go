@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/logging"
+)
+
+// LogSettings is what the configuration says about the log. The options of the
+// command line go before it.
+type LogSettings struct {
+	Level     string // log_level; "" is warning
+	File      string // log_file; "" is none
+	FileLevel string // log_level_logfile; "" is as Level
+
+	// FileRequired makes a log file that can not be written an error, as it is
+	// for a daemon. A tool goes on without, with a warning.
+	FileRequired bool
+}
+
+// OpenLog opens the log of the program on Stderr and, where one is named, in a
+// file. The caller closes it.
+func (e *Env) OpenLog(opts *urcli.Context, s LogSettings) (*logging.Log, error) {
+	o := logging.Options{
+		Console: e.Stderr,
+		Color:   e.StderrTTY && e.mayColor(opts),
+		File:    cmp.Or(opts.String("log-file"), s.File),
+		Name:    e.Name,
+	}
+	var err error
+	level := cmp.Or(opts.String("log-level"), s.Level, "warning")
+	if o.ConsoleLevel, err = logging.ParseLevel(level); err != nil {
+		return nil, err
+	}
+	if o.FileLevel, err = logging.ParseLevel(cmp.Or(opts.String("log-file-level"), s.FileLevel, level)); err != nil {
+		return nil, err
+	}
+	log, err := logging.New(o)
+	if err != nil && !s.FileRequired {
+		e.Warn(fmt.Errorf("%w; going on without", err))
+		o.File = ""
+		return logging.New(o)
+	}
+	return log, err
+}
+
+// checkLevels refuses a log level on the command line that does not exist.
+func checkLevels(opts *urcli.Context) error {
+	for _, name := range []string{"log-level", "log-file-level"} {
+		if value := opts.String(name); value != "" {
+			if _, err := logging.ParseLevel(value); err != nil {
+				return Fail(Usage, fmt.Errorf("option --%s: %w", name, err))
+			}
+		}
+	}
+	return nil
+}

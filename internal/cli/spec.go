@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/version"
+)
+
+// DefaultConfigDir is where the configuration is looked for when neither -c nor
+// SALT_CONFIG_DIR says otherwise.
+const DefaultConfigDir = "/etc/salt"
+
+// Spec describes the command line of a binary.
+type Spec struct {
+	Synopsis []string // one line for each form, without the program's name
+	Summary  string   // what it is for, in a sentence or two
+	Examples []string // command lines, shown at the end of -h
+
+	// Flags are the program's own options, the most important first. Their
+	// Category is the heading in -h; a word in backquotes in Usage stands for the
+	// value there. Required and Action are not used: Run checks what it needs.
+	// A name that they take is no longer one of a common option: in salt-key, -l
+	// is --list and log levels have --log-level only.
+	Flags []urcli.Flag
+
+	// Ignored are options of Salt that mean nothing here. They are accepted with
+	// a note, and are not in -h. "m,module-dirs=" has two names and a value.
+	Ignored []string
+
+	Output bool // has the options for the form of results: --out and its company
+	Daemon bool // serves until a signal: a broken pipe does not end it
+
+	// Run does the work, with the options parsed. Its error is reported, see
+	// Env.Report; opts.Args holds the words that are no options.
+	Run func(ctx context.Context, env *Env, opts *urcli.Context) error
+}
+
+// Run parses the command line, answers -h, --version and --versions-report
+// itself, calls spec.Run for all else, reports its error and returns the exit
+// code.
+func (e *Env) Run(ctx context.Context, spec Spec) int {
+	err := e.run(ctx, spec)
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = context.Cause(ctx) // the signal, when there was one
+	}
+	return e.Report(err)
+}
+
+func (e *Env) run(ctx context.Context, spec Spec) error {
+	ignored := ignoredFlags(spec)
+	flags := slices.Concat(allFlags(spec), ignored)
+	args, err := newGrammar(flags).normalize(e.Args)
+	if err != nil {
+		return err
+	}
+	if text, ok := e.answer(spec, args); ok {
+		_, err := io.WriteString(e.Stdout, text)
+		return err
+	}
+	app := e.app(flags)
+	app.Action = func(opts *urcli.Context) error {
+		if err := checkLevels(opts); err != nil {
+			return err // also where the program opens no log
+		}
+		e.noteIgnored(ignored, opts)
+		if spec.Daemon {
+			signal.Ignore(syscall.SIGPIPE)
+		}
+		return spec.Run(ctx, e, opts)
+	}
+	return app.RunContext(ctx, append([]string{e.Name}, args...))
+}
+
+// app returns an urfave/cli application that parses flags and does nothing by
+// itself: help, version, words of errors and the exit are ours.
+func (e *Env) app(flags []urcli.Flag) *urcli.App {
+	return &urcli.App{
+		Name:                      e.Name,
+		HideHelp:                  true,
+		HideVersion:               true,
+		Flags:                     flags,
+		DisableSliceFlagSeparator: true,            // a comma is a part of the value
+		Compiled:                  time.Unix(1, 0), // else it asks the file system
+		Reader:                    e.Stdin,
+		Writer:                    io.Discard,
+		ErrWriter:                 io.Discard,
+		OnUsageError: func(_ *urcli.Context, err error, _ bool) error {
+			return Fail(Usage, err)
+		},
+		ExitErrHandler: func(*urcli.Context, error) {}, // else it calls os.Exit
+	}
+}
+
+// answer returns the answer to the options that end the program before it reads
+// any file; args are normal. It is not left to urfave/cli, for which the first
+// word before -h names a subcommand.
+func (e *Env) answer(spec Spec, args []string) (text string, ok bool) {
+	given := args[:slices.Index(args, "--")]
+	switch {
+	case slices.Contains(given, "--help"):
+		return Help(e.Name, spec), true
+	case slices.Contains(given, "--version"):
+		return fmt.Sprintf("%s %s (%s)\n", e.Name, version.Version(), version.Name), true
+	case slices.Contains(given, "--versions-report"):
+		return version.Report(e.Name), true
+	}
+	return "", false
+}
+
+// noteIgnored tells the person which of the options given mean nothing.
+func (e *Env) noteIgnored(ignored []urcli.Flag, opts *urcli.Context) {
+	for _, f := range ignored {
+		if opts.IsSet(f.Names()[0]) {
+			e.Note("%s has no effect in %s", option(f), version.Name)
+		}
+	}
+}
+
+// ConfigDir returns the directory that -c names, else the one in
+// SALT_CONFIG_DIR, else DefaultConfigDir.
+func (e *Env) ConfigDir(opts *urcli.Context) string {
+	if dir := opts.String("config-dir"); dir != "" {
+		return dir
+	}
+	if dir := e.Getenv("SALT_CONFIG_DIR"); dir != "" {
+		return dir
+	}
+	return DefaultConfigDir
+}
+
+// allFlags returns the options of -h in its order: the program's own, then those
+// for the output, then the general ones.
+func allFlags(spec Spec) []urcli.Flag {
+	own := newGrammar(spec.Flags)
+	flags := slices.Clone(spec.Flags)
+	if spec.Output {
+		flags = append(flags, outputFlags(own)...)
+	}
+	return append(flags, generalFlags(own)...)
+}
+
+// free returns those of the names that no option in g has.
+func (g grammar) free(names ...string) []string {
+	return slices.DeleteFunc(names, func(n string) bool { return g[n] != nil })
+}
+
+// generalFlags returns the options of every binary, without the short names that
+// own has taken.
+func generalFlags(own grammar) []urcli.Flag {
+	const group = "General"
+	return []urcli.Flag{
+		&urcli.StringFlag{Category: group, Name: "config-dir", Aliases: own.free("c"),
+			Usage: "read the configuration from `DIR` instead of " + DefaultConfigDir},
+		&urcli.StringFlag{Category: group, Name: "log-level", Aliases: own.free("l"),
+			Usage: "show log messages from `LEVEL` up: all, garbage, trace, debug, profile, info, warning, error, critical, quiet"},
+		&urcli.StringFlag{Category: group, Name: "log-file",
+			Usage: "write the log to `FILE` also"},
+		&urcli.StringFlag{Category: group, Name: "log-file-level",
+			Usage: "write log messages from `LEVEL` up"},
+		&urcli.BoolFlag{Category: group, Name: "version",
+			Usage: "print the version and exit"},
+		&urcli.BoolFlag{Category: group, Name: "versions-report", Aliases: own.free("V"),
+			Usage: "print the versions of all parts and exit"},
+		&urcli.BoolFlag{Category: group, Name: "help", Aliases: own.free("h"),
+			Usage: "print this text and exit"},
+	}
+}
+
+// outputFlags returns the options for the form of results.
+func outputFlags(own grammar) []urcli.Flag {
+	const group = "Output"
+	return []urcli.Flag{
+		&urcli.StringFlag{Category: group, Name: "out", Aliases: own.free("output"),
+			Usage: "print results as `FORM`: nested, json, jsonl, yaml, txt, raw, ..."},
+		&urcli.IntFlag{Category: group, Name: "out-indent",
+			Usage: "indent by `N` blanks; a negative number puts all on one line"},
+		&urcli.StringFlag{Category: group, Name: "out-file", Aliases: own.free("output-file"),
+			Usage: "write results to `FILE`"},
+		&urcli.BoolFlag{Category: group, Name: "out-file-append", Aliases: own.free("output-file-append"),
+			Usage: "append to that file instead of replacing it"},
+		&urcli.BoolFlag{Category: group, Name: "no-color", Aliases: own.free("no-colour"),
+			Usage: "never colour the output; so does a NO_COLOR in the environment"},
+		&urcli.BoolFlag{Category: group, Name: "force-color", Aliases: own.free("force-colour"),
+			Usage: "colour the output even when it is no terminal"},
+	}
+}
+
+// ignoredFlags makes hidden options of Spec.Ignored and of what every binary of
+// Salt has and Brine has no use for.
+func ignoredFlags(spec Spec) []urcli.Flag {
+	names := append([]string{"hard-crash", "saltfile="}, spec.Ignored...)
+	if spec.Output {
+		names = append(names, "state-output,state_output=", "state-verbose,state_verbose=")
+	}
+	var flags []urcli.Flag
+	for _, n := range names {
+		list, takesValue := strings.CutSuffix(n, "=")
+		all := strings.Split(list, ",")
+		if takesValue {
+			flags = append(flags, &urcli.StringFlag{Name: all[0], Aliases: all[1:], Hidden: true})
+		} else {
+			flags = append(flags, &urcli.BoolFlag{Name: all[0], Aliases: all[1:], Hidden: true})
+		}
+	}
+	return flags
+}
