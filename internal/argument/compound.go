@@ -1,0 +1,86 @@
+package argument
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"brine/internal/salt"
+)
+
+// The ways in which the words of a compound command do not fit its functions.
+var (
+	ErrTooFew  = errors.New("cannot execute compound command without defining all arguments")
+	ErrTooMany = errors.New("cannot execute compound command with more arguments than commands")
+)
+
+// Compound deals the words of a compound command (test.ping,test.echo , hello)
+// out to its functions and returns as many lists as there are functions.
+//
+// Standalone separators are used if their number fits; else each separator
+// within a word counts too, as in "id,hello". No words at all mean no arguments
+// for any function. A single function takes all words, separators included.
+func Compound(funs, words []string, separator string) ([][]string, error) {
+	if len(funs) == 1 {
+		return [][]string{words}, nil
+	}
+	if len(words) == 0 {
+		return make([][]string, len(funs)), nil
+	}
+	if separator == "" {
+		return nil, errors.New("the separator of arguments is empty")
+	}
+	lists := divide(words, separator)
+	if len(lists) != len(funs) {
+		lists = divideWithin(words, separator)
+	}
+	hint := "separate the arguments of one function from those of the next by the word " + separator
+	switch {
+	case len(lists) < len(funs):
+		return nil, salt.WithHint(ErrTooFew, hint)
+	case len(lists) > len(funs):
+		return nil, salt.WithHint(ErrTooMany, hint+" and choose another one with --args-separator if it occurs in an argument")
+	}
+	return lists, nil
+}
+
+// divide starts a new list at each word that is the separator.
+func divide(words []string, separator string) [][]string {
+	lists := [][]string{nil}
+	for _, word := range words {
+		if word == separator {
+			lists = append(lists, nil)
+			continue
+		}
+		last := len(lists) - 1
+		lists[last] = append(lists[last], word)
+	}
+	return lists
+}
+
+// divideWithin starts a new list at each separator, also within words. Of a
+// word that holds one, the empty parts are dropped.
+func divideWithin(words []string, separator string) [][]string {
+	var parts []string
+	for _, word := range words {
+		for i, part := range strings.Split(word, separator) {
+			if i > 0 {
+				parts = append(parts, separator)
+			}
+			if part != "" || word == "" {
+				parts = append(parts, part)
+			}
+		}
+	}
+	return divide(parts, separator)
+}
+
+// List splits the word after -L into minion ids: at commas, blanks dropped, or
+// at blanks if there is no comma. An empty id stands where a comma has nothing
+// beside it, which no minion has.
+func List(word string) []string {
+	if strings.Contains(word, ",") {
+		return strings.Split(strings.ReplaceAll(word, " ", ""), ",")
+	}
+	return slices.Clip(strings.Fields(word))
+}

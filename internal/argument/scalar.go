@@ -1,0 +1,99 @@
+package argument
+
+import (
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+)
+
+// maxDigits is the longest number in characters; a longer row of digits is text.
+const maxDigits = 4096
+
+// resolve types text by its form, as YAML 1.1 does for a scalar without quotes;
+// ok is false for text that is only text.
+func resolve(text string) (v any, ok bool) {
+	if v, ok := constants[text]; ok {
+		return v, true
+	}
+	if len(text) == 0 || len(text) > maxDigits || !strings.Contains("+-.0123456789", text[:1]) {
+		return nil, false
+	}
+	if strings.ContainsRune(text, '.') {
+		return float(text)
+	}
+	return integer(text)
+}
+
+// constants are the words of YAML 1.1 for a truth, for nothing and for what is
+// no number. The letters y and n alone are text.
+var constants = map[string]any{
+	"": nil, "~": nil, "null": nil, "Null": nil, "NULL": nil,
+	"yes": true, "Yes": true, "YES": true, "no": false, "No": false, "NO": false,
+	"true": true, "True": true, "TRUE": true, "false": false, "False": false, "FALSE": false,
+	"on": true, "On": true, "ON": true, "off": false, "Off": false, "OFF": false,
+	".nan": math.NaN(), ".NaN": math.NaN(), ".NAN": math.NaN(),
+	".inf": math.Inf(1), ".Inf": math.Inf(1), ".INF": math.Inf(1),
+	"+.inf": math.Inf(1), "+.Inf": math.Inf(1), "+.INF": math.Inf(1),
+	"-.inf": math.Inf(-1), "-.Inf": math.Inf(-1), "-.INF": math.Inf(-1),
+}
+
+// integer reads 12, +12, -1_000, 0x1F, 0b101 and 010, which is ten: someone who
+// types a leading zero means a day or a port, not the octal number of YAML 1.1.
+// It refuses 08 as YAML does, so that 0777 is a number and 0888 is text.
+func integer(text string) (any, bool) {
+	digits := strings.TrimLeft(text[:1], "+-") + text[1:]
+	base, set := 10, "0123456789_"
+	switch {
+	case strings.HasPrefix(digits, "0b"):
+		base, set, digits = 2, "01_", digits[2:]
+	case strings.HasPrefix(digits, "0x"):
+		base, set, digits = 16, "0123456789abcdefABCDEF_", digits[2:]
+	case strings.HasPrefix(digits, "0"):
+		set = "01234567_"
+	case strings.HasPrefix(digits, "_"):
+		return nil, false
+	}
+	if !only(digits, set) {
+		return nil, false
+	}
+	digits = strings.ReplaceAll(digits, "_", "")
+	if text[0] == '-' {
+		digits = "-" + digits
+	}
+	if i, err := strconv.ParseInt(digits, base, 64); err == nil {
+		return i, true
+	}
+	i, ok := new(big.Int).SetString(digits, base)
+	if !ok {
+		return nil, false
+	}
+	return i, true
+}
+
+// float reads 1.5, 1., .5 and 1.0e+3. YAML 1.1 wants the dot and the sign of
+// the exponent, and no sign before a leading dot.
+func float(text string) (any, bool) {
+	mantissa, exponent := text, ""
+	if i := strings.IndexAny(text, "eE"); i >= 0 {
+		mantissa, exponent = text[:i], text[i:]
+		if len(exponent) < 3 || exponent[1] != '+' && exponent[1] != '-' || !only(exponent[2:], "0123456789") {
+			return nil, false
+		}
+	}
+	whole, fraction, dot := strings.Cut(mantissa, ".")
+	if whole != "" {
+		whole = strings.TrimLeft(whole[:1], "+-") + whole[1:]
+	}
+	switch {
+	case !dot, !only(whole+fraction, "0123456789_"), strings.HasPrefix(whole, "_"):
+		return nil, false
+	case whole == "" && (mantissa[0] != '.' || fraction[0] == '_'):
+		return nil, false
+	}
+	f, err := strconv.ParseFloat(strings.ReplaceAll(mantissa, "_", "")+exponent, 64)
+	return f, err == nil || math.IsInf(f, 0)
+}
+
+// only says whether s is made of the characters of set, and is not empty.
+func only(s, set string) bool { return s != "" && strings.Trim(s, set) == "" }
