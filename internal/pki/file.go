@@ -1,0 +1,302 @@
+package pki
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"brine/internal/atomicfile"
+	"brine/internal/salt"
+)
+
+// Modes of what the package writes, set exactly whatever the umask is. Salt
+// makes the same but for the directories below pki, which it leaves at 0755.
+const (
+	privateMode fs.FileMode = 0o400
+	publicMode  fs.FileMode = 0o644
+	dirMode     fs.FileMode = 0o700
+)
+
+// maxKeyFile bounds what is read of a file that should be a key: an RSA key of
+// MaxRSABits takes under 7 KiB.
+const maxKeyFile = 64 << 10
+
+const (
+	othersAccess fs.FileMode = 0o077 // must not be set on a private key
+	othersWrite  fs.FileMode = 0o022 // must not be set on a public key or a directory
+)
+
+// LoadPrivate reads a private key. It refuses a file that is not a regular one,
+// that somebody other than this process' user or root owns, or that others may
+// read or write: what others could read is no proof of identity any more. The
+// error carries a hint and wraps fs.ErrNotExist, fs.ErrPermission or the cause.
+func LoadPrivate(path string) (*PrivateKey, error) {
+	text, err := readKeyFile(path, othersAccess, ownOwners())
+	if err == nil {
+		var key *PrivateKey
+		if key, err = ParsePrivate(text); err == nil {
+			return key, nil
+		}
+	}
+	return nil, keyFileError("private", path, err)
+}
+
+// LoadPublic reads a public key. Anybody may be allowed to read the file, but
+// nobody other than this process' user or root to replace its content.
+func LoadPublic(path string) (PublicKey, error) {
+	return loadPublic(path, ownOwners())
+}
+
+func loadPublic(path string, owners []uint32) (PublicKey, error) {
+	text, err := readKeyFile(path, othersWrite, owners)
+	if err == nil {
+		var key PublicKey
+		if key, err = ParsePublic(text); err == nil {
+			return key, nil
+		}
+	}
+	return PublicKey{}, keyFileError("public", path, err)
+}
+
+func ownOwners() []uint32 { return []uint32{0, uint32(os.Geteuid())} }
+
+// keyFileError puts the path before the cause, and keeps the hint if there is one.
+func keyFileError(kind, path string, err error) error {
+	err = bareCause(err)
+	hint := salt.Hint(err)
+	if hint == "" {
+		hint = keyFileHint(kind, path, err)
+	}
+	return salt.WithHint(fmt.Errorf("%s key %s: %w", kind, path, err), hint)
+}
+
+func keyFileHint(kind, path string, err error) string {
+	dir, name := filepath.Dir(path), filepath.Base(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		base := name[:len(name)-len(filepath.Ext(name))]
+		return fmt.Sprintf("check the path, or make a key pair with: salt-key --gen-keys=%s --gen-keys-dir=%s", base, dir)
+	case errors.Is(err, fs.ErrPermission):
+		return "run this as root or as the owner of the file"
+	case errors.Is(err, ErrEncrypted):
+		return fmt.Sprintf("decrypt it with: openssl pkey -in %s -out NEWFILE", path)
+	case errors.Is(err, ErrWantedSecret):
+		return "private keys are in files ending in .pem, public ones in .pub"
+	case errors.Is(err, ErrWantedPublic):
+		return fmt.Sprintf("write its public half with: openssl pkey -in %s -pubout -out NEWFILE", path)
+	case errors.Is(err, ErrKeySize), errors.Is(err, ErrKeyType):
+		return "make a new key pair with salt-key --gen-keys"
+	}
+	return fmt.Sprintf("the file should hold one %s key in PEM and nothing else", kind)
+}
+
+// readKeyFile opens without blocking, so that a FIFO can not hold us, and judges
+// the opened file and not its name, so that it can not be swapped in between.
+func readKeyFile(path string, forbidden fs.FileMode, owners []uint32) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkKeyFile(path, info, forbidden, owners); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
+	if len(text) > maxKeyFile {
+		return nil, fmt.Errorf("it is longer than %d bytes, which no key is", maxKeyFile)
+	}
+	return text, err
+}
+
+func checkKeyFile(path string, info fs.FileInfo, forbidden fs.FileMode, owners []uint32) error {
+	switch {
+	case info.IsDir():
+		return salt.WithHint(errors.New("it is a directory"), "name the file in it")
+	case !info.Mode().IsRegular():
+		return salt.WithHint(errors.New("it is not a regular file"), "copy the key into an ordinary file")
+	}
+	if owner := ownerOf(info); !slices.Contains(owners, owner) {
+		return salt.WithHint(fmt.Errorf("it belongs to user %d, who is neither root nor the user of this process", owner),
+			fmt.Sprintf("if you trust its content: chown %d %s", os.Geteuid(), path))
+	}
+	if info.Mode().Perm()&forbidden == 0 {
+		return nil
+	}
+	if forbidden == othersAccess {
+		return salt.WithHint(fmt.Errorf("others may access it, its mode is %04o", info.Mode().Perm()),
+			fmt.Sprintf("chmod 0400 %s (and replace the key if others could have read it)", path))
+	}
+	return salt.WithHint(fmt.Errorf("others may write it, its mode is %04o", info.Mode().Perm()),
+		fmt.Sprintf("check its content, then: chmod 0644 %s", path))
+}
+
+func ownerOf(info fs.FileInfo) uint32 {
+	return info.Sys().(*syscall.Stat_t).Uid
+}
+
+// EnsurePair loads the key pair name.pem and name.pub of dir, making what is
+// missing: the directory with mode 0700, the key of type t (see Generate), and
+// the public half. created tells that the key is new. A directory of ours that
+// is open to others is closed. Two processes may call it at once: both get the
+// same key.
+//
+// A public half without its private one is an error and not overwritten, since
+// the key may only be misplaced, and all who pinned it would have to be told.
+func EnsurePair(dir, name string, t KeyType, bits int) (key *PrivateKey, created bool, err error) {
+	if err := ensureDir(dir); err != nil {
+		return nil, false, err
+	}
+	private, public := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".pub")
+	key, err = LoadPrivate(private)
+	if errors.Is(err, fs.ErrNotExist) {
+		key, created, err = createPrivate(private, public, t, bits)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return key, created, ensurePublic(public, key.Public())
+}
+
+// WritePair writes k as name.pem and name.pub into dir, which is made with mode
+// 0700 if it is missing and left as it is if not: it may be anybody's choice,
+// such as the working directory. An existing name.pem is never overwritten, the
+// error then is fs.ErrExist.
+func (k *PrivateKey) WritePair(dir, name string) error {
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return err
+	}
+	private, public := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".pub")
+	if err := refuseOrphan(private, public); err != nil {
+		return err
+	}
+	if err := writeNew(private, k.PEM(), privateMode); err != nil {
+		return err
+	}
+	return ensurePublic(public, k.Public())
+}
+
+func createPrivate(private, public string, t KeyType, bits int) (key *PrivateKey, created bool, err error) {
+	if err := refuseOrphan(private, public); err != nil {
+		return nil, false, err
+	}
+	if key, err = Generate(t, bits); err != nil {
+		return nil, false, err
+	}
+	err = writeNew(private, key.PEM(), privateMode)
+	if errors.Is(err, fs.ErrExist) { // another process was faster
+		key, err = LoadPrivate(private)
+		return key, false, err
+	}
+	return key, err == nil, err
+}
+
+// refuseOrphan looks for the private key only after the public one was seen, so
+// that another process which writes the pair right now is not mistaken for one.
+func refuseOrphan(private, public string) error {
+	if _, err := os.Lstat(public); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if _, err := os.Lstat(private); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return salt.WithHint(fmt.Errorf("public key %s: its private half %s is missing", public, private),
+		fmt.Sprintf("put %s back, or remove %s to start over with a new key", private, public))
+}
+
+// ensurePublic makes path hold key, and refuses to replace another one.
+func ensurePublic(path string, key PublicKey) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return atomicfile.Write(path, key.PEM(), publicMode)
+	}
+	if err != nil {
+		return err
+	}
+	text, err := readKeyFile(path, 0, ownOwners())
+	if err != nil {
+		return keyFileError("public", path, err)
+	}
+	if found, err := ParsePublic(text); err != nil || found != key {
+		return salt.WithHint(fmt.Errorf("public key %s: it does not belong to the private key beside it", path),
+			fmt.Sprintf("if the .pem file is the right one, remove %s: it is made anew", path))
+	}
+	if info.Mode().Perm()&othersWrite == 0 {
+		return nil
+	}
+	return atomicfile.Write(path, key.PEM(), publicMode)
+}
+
+// writeNew writes a file whole or not at all, like atomicfile.Write, but never
+// over an existing one: linking fails where renaming would replace.
+func writeNew(path string, data []byte, mode fs.FileMode) error {
+	temp, err := os.MkdirTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	whole := filepath.Join(temp, "key")
+	if err := atomicfile.Write(whole, data, mode); err != nil {
+		return err
+	}
+	if err := os.Link(whole, path); err != nil {
+		return fmt.Errorf("write %s: %w", path, bareCause(err))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// bareCause leaves out the paths that os puts into its errors, where the message
+// has the path already, or where it is the name of a temporary file.
+func bareCause(err error) error {
+	var pathErr *fs.PathError
+	var linkErr *os.LinkError
+	switch {
+	case errors.As(err, &pathErr):
+		return pathErr.Err
+	case errors.As(err, &linkErr):
+		return linkErr.Err
+	}
+	return err
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// ensureDir makes dir, with its parents, a directory that only its owner can
+// enter. One that is ours is closed to others; one of root's is left, unless
+// others may write it; one of somebody else is refused.
+func ensureDir(dir string) error {
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	perm, owner := info.Mode().Perm(), ownerOf(info)
+	switch {
+	case owner == uint32(os.Geteuid()):
+		if perm&othersAccess == 0 {
+			return nil
+		}
+		return os.Chmod(dir, perm&^othersAccess|dirMode)
+	case owner == 0 && perm&othersWrite == 0:
+		return nil
+	}
+	return salt.WithHint(fmt.Errorf("key directory %s: user %d owns it and its mode is %04o", dir, owner, perm),
+		fmt.Sprintf("chown %d %s && chmod 0700 %s", os.Geteuid(), dir, dir))
+}

@@ -1,0 +1,450 @@
+package pki
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"brine/internal/atomicfile"
+	"brine/internal/salt"
+)
+
+// MaxWaiting bounds the keys that are pending or denied, all ids together. It is
+// ten times the largest fleet that one master is meant for: a first start of all
+// of them passes, and a stranger who makes up ids costs 400 MB of disk at most
+// (a file takes a block of 4 KiB).
+const MaxWaiting = 100_000
+
+// Errors of the store that callers ask for.
+var (
+	// ErrFull says that a key was not stored since too many wait already.
+	ErrFull = errors.New("too many keys are waiting")
+	// ErrGone says that the key is no longer in the state that the caller saw.
+	ErrGone = errors.New("the key is no longer there")
+	// ErrTaken says that the id has another accepted key.
+	ErrTaken = errors.New("another key is accepted for this id")
+)
+
+// Entry is a key of a minion as the store has it.
+type Entry struct {
+	ID       salt.MinionID
+	State    State
+	Key      PublicKey
+	Path     string
+	Modified time.Time
+}
+
+// Problem is a file in the store that is no usable key.
+type Problem struct {
+	Path string
+	Err  error
+}
+
+// Store is the key store of a master, kept in the directories below pki_dir.
+// It may be used by many goroutines and processes at once.
+type Store struct {
+	dir    string
+	owners []uint32 // whose files are believed
+
+	mu    sync.Mutex
+	tally tally // guarded by mu and the exclusive lock
+}
+
+// OpenStore opens the store of a daemon: the directories are made if they are
+// missing, and closed to others if they are open to them.
+func OpenStore(pkiDir string) (*Store, error) {
+	if err := ensureDir(pkiDir); err != nil {
+		return nil, err
+	}
+	for _, p := range places {
+		if err := ensureDir(filepath.Join(pkiDir, p.dir)); err != nil {
+			return nil, err
+		}
+	}
+	if err := ensureDir(filepath.Join(pkiDir, autosignDir)); err != nil {
+		return nil, err
+	}
+	return OpenExistingStore(pkiDir)
+}
+
+// OpenExistingStore opens the store for a tool, which must not make one where
+// the path is mistyped: a missing pkiDir is an error that is fs.ErrNotExist, one
+// that can not be entered fs.ErrPermission. Missing state directories are empty.
+func OpenExistingStore(pkiDir string) (*Store, error) {
+	d, err := os.Open(pkiDir)
+	if err != nil {
+		return nil, fmt.Errorf("key directory %s: %w", pkiDir, bareCause(err))
+	}
+	defer d.Close()
+	info, err := d.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("key directory %s: %w", pkiDir, syscall.ENOTDIR)
+	}
+	// The owner of the directory can put any file in place anyway. This is how
+	// root's salt-key works on the store of a master that runs as a user of its own.
+	owners := append(ownOwners(), ownerOf(info))
+	return &Store{dir: pkiDir, owners: owners}, nil
+}
+
+// Lookup returns the state of exactly this key under this id: Accepted only if
+// the accepted key of the id is this one, Denied if other keys hold the id,
+// Unknown if none does. If something at the id can not be read the answer is
+// Denied, with the error. It costs a few file reads and no lock, but for Unknown.
+func (s *Store) Lookup(id salt.MinionID, key PublicKey) (State, error) {
+	found, state, err := s.look(id, key)
+	if found || err != nil {
+		return state, err
+	}
+	// The key may just have moved from a directory not yet read to one already read.
+	unlock, err := s.lock(syscall.LOCK_SH)
+	if err != nil {
+		return Denied, err
+	}
+	defer unlock()
+	_, state, err = s.look(id, key)
+	return state, err
+}
+
+// look is Lookup at one go; found tells that the key itself is in the store.
+func (s *Store) look(id salt.MinionID, key PublicKey) (found bool, state State, err error) {
+	if id == "" || key.IsZero() {
+		return false, Denied, errors.New("look up a key: no id or no key")
+	}
+	for _, p := range places {
+		for _, name := range p.names(id) {
+			switch there, err := s.read(filepath.Join(s.dir, p.dir, name)); {
+			case err != nil:
+				return false, Denied, err
+			case there == key:
+				return true, p.state, nil
+			case !there.IsZero():
+				state = Denied
+			}
+		}
+	}
+	return false, state, nil
+}
+
+// read returns the key in a file of the store, the zero key if there is no file.
+func (s *Store) read(path string) (PublicKey, error) {
+	text, err := readKeyFile(path, othersWrite, s.owners)
+	if errors.Is(err, fs.ErrNotExist) {
+		return PublicKey{}, nil
+	}
+	var key PublicKey
+	if err == nil {
+		key, err = ParsePublic(text)
+	}
+	if err != nil {
+		return PublicKey{}, keyFileError("public", path, err)
+	}
+	return key, nil
+}
+
+// List returns all keys, sorted by id and state, and the files that hold none.
+func (s *Store) List() ([]Entry, []Problem, error) {
+	unlock, err := s.lock(syscall.LOCK_SH)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unlock()
+	var entries []Entry
+	var problems []Problem
+	for _, p := range places {
+		found, bad, err := s.listPlace(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		entries, problems = append(entries, found...), append(problems, bad...)
+	}
+	slices.SortFunc(entries, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.State, b.State), cmp.Compare(a.Path, b.Path))
+	})
+	return entries, problems, nil
+}
+
+func (s *Store) listPlace(p place) (entries []Entry, problems []Problem, err error) {
+	names, err := readNames(filepath.Join(s.dir, p.dir))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range names {
+		e, err := s.entry(p, name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed by hand meanwhile
+		case err != nil:
+			problems = append(problems, Problem{filepath.Join(s.dir, p.dir, name), err})
+		default:
+			entries = append(entries, e)
+		}
+	}
+	return entries, problems, nil
+}
+
+func (s *Store) entry(p place, name string) (Entry, error) {
+	path := filepath.Join(s.dir, p.dir, name)
+	id, err := p.parseName(name)
+	if err != nil {
+		return Entry{}, fmt.Errorf("key file %s: %w", path, err)
+	}
+	key, err := loadPublic(path, s.owners)
+	if err != nil {
+		return Entry{}, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return Entry{}, err
+	}
+	return Entry{ID: id, State: p.state, Key: key, Path: path, Modified: info.ModTime()}, nil
+}
+
+// readNames lists a state directory without temporary files.
+func readNames(dir string) ([]string, error) {
+	d, err := os.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("key directory %s: %w", dir, bareCause(err))
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	slices.Sort(names)
+	return slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, ".") }), err
+}
+
+// Submit is for a minion that connects: it returns the state of its key, and
+// records a key not seen before, as pending if the id is free, as denied if
+// another key holds it. Calling it again changes nothing. If nothing more may be
+// recorded the state is Denied, with an error that is ErrFull.
+func (s *Store) Submit(id salt.MinionID, key PublicKey) (State, error) {
+	if found, state, err := s.look(id, key); found || err != nil {
+		return state, err
+	}
+	unlock, err := s.lock(syscall.LOCK_EX)
+	if err != nil {
+		return Denied, err
+	}
+	defer unlock()
+	found, state, err := s.look(id, key)
+	if found || err != nil {
+		return state, err
+	}
+	if state == Unknown {
+		state = Pending
+	}
+	if err := s.record(id, key, state); err != nil {
+		return Denied, fmt.Errorf("record the key of minion %q as %s: %w", id, state, err)
+	}
+	return state, nil
+}
+
+func (s *Store) record(id salt.MinionID, key PublicKey, state State) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, _ := placeOf(state)
+	if n, err := s.tally.count(s.dir); err != nil || n >= MaxWaiting {
+		return cmp.Or(err, ErrFull)
+	}
+	path, err := s.freeName(p, id)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return err
+	}
+	if err := atomicfile.Write(path, key.PEM(), publicMode); err != nil {
+		return err
+	}
+	s.tally.added(s.dir)
+	return nil
+}
+
+// freeName returns the path for one more key of id, or ErrFull.
+func (s *Store) freeName(p place, id salt.MinionID) (string, error) {
+	for _, name := range p.names(id) {
+		path := filepath.Join(s.dir, p.dir, name)
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %d keys of this id are %s", ErrFull, len(p.names(id)), p.state)
+}
+
+// Accept makes e the accepted key of its id. It is an error that is ErrTaken if
+// another one is: that one must be deleted or rejected first, by somebody who
+// means it. Accepting an accepted key does nothing.
+func (s *Store) Accept(e Entry) error { return s.move(e, Accepted) }
+
+// Reject makes the master refuse the key of e from now on. Other keys of the
+// same id stay what they are.
+func (s *Store) Reject(e Entry) error { return s.move(e, Rejected) }
+
+func (s *Store) move(e Entry, to State) error {
+	unlock, err := s.lock(syscall.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	from, err := s.locate(e)
+	if err != nil || e.State == to {
+		return err
+	}
+	target, err := s.target(e, to)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(target), dirMode); err != nil {
+		return err
+	}
+	if err := os.Rename(from, target); err != nil {
+		return fmt.Errorf("move the key of minion %q: %w", e.ID, err)
+	}
+	// A copy elsewhere, put there by hand, would contradict the decision.
+	if err := s.removeCopies(e, target); err != nil {
+		return err
+	}
+	return errors.Join(syncDir(filepath.Dir(target)), syncDir(filepath.Dir(from)))
+}
+
+// locate returns the file that holds the key of e in the state of e. The path
+// in e may be stale and is not believed.
+func (s *Store) locate(e Entry) (string, error) {
+	p, ok := placeOf(e.State)
+	if _, err := salt.ParseMinionID(string(e.ID)); err != nil || !ok || e.Key.IsZero() {
+		return "", fmt.Errorf("key of minion %q in state %s: %w", e.ID, e.State, ErrGone)
+	}
+	for _, name := range p.names(e.ID) {
+		path := filepath.Join(s.dir, p.dir, name)
+		if key, err := s.read(path); err == nil && key == e.Key {
+			return path, nil
+		}
+	}
+	return "", salt.WithHint(fmt.Errorf("%s key %s of minion %q: %w", e.State, e.Key, e.ID, ErrGone),
+		"somebody else was faster; look at the keys again with: salt-key -L")
+}
+
+// target returns where the key of e is to be in the state to.
+func (s *Store) target(e Entry, to State) (string, error) {
+	p, _ := placeOf(to)
+	path, err := s.freeName(p, e.ID)
+	if err == nil {
+		return path, nil
+	}
+	if p.several {
+		return "", salt.WithHint(fmt.Errorf("minion %q: %w", e.ID, err),
+			fmt.Sprintf("delete some of them first with: salt-key -d %s@FINGERPRINT", e.ID))
+	}
+	path = filepath.Join(s.dir, p.dir, string(e.ID))
+	held, err := s.read(path)
+	if err != nil || held == e.Key {
+		return path, err
+	}
+	return "", salt.WithHint(fmt.Errorf("minion %q: %w: %s", e.ID, ErrTaken, held),
+		fmt.Sprintf("if that key is to go, delete it first with: salt-key -d %s@%s", e.ID, held))
+}
+
+// removeCopies removes the key of e from all files of its id but keep.
+func (s *Store) removeCopies(e Entry, keep string) error {
+	for _, p := range places {
+		for _, name := range p.names(e.ID) {
+			path := filepath.Join(s.dir, p.dir, name)
+			if key, err := s.read(path); path == keep || err != nil || key != e.Key {
+				continue
+			}
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Delete forgets the key of e: when it is seen again it is new. Other keys of
+// the same id stay.
+func (s *Store) Delete(e Entry) error {
+	unlock, err := s.lock(syscall.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	path, err := s.locate(e)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("delete the key of minion %q: %w", e.ID, err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// lock takes the lock of all processes that change the store: it lies on the
+// directory itself, so that no user's lock file stands in another user's way.
+// Holders keep it for milliseconds, so there is no time-out.
+func (s *Store) lock(how int) (unlock func(), err error) {
+	d, err := os.Open(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("key directory %s: %w", s.dir, bareCause(err))
+	}
+	for {
+		err = syscall.Flock(int(d.Fd()), how)
+		if err == nil {
+			return func() { d.Close() }, nil
+		}
+		if err != syscall.EINTR {
+			d.Close()
+			return nil, fmt.Errorf("lock key directory %s: %w", s.dir, err)
+		}
+	}
+}
+
+// tally counts the waiting keys without listing a hundred thousand names for
+// each new one: the count holds as long as the times of the directories do.
+// A change by another process in the same tick of the clock as our own is
+// missed until the next; the bound need not be exact.
+type tally struct {
+	n      int
+	stamps [2]time.Time
+}
+
+func waitingDirs(dir string) [2]string {
+	return [2]string{filepath.Join(dir, "minions_pre"), filepath.Join(dir, "minions_denied")}
+}
+
+func (t *tally) count(dir string) (int, error) {
+	if now := stamps(dir); now == t.stamps && !now[0].IsZero() {
+		return t.n, nil
+	}
+	n, before := 0, stamps(dir)
+	for _, d := range waitingDirs(dir) {
+		names, err := readNames(d)
+		if err != nil {
+			return 0, err
+		}
+		n += len(names)
+	}
+	t.n, t.stamps = n, before
+	return n, nil
+}
+
+func (t *tally) added(dir string) { t.n, t.stamps = t.n+1, stamps(dir) }
+
+func stamps(dir string) (s [2]time.Time) {
+	for i, d := range waitingDirs(dir) {
+		if info, err := os.Stat(d); err == nil {
+			s[i] = info.ModTime()
+		}
+	}
+	return s
+}

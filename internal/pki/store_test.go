@@ -1,0 +1,466 @@
+package pki
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"brine/internal/salt"
+)
+
+func newStore(t testing.TB) *Store {
+	t.Helper()
+	s, err := OpenStore(filepath.Join(t.TempDir(), "pki"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func submit(t testing.TB, s *Store, id salt.MinionID, key PublicKey, want State) {
+	t.Helper()
+	if got, err := s.Submit(id, key); err != nil || got != want {
+		t.Fatalf("Submit(%s) = %v, %v; want %v", id, got, err, want)
+	}
+}
+
+func wantState(t testing.TB, s *Store, id salt.MinionID, key PublicKey, want State) {
+	t.Helper()
+	if got, err := s.Lookup(id, key); err != nil || got != want {
+		t.Errorf("Lookup(%s) = %v, %v; want %v", id, got, err, want)
+	}
+}
+
+// story returns the store as lines "id state", sorted.
+func story(t testing.TB, s *Store) string {
+	t.Helper()
+	entries, problems, err := s.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, e := range entries {
+		lines = append(lines, fmt.Sprintf("%s %s", e.ID, e.State))
+	}
+	for _, p := range problems {
+		lines = append(lines, "problem "+filepath.Base(p.Path))
+	}
+	return strings.Join(lines, ", ")
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func entryOf(id salt.MinionID, state State, key PublicKey) Entry {
+	return Entry{ID: id, State: state, Key: key}
+}
+
+func TestStateZeroValue(t *testing.T) {
+	var s State
+	if s == Accepted || s.String() != "unknown" || State(99).String() != "unknown" || State(-1).String() != "unknown" {
+		t.Errorf("zero state is %v", s)
+	}
+}
+
+func TestLifeOfAKey(t *testing.T) {
+	s, key := newStore(t), newKey(t).Public()
+	wantState(t, s, "web1", key, Unknown)
+	submit(t, s, "web1", key, Pending)
+	submit(t, s, "web1", key, Pending)
+	must(t, s.Accept(entryOf("web1", Pending, key)))
+	wantState(t, s, "web1", key, Accepted)
+	must(t, s.Accept(entryOf("web1", Accepted, key)))
+	submit(t, s, "web1", key, Accepted)
+	must(t, s.Reject(entryOf("web1", Accepted, key)))
+	wantState(t, s, "web1", key, Rejected)
+	submit(t, s, "web1", key, Rejected)
+	must(t, s.Accept(entryOf("web1", Rejected, key)))
+	wantState(t, s, "web1", key, Accepted)
+	must(t, s.Delete(entryOf("web1", Accepted, key)))
+	wantState(t, s, "web1", key, Unknown)
+	submit(t, s, "web1", key, Pending)
+	if got := story(t, s); got != "web1 pending" {
+		t.Errorf("at the end: %s", got)
+	}
+}
+
+func TestOtherKeyUnderAKnownID(t *testing.T) {
+	for _, state := range []State{Pending, Accepted, Rejected} {
+		t.Run(state.String(), func(t *testing.T) {
+			s, key, other := newStore(t), newKey(t).Public(), newKey(t).Public()
+			submit(t, s, "web1", key, Pending)
+			switch state {
+			case Accepted:
+				must(t, s.Accept(entryOf("web1", Pending, key)))
+			case Rejected:
+				must(t, s.Reject(entryOf("web1", Pending, key)))
+			}
+			wantState(t, s, "web1", other, Denied)
+			submit(t, s, "web1", other, Denied)
+			submit(t, s, "web1", other, Denied)
+			wantState(t, s, "web1", key, state)
+			entries, _, _ := s.List()
+			if len(entries) != 2 {
+				t.Fatalf("stored: %s", story(t, s))
+			}
+			must(t, s.Delete(entryOf("web1", Denied, other)))
+			wantState(t, s, "web1", key, state)
+		})
+	}
+}
+
+// TestReusedID is the reuse of a deleted minion's id by a new machine: the old
+// key must not profit from it.
+func TestReusedID(t *testing.T) {
+	s, old, fresh := newStore(t), newKey(t).Public(), newKey(t).Public()
+	submit(t, s, "web1", old, Pending)
+	must(t, s.Accept(entryOf("web1", Pending, old)))
+	must(t, s.Delete(entryOf("web1", Accepted, old)))
+	submit(t, s, "web1", fresh, Pending)
+	must(t, s.Accept(entryOf("web1", Pending, fresh)))
+	wantState(t, s, "web1", old, Denied)
+	submit(t, s, "web1", old, Denied)
+	wantState(t, s, "web1", fresh, Accepted)
+}
+
+func TestAcceptDeniedKey(t *testing.T) {
+	s, key, other := newStore(t), newKey(t).Public(), newKey(t).Public()
+	submit(t, s, "web1", key, Pending)
+	must(t, s.Accept(entryOf("web1", Pending, key)))
+	submit(t, s, "web1", other, Denied)
+	err := s.Accept(entryOf("web1", Denied, other))
+	if !errors.Is(err, ErrTaken) || !strings.Contains(salt.Hint(err), "salt-key -d web1@"+key.SHA256()) {
+		t.Errorf("Accept = %v (hint: %s); want ErrTaken", err, salt.Hint(err))
+	}
+	wantState(t, s, "web1", key, Accepted)
+	wantState(t, s, "web1", other, Denied)
+	must(t, s.Delete(entryOf("web1", Accepted, key)))
+	wantState(t, s, "web1", other, Denied)
+	must(t, s.Accept(entryOf("web1", Denied, other)))
+	wantState(t, s, "web1", other, Accepted)
+	wantState(t, s, "web1", key, Denied)
+}
+
+func TestRejectingAnIntruderKeepsTheMinion(t *testing.T) {
+	s, key, other := newStore(t), newKey(t).Public(), newKey(t).Public()
+	submit(t, s, "web1", key, Pending)
+	must(t, s.Accept(entryOf("web1", Pending, key)))
+	submit(t, s, "web1", other, Denied)
+	must(t, s.Reject(entryOf("web1", Denied, other)))
+	wantState(t, s, "web1", key, Accepted)
+	wantState(t, s, "web1", other, Rejected)
+	must(t, s.Reject(entryOf("web1", Accepted, key)))
+	if got := story(t, s); got != "web1 rejected, web1 rejected" {
+		t.Errorf("at the end: %s", got)
+	}
+}
+
+func TestManyDeniedKeys(t *testing.T) {
+	s := newStore(t)
+	id := salt.MinionID("u@" + strings.Repeat("w", salt.MaxMinionID-2)) // its numbered names are as long as names get
+	submit(t, s, id, newKey(t).Public(), Pending)
+	var keys []PublicKey
+	for range maxRefused {
+		keys = append(keys, newKey(t).Public())
+		submit(t, s, id, keys[len(keys)-1], Denied)
+	}
+	if state, err := s.Submit(id, newKey(t).Public()); state != Denied || !errors.Is(err, ErrFull) {
+		t.Errorf("one too many: %v, %v; want denied, ErrFull", state, err)
+	}
+	for _, key := range keys {
+		wantState(t, s, id, key, Denied)
+	}
+	must(t, s.Delete(entryOf(id, Denied, keys[3])))
+	wantState(t, s, id, keys[7], Denied)
+	submit(t, s, id, newKey(t).Public(), Denied)
+	entries, problems, err := s.List()
+	if len(entries) != maxRefused+1 || problems != nil || err != nil {
+		t.Errorf("List: %d entries, %v, %v", len(entries), problems, err)
+	}
+}
+
+func TestEntryMustStillBeThere(t *testing.T) {
+	s, key := newStore(t), newKey(t).Public()
+	submit(t, s, "web1", key, Pending)
+	tests := map[string]Entry{
+		"state changed": entryOf("web1", Rejected, key),
+		"other key":     entryOf("web1", Pending, newKey(t).Public()),
+		"other id":      entryOf("web2", Pending, key),
+		"unknown state": entryOf("web1", Unknown, key),
+		"no key":        entryOf("web1", Pending, PublicKey{}),
+		"bad id":        entryOf("../minions_pre/web1", Pending, key),
+	}
+	for name, e := range tests {
+		for what, f := range map[string]func(Entry) error{"Accept": s.Accept, "Reject": s.Reject, "Delete": s.Delete} {
+			if err := f(e); !errors.Is(err, ErrGone) {
+				t.Errorf("%s: %s = %v; want ErrGone", name, what, err)
+			}
+		}
+	}
+	wantState(t, s, "web1", key, Pending)
+}
+
+func TestLookupFailsClosed(t *testing.T) {
+	k := newKey(t)
+	tests := []struct {
+		name  string
+		spoil func(t *testing.T, s *Store)
+	}{
+		{"accepted file is garbage", func(t *testing.T, s *Store) {
+			writeFile(t, filepath.Join(s.dir, "minions/web1"), []byte("x"), 0o644)
+		}},
+		{"accepted file is a directory", func(t *testing.T, s *Store) {
+			must(t, os.Remove(filepath.Join(s.dir, "minions/web1")))
+			must(t, os.Mkdir(filepath.Join(s.dir, "minions/web1"), 0o700))
+		}},
+		{"accepted file is a fifo", func(t *testing.T, s *Store) {
+			must(t, os.Remove(filepath.Join(s.dir, "minions/web1")))
+			must(t, syscall.Mkfifo(filepath.Join(s.dir, "minions/web1"), 0o600))
+		}},
+		{"others may write the accepted file", func(t *testing.T, s *Store) {
+			must(t, os.Chmod(filepath.Join(s.dir, "minions/web1"), 0o666))
+		}},
+		{"rejected file is garbage", func(t *testing.T, s *Store) {
+			writeFile(t, filepath.Join(s.dir, "minions_rejected/web1"), nil, 0o644)
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStore(t)
+			submit(t, s, "web1", k.Public(), Pending)
+			must(t, s.Accept(entryOf("web1", Pending, k.Public())))
+			tt.spoil(t, s)
+			if state, err := s.Lookup("web1", k.Public()); state != Denied || err == nil {
+				t.Errorf("Lookup = %v, %v; want denied and why", state, err)
+			}
+			if state, err := s.Submit("web1", k.Public()); state != Denied || err == nil {
+				t.Errorf("Submit = %v, %v; want denied and why", state, err)
+			}
+			if _, problems, err := s.List(); len(problems) != 1 || err != nil {
+				t.Errorf("List: problems %v, %v; want one problem", problems, err)
+			}
+		})
+	}
+}
+
+func TestVanishedFilesAndDirectories(t *testing.T) {
+	s, key := newStore(t), newKey(t).Public()
+	submit(t, s, "web1", key, Pending)
+	must(t, s.Accept(entryOf("web1", Pending, key)))
+	must(t, os.RemoveAll(filepath.Join(s.dir, "minions")))
+	wantState(t, s, "web1", key, Unknown)
+	submit(t, s, "web1", key, Pending)
+	must(t, s.Accept(entryOf("web1", Pending, key)))
+	wantState(t, s, "web1", key, Accepted)
+	must(t, os.RemoveAll(s.dir))
+	if state, err := s.Lookup("web1", key); state == Accepted || err == nil {
+		t.Errorf("Lookup without a store = %v, %v", state, err)
+	}
+}
+
+func TestRefusalBeatsAcceptance(t *testing.T) {
+	s, key := newStore(t), newKey(t).Public()
+	submit(t, s, "web1", key, Pending)
+	must(t, s.Accept(entryOf("web1", Pending, key)))
+	writeFile(t, filepath.Join(s.dir, "minions_denied/web1"), key.PEM(), 0o644) // by hand
+	wantState(t, s, "web1", key, Denied)
+	must(t, s.Accept(entryOf("web1", Denied, key)))
+	if got := story(t, s); got != "web1 accepted" {
+		t.Errorf("after the decision: %s", got)
+	}
+}
+
+func TestListReportsProblems(t *testing.T) {
+	s, key := newStore(t), newKey(t).Public()
+	submit(t, s, "web1", key, Pending)
+	writeFile(t, filepath.Join(s.dir, "minions/web2"), []byte("x"), 0o644)
+	writeFile(t, filepath.Join(s.dir, "minions/web3#2"), key.PEM(), 0o644) // one accepted key an id
+	writeFile(t, filepath.Join(s.dir, "minions_denied/web3#9"), key.PEM(), 0o644)
+	writeFile(t, filepath.Join(s.dir, "minions_denied/a b"), key.PEM(), 0o644)
+	writeFile(t, filepath.Join(s.dir, "minions/.tmp-123"), []byte("x"), 0o600)
+	must(t, os.Symlink("nowhere", filepath.Join(s.dir, "minions/web4")))
+	_, problems, err := s.List()
+	var names []string
+	for _, p := range problems {
+		names = append(names, filepath.Base(p.Path))
+	}
+	slices.Sort(names)
+	if got := strings.Join(names, ","); err != nil || got != "a b,web2,web3#2,web3#9" {
+		t.Errorf("problems %s, %v", got, err)
+	}
+}
+
+func TestStoreModes(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	dir := filepath.Join(t.TempDir(), "pki")
+	must(t, os.MkdirAll(filepath.Join(dir, "minions"), 0o777)) // as other software left it
+	s, err := OpenStore(dir)
+	must(t, err)
+	submit(t, s, "web1", newKey(t).Public(), Pending)
+	for _, sub := range []string{"", "minions", "minions_pre", "minions_rejected", "minions_denied", "minions_autosign"} {
+		if got := modeOf(t, filepath.Join(dir, sub)); got != 0o700 {
+			t.Errorf("%q has mode %04o, want 0700", sub, got)
+		}
+	}
+	if got := modeOf(t, filepath.Join(dir, "minions_pre/web1")); got != 0o644 {
+		t.Errorf("key file has mode %04o, want 0644", got)
+	}
+}
+
+func TestOpenExistingStore(t *testing.T) {
+	dir := t.TempDir()
+	if s, err := OpenExistingStore(filepath.Join(dir, "nosuch")); !errors.Is(err, fs.ErrNotExist) || s != nil || !strings.Contains(err.Error(), "nosuch") {
+		t.Errorf("missing: %v, %v; want ErrNotExist with the path", s, err)
+	}
+	file := writeFile(t, filepath.Join(dir, "file"), nil, 0o600)
+	if _, err := OpenExistingStore(file); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("file: %v; want ENOTDIR", err)
+	}
+	s, err := OpenExistingStore(dir)
+	must(t, err)
+	if got := story(t, s); got != "" {
+		t.Errorf("an empty directory holds %s", got)
+	}
+	if names, _ := readNames(dir); len(names) != 1 {
+		t.Errorf("looking made %v", names)
+	}
+}
+
+func TestWaitingKeysAreBounded(t *testing.T) {
+	s := newStore(t)
+	submit(t, s, "web1", newKey(t).Public(), Pending)
+	s.tally.n = MaxWaiting
+	if state, err := s.Submit("web2", newKey(t).Public()); state != Denied || !errors.Is(err, ErrFull) {
+		t.Errorf("Submit to a full store = %v, %v; want denied, ErrFull", state, err)
+	}
+	// A change by somebody else makes it count again.
+	must(t, os.Chtimes(filepath.Join(s.dir, "minions_pre"), time.Time{}, time.Unix(1, 0)))
+	submit(t, s, "web2", newKey(t).Public(), Pending)
+	if s.tally.n != 2 {
+		t.Errorf("counted %d waiting keys, want 2", s.tally.n)
+	}
+}
+
+// TestAtOnce lets minions connect while operators decide, on several Stores over
+// one directory as in several processes: no key may get lost or doubled, and
+// nobody may be seen as unknown in between.
+func TestAtOnce(t *testing.T) {
+	dir := newStore(t).dir
+	const minions = 8
+	keys := make([]PublicKey, minions)
+	ids := make([]salt.MinionID, minions)
+	for i := range keys {
+		keys[i], ids[i] = newKey(t).Public(), salt.MinionID(fmt.Sprintf("web%d", i))
+	}
+	var wg sync.WaitGroup
+	for range 3 {
+		s, err := OpenStore(dir)
+		must(t, err)
+		wg.Go(func() {
+			for round := range 5 {
+				for i := range keys {
+					state, err := s.Submit(ids[i], keys[i])
+					if err != nil || state == Unknown || state == Denied {
+						t.Errorf("Submit(%s) = %v, %v", ids[i], state, err)
+					}
+					err = [...]func(Entry) error{s.Accept, s.Reject}[round%2](entryOf(ids[i], state, keys[i]))
+					if err != nil && !errors.Is(err, ErrGone) {
+						t.Error(err)
+					}
+					if state, err := s.Lookup(ids[i], keys[i]); err != nil || state == Unknown || state == Denied {
+						t.Errorf("Lookup(%s) = %v, %v", ids[i], state, err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s, err := OpenExistingStore(dir)
+	must(t, err)
+	entries, problems, err := s.List()
+	if len(entries) != minions || len(problems) != 0 || err != nil {
+		t.Errorf("left: %s, %v", story(t, s), err)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	s, key := newStore(t), newKey(t).Public()
+	ctx, cancel := context.WithCancel(t.Context())
+	changed, err := s.Watch(ctx, slog.New(slog.DiscardHandler))
+	must(t, err)
+	step := func(name string, f func()) {
+		t.Helper()
+		f()
+		select {
+		case <-changed:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s was not noticed", name)
+		}
+	}
+	step("submission", func() { submit(t, s, "web1", key, Pending) })
+	step("acceptance", func() { must(t, s.Accept(entryOf("web1", Pending, key))) })
+	step("removal by hand", func() { must(t, os.Remove(filepath.Join(s.dir, "minions/web1"))) })
+	step("loss of a directory", func() { must(t, os.Remove(filepath.Join(s.dir, "minions"))) })
+	step("its return", func() { must(t, os.Mkdir(filepath.Join(s.dir, "minions"), 0o700)) })
+	step("key in the new directory", func() {
+		writeFile(t, filepath.Join(s.dir, "minions/web1"), key.PEM(), 0o644)
+	})
+	cancel()
+	for range changed { // ends since the watch closes the channel
+	}
+}
+
+func TestWatchGathers(t *testing.T) {
+	s := newStore(t)
+	changed, err := s.Watch(t.Context(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	key := newKey(t).Public().PEM()
+	for i := range 500 {
+		writeFile(t, filepath.Join(s.dir, "minions_pre", fmt.Sprintf("web%d", i)), key, 0o644)
+	}
+	signals := 0
+	for quiet := false; !quiet; {
+		select {
+		case <-changed:
+			signals++
+		case <-time.After(20 * watchPause):
+			quiet = true
+		}
+	}
+	if signals == 0 || signals > 250 {
+		t.Errorf("%d signals for 500 changes", signals)
+	}
+}
+
+func TestWatchOfNothing(t *testing.T) {
+	s := newStore(t)
+	must(t, os.RemoveAll(filepath.Join(s.dir, "minions_pre")))
+	if _, err := s.Watch(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "minions_pre") {
+		t.Errorf("Watch = %v; want the missing directory named", err)
+	}
+}
+
+func BenchmarkLookup(b *testing.B) {
+	s, key := newStore(b), newKey(b).Public()
+	submit(b, s, "web1", key, Pending)
+	must(b, s.Accept(entryOf("web1", Pending, key)))
+	for b.Loop() {
+		if state, err := s.Lookup("web1", key); state != Accepted || err != nil {
+			b.Fatal(state, err)
+		}
+	}
+}
