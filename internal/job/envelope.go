@@ -1,0 +1,174 @@
+package job
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"brine/internal/salt"
+	"brine/internal/value"
+)
+
+// Command is one function with its arguments.
+type Command struct {
+	Function salt.Function  `json:"fun"`
+	Args     []any          `json:"-"`
+	Kwargs   map[string]any `json:"-"`
+}
+
+// wireCommand keeps the types of arguments on the way.
+type wireCommand struct {
+	Function string      `json:"fun"`
+	Args     value.Value `json:"arg"`
+	Kwargs   value.Value `json:"kwarg"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c Command) MarshalJSON() ([]byte, error) {
+	w := wireCommand{Function: string(c.Function), Args: value.Value{V: []any{}}, Kwargs: value.Value{V: map[string]any{}}}
+	if c.Args != nil {
+		w.Args.V = c.Args
+	}
+	if c.Kwargs != nil {
+		w.Kwargs.V = c.Kwargs
+	}
+	return json.Marshal(w)
+}
+
+// UnmarshalJSON implements json.Unmarshaler; the name of the function is checked.
+func (c *Command) UnmarshalJSON(b []byte) error {
+	var w wireCommand
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	f, err := salt.ParseFunction(w.Function)
+	if err != nil {
+		return err
+	}
+	c.Function = f
+	switch a := w.Args.V.(type) {
+	case nil:
+		c.Args = []any{}
+	case []any:
+		c.Args = a
+	default:
+		return fmt.Errorf("arguments of %s are no list", f)
+	}
+	switch k := w.Kwargs.V.(type) {
+	case nil:
+		c.Kwargs = map[string]any{}
+	case map[string]any:
+		c.Kwargs = k
+	default:
+		return fmt.Errorf("keyword arguments of %s are no map", f)
+	}
+	return nil
+}
+
+// Envelope is a job as its minions get it.
+type Envelope struct {
+	JID        salt.JID  `json:"jid"`
+	Commands   []Command `json:"commands"`
+	Compound   bool      `json:"compound,omitempty"` // several functions, or one written as a list
+	Target     string    `json:"tgt"`
+	TargetType string    `json:"tgt_type"`
+	Delimiter  string    `json:"delimiter,omitempty"`
+	User       string    `json:"user"`           // who started it, for people to read
+	From       string    `json:"from,omitempty"` // the minion whose publish it is
+	Returner   string    `json:"ret,omitempty"`
+	Expires    time.Time `json:"expires"` // by the master's clock; no minion starts it later
+	Beat       Seconds   `json:"beat"`    // how often a minion says that it is still running it
+}
+
+// Seconds is a span of time that travels as a number of seconds.
+type Seconds float64
+
+// Duration returns the span.
+func (s Seconds) Duration() time.Duration { return time.Duration(float64(s) * float64(time.Second)) }
+
+// Functions returns the names of the commands.
+func (e *Envelope) Functions() []salt.Function {
+	names := make([]salt.Function, len(e.Commands))
+	for i, c := range e.Commands {
+		names[i] = c.Function
+	}
+	return names
+}
+
+// Fun is the name under which events and returns show the function: a text, or a
+// list for a compound command, as in Salt.
+func (e *Envelope) Fun() any {
+	if !e.Compound && len(e.Commands) == 1 {
+		return string(e.Commands[0].Function)
+	}
+	names := make([]any, len(e.Commands))
+	for i, c := range e.Commands {
+		names[i] = string(c.Function)
+	}
+	return names
+}
+
+// Signer signs with the master's key; Verifier checks against it.
+type (
+	Signer interface {
+		Sign(data []byte) ([]byte, error)
+	}
+	Verifier interface{ Verify(data, sig []byte) error }
+)
+
+// signed is the form of an envelope on the bus. The signature is over the very
+// bytes of Job behind the context, so no two ways to write the same job matter,
+// and a signature made for another purpose is none for a job.
+type signed struct {
+	Job json.RawMessage `json:"job"`
+	Sig []byte          `json:"sig"`
+}
+
+const signContext = "salt job envelope 1\n"
+
+// Errors of Open, each a reason not to run what came.
+var (
+	ErrSignature = errors.New("the job is not signed by this master")
+	ErrExpired   = errors.New("the job has expired")
+)
+
+// Seal signs the envelope and returns what goes to the minions, the same for
+// each of them.
+func Seal(e *Envelope, key Signer) ([]byte, error) {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("job %s: %w", e.JID, err)
+	}
+	sig, err := key.Sign(append([]byte(signContext), body...))
+	if err != nil {
+		return nil, fmt.Errorf("sign job %s: %w", e.JID, err)
+	}
+	return json.Marshal(signed{Job: body, Sig: sig})
+}
+
+// Open checks the signature before it looks at anything else, then the form and
+// the expiry against now, which is the master's time.
+func Open(b []byte, key Verifier, now time.Time) (*Envelope, error) {
+	var s signed
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("%w: it is no job at all", ErrSignature)
+	}
+	if err := key.Verify(append([]byte(signContext), s.Job...), s.Sig); err != nil {
+		return nil, ErrSignature
+	}
+	var e Envelope
+	if err := json.Unmarshal(s.Job, &e); err != nil {
+		return nil, fmt.Errorf("unreadable job: %w", err)
+	}
+	if _, err := salt.ParseJID(string(e.JID)); err != nil {
+		return nil, err
+	}
+	if len(e.Commands) == 0 {
+		return nil, fmt.Errorf("job %s has no function", e.JID)
+	}
+	if !now.Before(e.Expires) {
+		return &e, ErrExpired
+	}
+	return &e, nil
+}

@@ -1,0 +1,112 @@
+package job
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+
+	"brine/internal/atomicfile"
+	"brine/internal/salt"
+)
+
+// maxSeen is how many job ids are remembered: an hour of ten jobs a second and
+// more, while a job expires within minutes.
+const maxSeen = 50_000
+
+// Seen is the bounded set of jobs that were started here. It lives in a file, so
+// that a restart does not let a job run twice.
+type Seen struct {
+	mu    sync.Mutex
+	path  string
+	file  *os.File
+	jids  map[salt.JID]struct{}
+	order []salt.JID
+}
+
+// OpenSeen reads the set at path, which need not exist. Lines that are no job id,
+// such as the torn last one after a power cut, are left out.
+func OpenSeen(path string) (*Seen, error) {
+	s := &Seen{path: path, jids: map[salt.JID]struct{}{}}
+	f, err := os.Open(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the jobs seen: %w", err)
+	}
+	if err == nil {
+		scan := bufio.NewScanner(f)
+		for scan.Scan() {
+			if jid, err := salt.ParseJID(scan.Text()); err == nil {
+				s.remember(jid)
+			}
+		}
+		err = scan.Err()
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("read the jobs seen in %s: %w", path, err)
+		}
+	}
+	return s, s.rewrite()
+}
+
+// First records jid and says whether it is new. Once it has returned true the
+// record is with the operating system: a kill of this process does not lose it.
+func (s *Seen) First(jid salt.JID) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.jids[jid]; known {
+		return false, nil
+	}
+	if len(s.order) >= 2*maxSeen {
+		if err := s.rewrite(); err != nil {
+			return false, err
+		}
+	}
+	if _, err := s.file.WriteString(string(jid) + "\n"); err != nil {
+		return false, fmt.Errorf("record job %s: %w", jid, err)
+	}
+	s.remember(jid)
+	return true, nil
+}
+
+func (s *Seen) remember(jid salt.JID) {
+	if _, known := s.jids[jid]; !known {
+		s.jids[jid] = struct{}{}
+		s.order = append(s.order, jid)
+	}
+}
+
+// rewrite keeps the newest half of an overfull set, and starts the file anew.
+func (s *Seen) rewrite() error {
+	if n := len(s.order) - maxSeen; n > 0 {
+		for _, jid := range s.order[:n] {
+			delete(s.jids, jid)
+		}
+		s.order = append([]salt.JID(nil), s.order[n:]...)
+	}
+	var b strings.Builder
+	for _, jid := range s.order {
+		b.WriteString(string(jid) + "\n")
+	}
+	if err := atomicfile.Write(s.path, []byte(b.String()), 0o600); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(s.path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	if s.file != nil {
+		s.file.Close()
+	}
+	s.file = f
+	return nil
+}
+
+// Close closes the file.
+func (s *Seen) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.file.Close()
+}
