@@ -91,7 +91,7 @@ func TestRequestsOverTheLocalSocket(t *testing.T) {
 	if err := c.Ask(ctx, "panic", 1, nil); bus.CodeOf(err) != bus.Internal {
 		t.Errorf("panicking handler: %v", err)
 	}
-	s, err := c.Call(ctx, "flood", nil)
+	s, err := c.Call("flood", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestRequestsOverTheLocalSocket(t *testing.T) {
 	if n != 40 {
 		t.Errorf("%d messages, want 40", n)
 	}
-	s, err = c.Call(ctx, "wait", nil)
+	s, err = c.Call("wait", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

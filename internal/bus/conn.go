@@ -72,15 +72,7 @@ func (c *Conn) Close() { c.NC.Close() }
 
 // Call asks the daemon to do op and returns the answer as a stream. The
 // subscription for the answer stands before the request leaves.
-func (c *Conn) Call(ctx context.Context, op string, in any) (*Stream, error) {
-	subject := RequestSubject(c.self.Role, c.self.Name, op)
-	if op == opAsk {
-		subject = AskSubject(c.self.Key)
-	}
-	body, err := json.Marshal(in)
-	if err != nil {
-		return nil, err
-	}
+func (c *Conn) Call(op string, in any) (*Stream, error) {
 	reply := c.inbox + "." + strconv.FormatUint(c.next.Add(1), 36)
 	sub, err := c.NC.SubscribeSync(reply)
 	if err != nil {
@@ -91,21 +83,42 @@ func (c *Conn) Call(ctx context.Context, op string, in any) (*Stream, error) {
 		return nil, lost(err)
 	}
 	s := &Stream{conn: c, sub: sub, reply: reply}
-	for _, f := range frames(frameItem, body) {
-		if err := c.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: f}); err != nil {
-			s.Close()
-			return nil, lost(err)
-		}
+	if err := c.send(op, in, reply); err != nil {
+		s.Close()
+		return nil, err
 	}
 	return s, nil
 }
 
+// send publishes the request in as many pieces as it needs.
+func (c *Conn) send(op string, in any, reply string) error {
+	subject := RequestSubject(c.self.Role, c.self.Name, op)
+	if op == opAsk {
+		subject = AskSubject(c.self.Key)
+	}
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	for _, f := range frames(frameItem, body) {
+		if err := c.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: f}); err != nil {
+			return lost(err)
+		}
+	}
+	return nil
+}
+
 const opAsk = "ask"
+
+// Tell asks the daemon to do op and does not wait for an answer.
+func (c *Conn) Tell(op string, in any) error {
+	return c.send(op, in, c.inbox+"."+strconv.FormatUint(c.next.Add(1), 36))
+}
 
 // Ask asks the daemon to do op and reads the one message of the answer into out,
 // unless that is nil. The context bounds the wait.
 func (c *Conn) Ask(ctx context.Context, op string, in, out any) error {
-	s, err := c.Call(ctx, op, in)
+	s, err := c.Call(op, in)
 	if err != nil {
 		return err
 	}
@@ -180,6 +193,18 @@ func (s *Stream) Next(ctx context.Context) ([]byte, error) {
 			return nil, decodeError(data)
 		}
 	}
+}
+
+// Decode reads the next message into v. It returns io.EOF at the end.
+func (s *Stream) Decode(ctx context.Context, v any) error {
+	b, err := s.Next(ctx)
+	if err != nil && b == nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("unreadable answer: %w", err)
+	}
+	return nil
 }
 
 // credit tells the sender what was taken, each quarter of the window.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"brine/internal/salt"
 )
 
 // Limits of the serving side, each against one asker that asks too much.
@@ -32,6 +34,7 @@ type Handler func(ctx context.Context, r *Request) error
 type Request struct {
 	From  Identity
 	Op    string
+	JID   salt.JID // of a return; not checked yet
 	Body  []byte
 	reply string
 	out   *answerer
@@ -105,7 +108,7 @@ func (s *Server) Handle(role Role, op string, h Handler) {
 
 // Start begins to serve. It returns when the subscriptions stand.
 func (s *Server) Start() error {
-	for _, subject := range []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.key.*.req.*"} {
+	for _, subject := range []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.key.*.req.*"} {
 		if err := s.subscribe(subject, s.request); err != nil {
 			return err
 		}
@@ -155,11 +158,11 @@ func (s *Server) Gone(inbox string) {
 
 func (s *Server) request(m *nats.Msg) {
 	from, rest, ok := sender(m.Subject)
-	op, isReq := strings.CutPrefix(rest, "req.")
-	if !ok || !isReq || !s.ownInbox(from, m.Reply) {
-		// The broker lets nobody publish elsewhere; a reply subject that is not the
-		// asker's own would make us speak where it may not.
-		s.log.Warn("request refused: it asks for an answer elsewhere", "subject", m.Subject, "reply", m.Reply)
+	op := strings.TrimPrefix(rest, "req.")
+	if !ok || !s.ownInbox(from, m.Reply) {
+		// A reply subject that is not the asker's own would make the daemon speak
+		// where the asker may not.
+		s.log.Warn("request refused: its answer would go elsewhere", "subject", m.Subject, "reply", m.Reply)
 		return
 	}
 	from.Nonce = nonceOf(m.Reply)
@@ -208,6 +211,9 @@ func partialOwner(reply string) string { return reply[:strings.LastIndexByte(rep
 
 func (s *Server) dispatch(r *Request) {
 	h := s.handlers[r.From.Role][r.Op]
+	if jid, ok := strings.CutPrefix(r.Op, opReturn); ok {
+		r.JID, h = salt.JID(jid), s.handlers[r.From.Role]["ret"]
+	}
 	if h == nil {
 		s.refuse(r.reply, Errorf(NotFound, "there is no request %q for a %s", r.Op, r.From.Role))
 		return

@@ -1,6 +1,10 @@
 package bus
 
 import (
+	"crypto"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -76,23 +80,24 @@ func JobSubject(id salt.MinionID) string { return minionSubject(id, "job") }
 // refresh what it knows.
 func ControlSubject(id salt.MinionID) string { return minionSubject(id, "ctl") }
 
-// ReturnSubject is where the minion answers for one job.
-func ReturnSubject(id salt.MinionID, jid salt.JID) string {
-	return minionSubject(id, "ret") + "." + string(jid)
-}
-
-// FireSubject is where the minion fires events for the master's bus.
-func FireSubject(id salt.MinionID) string { return minionSubject(id, "fire") }
-
 func minionSubject(id salt.MinionID, leaf string) string {
 	return "salt.minion." + event.Escape(string(id)) + "." + leaf
 }
 
 // RequestSubject is where a minion (name is its id) or a local user (name is the
-// uid) asks the daemon to do op.
+// uid) asks the daemon to do op. A minion's returns (op is "ret." and the jid)
+// and events ("fire") have subjects of their own.
 func RequestSubject(role Role, name, op string) string {
+	if kindOf(role) == "minion" && (op == opFire || strings.HasPrefix(op, opReturn)) {
+		return requestRoot(role, name) + "." + op
+	}
 	return requestRoot(role, name) + ".req." + op
 }
+
+const (
+	opFire   = "fire"
+	opReturn = "ret."
+)
 
 // CreditSubject is where the asking side says how much of an answer it has
 // taken, so that the daemon may send more.
@@ -117,6 +122,16 @@ func kindOf(role Role) string {
 // AskSubject is where the holder of a key asks whether it is accepted.
 func AskSubject(key string) string { return "salt.key." + key + ".req.ask" }
 
+// KeyToken names a public key on the bus: the hexadecimal SHA-256 of its DER form.
+func KeyToken(key crypto.PublicKey) string {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return "" // no key of ours: it gets no subject at all
+	}
+	sum := sha256.Sum256(der)
+	return hex.EncodeToString(sum[:])
+}
+
 // sender takes apart the subject of a request, return or event: salt.<kind>.<name>.<rest>.
 func sender(subject string) (Identity, string, bool) {
 	parts := strings.SplitN(subject, ".", 4)
@@ -139,11 +154,4 @@ func sender(subject string) (Identity, string, bool) {
 		return Identity{Role: RoleStranger, Name: name, Key: name}, parts[3], true
 	}
 	return Identity{}, "", false
-}
-
-// MinionOf returns the minion whose connection published on subject, which the
-// broker guarantees, and what follows its id.
-func MinionOf(subject string) (id salt.MinionID, rest string, ok bool) {
-	i, rest, ok := sender(subject)
-	return salt.MinionID(i.Name), rest, ok && i.Role == RoleMinion
 }

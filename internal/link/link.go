@@ -1,0 +1,239 @@
+// Package link is a minion's connection to one master: it proves who both are,
+// asks whether the minion is accepted, and holds the bus.
+//
+// It makes one attempt and tells how that ended. Trying again, and which master
+// next, is for its caller; salt-call and the daemon share it.
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"brine/internal/atomicfile"
+	"brine/internal/bus"
+	"brine/internal/pki"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+)
+
+// Errors that say why a master is refused or refuses. Another error means that
+// it could not be reached, and that trying again is right.
+var (
+	ErrMasterKey = errors.New("the master's key is not the one that is trusted")
+	ErrRejected  = errors.New("the master has rejected this minion's public key")
+	ErrDenied    = errors.New("the master knows this minion's id with another public key")
+)
+
+// Options describe one attempt. Address, ID, Key, PinFile and Log are required.
+type Options struct {
+	Address        string // host:port
+	ID             salt.MinionID
+	Key            *pki.PrivateKey
+	PinFile        string // where the master's public key is kept: minion_master.pub
+	Finger         string // master_finger: what the first contact must show; "" takes any
+	FingerHash     string // hash_type, for Finger
+	Caller         bool   // salt-call: no jobs
+	AutosignGrains map[string]string
+	Version        string
+	Timeout        time.Duration // for each step: to connect, to be answered
+	PingInterval   time.Duration // how often the connection is tried out; dead after two
+	Log            *slog.Logger
+}
+
+// Link is a connection over which the keys of both sides are proven.
+type Link struct {
+	*bus.Conn
+	Master pki.PublicKey
+	Closed <-chan struct{}    // closed when the connection has ended
+	answer protocol.AskAnswer // the latest
+	asking *bus.Stream
+	opts   Options
+}
+
+// Connect makes one attempt. The link that it returns may be pending: Wait says
+// when that changes. An error that wraps ErrMasterKey, ErrRejected or ErrDenied
+// is a refusal, any other a failure to reach the master.
+func Connect(ctx context.Context, o Options) (*Link, error) {
+	certificate, err := o.Key.Certificate(string(o.ID))
+	if err != nil {
+		return nil, err
+	}
+	trust, err := newTrust(o)
+	if err != nil {
+		return nil, err
+	}
+	self := bus.Identity{Role: bus.RoleMinion, Name: string(o.ID), Key: bus.KeyToken(o.Key.Public().Key()), Nonce: bus.NewNonce()}
+	name := "salt-minion"
+	if o.Caller {
+		self.Role, name = bus.RoleCaller, "salt-call"
+	}
+	closed := make(chan struct{})
+	nc, err := nats.Connect("nats://"+o.Address,
+		nats.SetCustomDialer(dialer{ctx, o.Timeout}), nats.SkipHostLookup(), nats.Timeout(o.Timeout),
+		nats.Secure(&tls.Config{
+			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate},
+			// Names and dates in certificates decide nothing: verify compares the key.
+			InsecureSkipVerify: true, VerifyConnection: trust.verify, //nolint:gosec
+		}),
+		nats.UserInfo(self.Nonce, ""), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.IgnoreDiscoveredServers(),
+		nats.NoReconnect(), nats.PingInterval(o.PingInterval), nats.MaxPingsOutstanding(2),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			o.Log.Debug("connection to the master", "master", o.Address, "err", err)
+		}))
+	if err != nil {
+		if trust.refusal != nil {
+			return nil, trust.refusal
+		}
+		return nil, fmt.Errorf("connect to the master at %s: %w", o.Address, unwrapNATS(err))
+	}
+	l := &Link{Conn: bus.NewConn(nc, self), Master: trust.seen, Closed: closed, opts: o}
+	if err := l.settle(ctx, trust); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// settle pins the key, now that the handshake has proven it, and asks.
+func (l *Link) settle(ctx context.Context, t *trust) error {
+	if err := t.pin(); err != nil {
+		return err
+	}
+	stream, err := l.Call(protocol.OpAsk, protocol.Ask{AutosignGrains: l.opts.AutosignGrains, Version: l.opts.Version})
+	if err != nil {
+		return err
+	}
+	l.asking = stream
+	ctx, cancel := context.WithTimeout(ctx, l.opts.Timeout)
+	defer cancel()
+	return l.next(ctx)
+}
+
+// Ready says whether the connection has the rights of an accepted minion.
+func (l *Link) Ready() bool { return l.answer.State == protocol.KeyAccepted && !l.answer.Reconnect }
+
+// State is where the minion's key stands, as the master said last.
+func (l *Link) State() protocol.KeyState { return l.answer.State }
+
+// Wait returns when a key that waits is accepted: nil when the minion should
+// connect anew for its rights, an error that wraps ErrRejected or ErrDenied, or
+// another when the connection ended.
+func (l *Link) Wait(ctx context.Context) error {
+	for l.answer.State != protocol.KeyAccepted {
+		if err := l.next(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// next reads one word on the state of the key.
+func (l *Link) next(ctx context.Context) error {
+	if err := l.asking.Decode(ctx, &l.answer); err != nil {
+		return fmt.Errorf("ask the master at %s whether the key is accepted: %w", l.opts.Address, err)
+	}
+	fingerprint := l.opts.Key.Public().SHA256()
+	switch l.answer.State {
+	case protocol.KeyRejected:
+		return fmt.Errorf("%w: %s", ErrRejected, fingerprint)
+	case protocol.KeyDenied:
+		return fmt.Errorf("%w; this one is %s", ErrDenied, fingerprint)
+	}
+	return nil
+}
+
+// dialer resolves the name at each attempt and tries every address of it.
+type dialer struct {
+	ctx     context.Context
+	timeout time.Duration
+}
+
+// Dial implements nats.CustomDialer.
+func (d dialer) Dial(network, address string) (net.Conn, error) {
+	nd := net.Dialer{Timeout: d.timeout, KeepAlive: 15 * time.Second}
+	return nd.DialContext(d.ctx, network, address)
+}
+
+// unwrapNATS keeps the cause and drops the client library's own words.
+func unwrapNATS(err error) error {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization):
+		return errors.New("the master closed the connection: it takes no more connections of this key now")
+	case errors.Is(err, nats.ErrSecureConnWanted), errors.Is(err, nats.ErrSecureConnRequired):
+		return errors.New("there is no TLS on that port: is it a master?")
+	}
+	return err
+}
+
+// trust decides on the master's key.
+type trust struct {
+	opts    Options
+	pinned  pki.PublicKey // zero at the first contact
+	seen    pki.PublicKey
+	refusal error
+}
+
+func newTrust(o Options) (*trust, error) {
+	t := &trust{opts: o}
+	var err error
+	t.pinned, err = pki.LoadPublic(o.PinFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return t, nil
+}
+
+// verify is called within the handshake, before anything is sent to the master.
+func (t *trust) verify(s tls.ConnectionState) error {
+	if len(s.PeerCertificates) == 0 {
+		return errors.New("the master showed no certificate")
+	}
+	key, err := pki.PublicFromCertificate(s.PeerCertificates[0])
+	if err != nil {
+		return err
+	}
+	t.seen = key
+	t.refusal = t.judge(key)
+	return t.refusal
+}
+
+func (t *trust) judge(key pki.PublicKey) error {
+	if t.opts.Finger != "" {
+		have, err := key.Fingerprint(t.opts.FingerHash)
+		if err != nil {
+			return err
+		}
+		if !strings.EqualFold(have, t.opts.Finger) {
+			return salt.WithHint(fmt.Errorf("%w: the master at %s has the fingerprint %s, master_finger says %s", ErrMasterKey, t.opts.Address, have, t.opts.Finger),
+				"compare with 'salt-key -F master' on the master; if it is the right one, correct master_finger")
+		}
+	}
+	if t.pinned.IsZero() || t.pinned.Equal(key) {
+		return nil
+	}
+	return salt.WithHint(fmt.Errorf("%w: the master at %s has the fingerprint %s, the trusted key in %s has %s",
+		ErrMasterKey, t.opts.Address, key.SHA256(), t.opts.PinFile, t.pinned.SHA256()),
+		"compare with 'salt-key -F master' on the master; if its key was changed on purpose, remove "+t.opts.PinFile+" and restart the minion")
+}
+
+// pin keeps the key of the first contact.
+func (t *trust) pin() error {
+	if !t.pinned.IsZero() {
+		return nil
+	}
+	t.opts.Log.Info("trusting the master's key from now on", "master", t.opts.Address, "fingerprint", t.seen.SHA256(), "file", filepath.Base(t.opts.PinFile))
+	if err := atomicfile.Write(t.opts.PinFile, t.seen.PEM(), 0o644); err != nil {
+		return fmt.Errorf("keep the master's key: %w", err)
+	}
+	return nil
+}
