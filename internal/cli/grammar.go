@@ -112,14 +112,15 @@ func (g grammar) readLong(text string, next []string) (options []string, used in
 func (g grammar) readCluster(word string, next []string) (options []string, used int, err error) {
 	for i, letter := range word[1:] {
 		shown := "-" + string(letter)
-		rest := word[1+i+len(string(letter)):]
 		f := g[string(letter)]
-		switch {
-		case f == nil:
+		if f == nil {
 			return nil, 0, g.unknown(shown, word)
-		case !takesValue(f) && strings.HasPrefix(rest, "="):
-			return nil, 0, fmt.Errorf("%s option does not take a value", shown)
-		case !takesValue(f):
+		}
+		rest := word[i+2:] // the names of options are ASCII
+		if !takesValue(f) {
+			if strings.HasPrefix(rest, "=") {
+				return nil, 0, fmt.Errorf("%s option does not take a value", shown)
+			}
 			options = append(options, option(f))
 			continue
 		}
