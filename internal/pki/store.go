@@ -389,25 +389,8 @@ func (s *Store) Delete(e Entry) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// lock takes the lock of all processes that change the store: it lies on the
-// directory itself, so that no user's lock file stands in another user's way.
-// Holders keep it for milliseconds, so there is no time-out.
-func (s *Store) lock(how int) (unlock func(), err error) {
-	d, err := os.Open(s.dir)
-	if err != nil {
-		return nil, fmt.Errorf("key directory %s: %w", s.dir, bareCause(err))
-	}
-	for {
-		err = syscall.Flock(int(d.Fd()), how)
-		if err == nil {
-			return func() { d.Close() }, nil
-		}
-		if err != syscall.EINTR {
-			d.Close()
-			return nil, fmt.Errorf("lock key directory %s: %w", s.dir, err)
-		}
-	}
-}
+// lock takes the lock of all processes that use the store.
+func (s *Store) lock(how int) (unlock func(), err error) { return lockDir(s.dir, how) }
 
 // tally counts the waiting keys without listing a hundred thousand names for
 // each new one: the count holds as long as the times of the directories do.
