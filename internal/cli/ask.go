@@ -8,13 +8,17 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/term"
+	"golang.org/x/sys/unix"
 )
 
 const (
 	maxAnswer = 4096 // bytes of a line typed by a person: what a terminal itself allows
 	maxAsked  = 3    // times that a question is put before we take it for a wrong pipe
 )
+
+// ErrNoInput is wrapped by the errors of Confirm and Password when Stdin has
+// ended before the answer: there is nobody to ask.
+var ErrNoInput = errors.New("the input has ended")
 
 // Confirm asks a question that is answered by yes or no, as in "Proceed? [n/Y] ",
 // where an empty answer means what byDefault says. The answer comes from Stdin
@@ -49,30 +53,36 @@ func (e *Env) Confirm(ctx context.Context, question string, byDefault bool) (boo
 // reads a line and asks nothing. An ended context is as in Confirm; the terminal
 // shows what is typed again.
 func (e *Env) Password(ctx context.Context, prompt string) (string, error) {
-	terminal, ok := e.Stdin.(*os.File)
-	if !ok || !e.StdinTTY {
-		secret, err := e.readLine(ctx)
+	if terminal, ok := e.Stdin.(*os.File); ok && e.StdinTTY {
+		show, err := hideTyping(int(terminal.Fd()))
 		if err != nil {
-			return "", fmt.Errorf("read password: %w", err)
+			return "", fmt.Errorf("hide the password: %w", err)
 		}
-		return secret, nil
+		defer fmt.Fprintln(e.Stderr) // the typed line end was not shown either
+		defer show()
+		fmt.Fprint(e.Stderr, prompt)
 	}
-	fd := int(terminal.Fd())
-	shown, err := term.GetState(fd)
-	if err != nil {
-		return "", fmt.Errorf("read password: %w", err)
-	}
-	defer fmt.Fprintln(e.Stderr) // the typed line end was not shown either
-	defer term.Restore(fd, shown)
-	fmt.Fprint(e.Stderr, prompt)
-	secret, err := unlessDone(ctx, func() (string, error) {
-		b, err := term.ReadPassword(fd)
-		return string(b), err
-	})
+	secret, err := e.readLine(ctx)
 	if err != nil {
 		return "", fmt.Errorf("read password: %w", err)
 	}
 	return secret, nil
+}
+
+// hideTyping stops the echo of a terminal until show is called. It is not left
+// to term.ReadPassword, which blocks while the echo is off: what Ctrl-C restores
+// could be undone by a read that had just begun.
+func hideTyping(fd int) (show func(), err error) {
+	shown, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	hidden := *shown
+	hidden.Lflag &^= unix.ECHO
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &hidden); err != nil {
+		return nil, err
+	}
+	return func() { unix.IoctlSetTermios(fd, unix.TCSETS, shown) }, nil
 }
 
 // readLine reads a line from Stdin and not a byte more: the rest may be for the
@@ -85,7 +95,7 @@ func (e *Env) readLine(ctx context.Context) (string, error) {
 }
 
 // scanLine reads up to a line feed, which it drops. Nothing before the end of
-// the input is io.ErrUnexpectedEOF.
+// the input is ErrNoInput.
 func scanLine(r io.Reader) (string, error) {
 	var line []byte
 	letter := make([]byte, 1)
@@ -93,7 +103,7 @@ func scanLine(r io.Reader) (string, error) {
 		_, err := io.ReadFull(r, letter)
 		switch {
 		case err == io.EOF && len(line) == 0:
-			return "", io.ErrUnexpectedEOF
+			return "", ErrNoInput
 		case err == io.EOF:
 			return string(line), nil
 		case err != nil:

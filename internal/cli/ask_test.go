@@ -44,7 +44,7 @@ func TestConfirmWithoutAnswer(t *testing.T) {
 		stdin io.Reader
 		want  error // nil: any
 	}{
-		{"end of input", strings.NewReader(""), io.ErrUnexpectedEOF},
+		{"end of input", strings.NewReader(""), cli.ErrNoInput},
 		{"a broken terminal", iotest.ErrReader(syscall.EIO), syscall.EIO},
 		{"something else is piped in", strings.NewReader("a\nb\nc\ny\n"), nil},
 		{"an endless line", strings.NewReader(strings.Repeat("y", 1<<20)), nil},
