@@ -1,0 +1,138 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// DefaultDir is where the configuration lives when no other place is named.
+const DefaultDir = "/etc/salt"
+
+// Options say where a configuration comes from and how strictly it is read.
+// The zero value reads DefaultDir as a command-line tool does.
+type Options struct {
+	// ConfigDir is the directory that holds the files master and minion. Empty
+	// means DefaultDir, which may be missing; a directory that is named must
+	// exist.
+	ConfigDir string
+	// Overrides are settings from the command line, by key. Text is read as if
+	// it stood unquoted in the file, so "90s" and "yes" work here too. A key
+	// that is no setting is an error.
+	Overrides map[string]any
+	// CheckOwner refuses files and directories that belong to somebody else
+	// than root and the effective user, or that the group or everybody may
+	// write. Daemons set it.
+	CheckOwner bool
+	// AllowUnreadable turns a file that the user may not read into a Notice.
+	// The tools of ordinary users set it: they need little of the master's
+	// configuration, and its defaults are right for most.
+	AllowUnreadable bool
+	// Lookup finds the name of this machine for a minion without an id. Its
+	// zero value asks the system.
+	Lookup Lookup
+}
+
+// LoadMaster reads the master's configuration from configDir with the zero
+// Options otherwise.
+func LoadMaster(configDir string) (*Master, []Notice, error) {
+	return Options{ConfigDir: configDir}.Master()
+}
+
+// LoadMinion reads the minion's configuration from configDir with the zero
+// Options otherwise.
+func LoadMinion(configDir string) (*Minion, []Notice, error) {
+	return Options{ConfigDir: configDir}.Minion()
+}
+
+// Master reads the master's configuration. The notices are for the log; on an
+// error, which is an *Error wherever a place can be named, they tell what was
+// noticed before it and the Master is nil.
+func (o Options) Master() (*Master, []Notice, error) {
+	m := NewMaster()
+	l := loader{opts: o, daemon: "master", common: &m.Common}
+	if err := l.load(); err != nil {
+		return nil, l.notices, err
+	}
+	if _, ok := m.Raw["keep_jobs_seconds"]; !ok && m.Raw["keep_jobs"] != nil {
+		m.KeepJobs = m.keepJobHours
+	}
+	m.root()
+	if err := m.check(); err != nil {
+		return nil, l.notices, err
+	}
+	return m, l.notices, nil
+}
+
+// Minion reads the minion's configuration and settles its id, see Minion.ID.
+// Notices and errors are as for Options.Master.
+func (o Options) Minion() (*Minion, []Notice, error) {
+	m := NewMinion()
+	l := loader{opts: o, daemon: "minion", common: &m.Common}
+	if err := l.load(); err != nil {
+		return nil, l.notices, err
+	}
+	m.root()
+	if err := m.check(); err != nil {
+		return nil, l.notices, err
+	}
+	notices, err := m.settleID(o)
+	l.notices = slices.Concat(l.notices, m.noticeCommas(), notices)
+	if err != nil {
+		return nil, l.notices, err
+	}
+	return m, l.notices, nil
+}
+
+// Notice is something about the configuration that its owner should know and
+// that stops nothing: a setting that has no effect here, a word that nobody
+// knows, a name that has changed.
+type Notice struct {
+	File string // "" when it belongs to no file
+	Line int    // counted from 1; 0 when it belongs to no line
+	Key  string // the setting, "" when it belongs to none
+	Text string // lower case, without the key
+}
+
+// String returns the notice as one line, with its place in front.
+func (n Notice) String() string {
+	return place(n.File, n.Line, 0, n.Key) + n.Text
+}
+
+// Error is a mistake in the configuration, with its place.
+type Error struct {
+	File   string // "command line" for Options.Overrides
+	Line   int    // counted from 1; 0 when the whole file is meant
+	Column int    // counted from 1 in characters; 0 when it is not known
+	Key    string // the setting, with dots between the levels; "" for none
+	Err    error
+}
+
+// Error returns the mistake with its place in front.
+func (e *Error) Error() string {
+	return place(e.File, e.Line, e.Column, e.Key) + e.Err.Error()
+}
+
+// Unwrap returns the mistake without its place.
+func (e *Error) Unwrap() error { return e.Err }
+
+// place writes file:line:column: key: leaving out what is not known.
+func place(file string, line, column int, key string) string {
+	s := file
+	if line > 0 {
+		s += fmt.Sprintf(":%d", line)
+		if column > 0 {
+			s += fmt.Sprintf(":%d", column)
+		}
+	}
+	if s != "" {
+		s += ": "
+	}
+	if key != "" {
+		s += key + ": "
+	}
+	return s
+}
+
+// day is the unit of the long durations below.
+const day = 24 * time.Hour

@@ -1,0 +1,446 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"brine/internal/salt"
+)
+
+// setting is one key of a configuration, bound to the field that it fills.
+type setting struct {
+	key  string
+	kind kind
+}
+
+// kind reads and shows the value of one setting.
+type kind interface {
+	set(Located) error
+	// get returns the field as data, in the unit that a bare number of the
+	// setting has.
+	get() any
+}
+
+// field is a kind for a field of type T.
+type field[T any] struct {
+	to    *T
+	parse func(*yaml.Node) (T, error)
+	show  func(T) any // nil when T is data already
+}
+
+func (f field[T]) set(l Located) error {
+	v, err := f.parse(l.Node)
+	if err == nil {
+		*f.to = v
+	}
+	return err
+}
+
+func (f field[T]) get() any {
+	if f.show != nil {
+		return f.show(*f.to)
+	}
+	return *f.to
+}
+
+// text is any single value, as it is written.
+func text(to *string) kind { return field[string]{to: to, parse: parseText} }
+
+// fileName is the name of a file in a directory that another setting names.
+func fileName(to *string) kind {
+	return field[string]{to: to, parse: func(n *yaml.Node) (string, error) {
+		s, err := parseText(n)
+		if err == nil && (s == "" || s[0] == '.' || strings.Contains(s, "/")) {
+			err = fmt.Errorf("%q is not the bare name of a file", s)
+		}
+		return s, err
+	}}
+}
+
+// oneOf is one of words, in lower or upper case.
+func oneOf(to *string, words ...string) kind {
+	return field[string]{to: to, parse: func(n *yaml.Node) (string, error) {
+		s, err := parseText(n)
+		if err != nil {
+			return "", err
+		}
+		for _, w := range words {
+			if strings.EqualFold(s, w) {
+				return w, nil
+			}
+		}
+		err = fmt.Errorf("%q is none of %s", s, strings.Join(words, ", "))
+		if near := suggest(strings.ToLower(s), words); near != "" {
+			err = salt.WithHint(err, fmt.Sprintf("did you mean %q?", near))
+		}
+		return "", err
+	}}
+}
+
+// flag is a YAML 1.1 boolean without quotes. Salt takes any text for true, even
+// a quoted "False"; here that is an error, which nobody can misread.
+func flag(to *bool) kind { return field[bool]{to: to, parse: parseBool} }
+
+// choice is a flag that may also be left to the program.
+func choice(to **bool) kind {
+	return field[*bool]{to: to, parse: func(n *yaml.Node) (*bool, error) {
+		b, err := parseBool(n)
+		return &b, err
+	}, show: showPointer[bool]}
+}
+
+// integer is a whole number from low to high.
+func integer(to *int, low, high int) kind {
+	return field[int]{to: to, parse: parseInt(low, high), show: func(i int) any { return int64(i) }}
+}
+
+// count is an integer that may be left open.
+func count(to **int, low, high int) kind {
+	return field[*int]{to: to, parse: func(n *yaml.Node) (*int, error) {
+		i, err := parseInt(low, high)(n)
+		return &i, err
+	}, show: func(p *int) any {
+		if p == nil {
+			return nil
+		}
+		return int64(*p)
+	}}
+}
+
+// port is the number of a TCP port.
+func port(to *int) kind { return integer(to, 1, 65535) }
+
+// duration is a time from low to high: a number of units, or text such as 90s,
+// 1h30m, 7d. A negative low admits Salt's -1, which means "not set".
+func duration(to *time.Duration, unit, low, high time.Duration) kind {
+	parse := func(n *yaml.Node) (time.Duration, error) {
+		s, err := parseText(n)
+		if err != nil {
+			return 0, err
+		}
+		d, err := parseDuration(s, unit)
+		if err == nil && (d < low || d > high) {
+			err = fmt.Errorf("%s is not in the range from %s to %s", s, showDuration(low), showDuration(high))
+		}
+		return d, err
+	}
+	return field[time.Duration]{to: to, parse: parse, show: func(d time.Duration) any {
+		if d%unit == 0 {
+			return int64(d / unit)
+		}
+		return float64(d) / float64(unit)
+	}}
+}
+
+// size is a number of bytes from low to high: 1048576, 512MiB, 1GB.
+func size(to *int64, low, high int64) kind {
+	return field[int64]{to: to, parse: func(n *yaml.Node) (int64, error) {
+		s, err := parseText(n)
+		if err != nil {
+			return 0, err
+		}
+		b, err := parseSize(s)
+		if err == nil && (b < low || b > high) {
+			err = fmt.Errorf("%s is not in the range from %d to %d bytes", s, low, high)
+		}
+		return b, err
+	}}
+}
+
+// list is a sequence of texts; a single text is a list of one.
+func list(to *[]string) kind {
+	return field[[]string]{to: to, parse: parseList, show: showList}
+}
+
+// commaList is a list whose single text may hold several, as a,b.
+func commaList(to *[]string) kind {
+	return field[[]string]{to: to, parse: func(n *yaml.Node) ([]string, error) {
+		words, err := parseList(n)
+		if err != nil || n.Kind == yaml.SequenceNode {
+			return words, err
+		}
+		words = strings.Split(words[0], ",")
+		for i, w := range words {
+			words[i] = strings.TrimSpace(w)
+		}
+		return slices.DeleteFunc(words, func(w string) bool { return w == "" }), nil
+	}, show: showList}
+}
+
+// roots is a map from an environment to its directories.
+func roots(to *map[string][]string) kind {
+	parse := func(n *yaml.Node) (map[string][]string, error) {
+		if n.Kind != yaml.MappingNode {
+			return nil, wrongKind(n, "a map from an environment to a list of directories")
+		}
+		m := make(map[string][]string, len(n.Content)/2)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			dirs := n.Content[i+1]
+			words, err := parseList(dirs)
+			if err != nil && !isNull(dirs) {
+				return nil, err
+			}
+			m[n.Content[i].Value] = words
+		}
+		return m, nil
+	}
+	return field[map[string][]string]{to: to, parse: parse, show: func(m map[string][]string) any {
+		data := make(map[string]any, len(m))
+		for env, dirs := range m {
+			data[env] = showList(dirs)
+		}
+		return data
+	}}
+}
+
+// data is a map of anything.
+func data(to *map[string]any) kind {
+	return field[map[string]any]{to: to, parse: func(n *yaml.Node) (map[string]any, error) {
+		m, ok := plain(n).(map[string]any)
+		if !ok {
+			return nil, wrongKind(n, "a map")
+		}
+		return m, nil
+	}, show: func(m map[string]any) any { return m }}
+}
+
+// elsewhere is a setting that another package parses.
+type elsewhere struct{ to *Located }
+
+func (e elsewhere) set(l Located) error { *e.to = l; return nil }
+func (e elsewhere) get() any            { return e.to.Value() }
+
+// parseText returns a scalar as written; nothing at all is not text.
+func parseText(n *yaml.Node) (string, error) {
+	if n.Kind != yaml.ScalarNode {
+		return "", wrongKind(n, "a single value")
+	}
+	if s, ok := plain(n).(string); ok {
+		return s, nil // not n.Value, which !!binary encodes
+	}
+	return n.Value, nil
+}
+
+func parseBool(n *yaml.Node) (bool, error) {
+	if b, ok := plain(n).(bool); ok {
+		return b, nil
+	}
+	return false, salt.WithHint(wrongKind(n, "true or false"), "write the word true or false, without quotes")
+}
+
+func parseInt(low, high int) func(*yaml.Node) (int, error) {
+	return func(n *yaml.Node) (int, error) {
+		s, err := parseText(n)
+		if err != nil {
+			return 0, err
+		}
+		i, ok := word(s).(int64)
+		if !ok {
+			return 0, wrongKind(n, "a whole number")
+		}
+		if i < int64(low) || i > int64(high) {
+			return 0, fmt.Errorf("%s is not in the range from %d to %d", s, low, high)
+		}
+		return int(i), nil
+	}
+}
+
+func parseList(n *yaml.Node) ([]string, error) {
+	if n.Kind == yaml.ScalarNode {
+		n = &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{n}}
+	}
+	if n.Kind != yaml.SequenceNode {
+		return nil, wrongKind(n, "a list")
+	}
+	words := make([]string, len(n.Content))
+	for i, c := range n.Content {
+		if c.Kind != yaml.ScalarNode || isNull(c) {
+			return nil, fmt.Errorf("entry %d: %w", i+1, wrongKind(c, "a single value"))
+		}
+		words[i], _ = parseText(c) // a scalar always is
+	}
+	return words, nil
+}
+
+// timeUnit returns the time that a letter stands for, 0 for none. A month or a
+// year has no fixed length.
+func timeUnit(name string) time.Duration {
+	switch name {
+	case "ms":
+		return time.Millisecond
+	case "s":
+		return time.Second
+	case "m":
+		return time.Minute
+	case "h":
+		return time.Hour
+	case "d":
+		return day
+	case "w":
+		return 7 * day
+	}
+	return 0
+}
+
+// maxDuration keeps sums of durations and moments far from overflow.
+const maxDuration = 100 * 365 * day
+
+// parseDuration reads a number of units, or numbers with units of their own:
+// 90s, 1h30m, 1.5d. At most a hundred years.
+func parseDuration(s string, unit time.Duration) (time.Duration, error) {
+	bad := fmt.Errorf("%q is not a time", s)
+	bad = salt.WithHint(bad, "write a number of "+unitName(unit)+", or a number with a unit: ms, s, m, h, d or w")
+	if f, err := parseNumber(s); err == nil {
+		return scale(f, unit, bad)
+	}
+	if s == "" {
+		return 0, bad
+	}
+	var sum time.Duration
+	for rest := s; rest != ""; {
+		number := prefixOf(rest, "0123456789.")
+		name := prefixOf(rest[len(number):], "dhmsw")
+		rest = rest[len(number)+len(name):]
+		f, err := parseNumber(number)
+		if err != nil || timeUnit(name) == 0 {
+			return 0, bad
+		}
+		d, err := scale(f, timeUnit(name), bad)
+		if err != nil || sum+d > maxDuration {
+			return 0, bad
+		}
+		sum += d
+	}
+	return sum, nil
+}
+
+// parseNumber reads a decimal number, and neither NaN nor 0x1p4.
+func parseNumber(s string) (float64, error) {
+	if s == "" || strings.Trim(s[1:], "0123456789.") != "" || !strings.ContainsAny(s[:1], "0123456789.-+") {
+		return 0, errors.New("not a number")
+	}
+	return strconv.ParseFloat(s, 64)
+}
+
+func scale(f float64, unit time.Duration, bad error) (time.Duration, error) {
+	if f *= float64(unit); math.Abs(f) > float64(maxDuration) {
+		return 0, bad
+	}
+	return time.Duration(math.Round(f)), nil
+}
+
+// prefixOf returns the longest prefix of s that has only characters of set.
+func prefixOf(s, set string) string {
+	return s[:len(s)-len(strings.TrimLeft(s, set))]
+}
+
+func unitName(unit time.Duration) string {
+	switch unit {
+	case time.Millisecond:
+		return "milliseconds"
+	case time.Minute:
+		return "minutes"
+	case time.Hour:
+		return "hours"
+	}
+	return "seconds"
+}
+
+// showDuration writes whole days as days and the rest as Go does, without the
+// zero minutes and seconds.
+func showDuration(d time.Duration) string {
+	if d >= day && d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+// multiple returns the bytes that a unit stands for, 0 for none: KB counts by
+// thousands, KiB and a lone K by 1024.
+func multiple(unit string) float64 {
+	switch strings.ToUpper(strings.TrimSpace(unit)) {
+	case "", "B":
+		return 1
+	case "KB":
+		return 1e3
+	case "MB":
+		return 1e6
+	case "GB":
+		return 1e9
+	case "TB":
+		return 1e12
+	case "K", "KIB":
+		return 1 << 10
+	case "M", "MIB":
+		return 1 << 20
+	case "G", "GIB":
+		return 1 << 30
+	case "T", "TIB":
+		return 1 << 40
+	}
+	return 0
+}
+
+// parseSize reads a number of bytes with or without a unit.
+func parseSize(s string) (int64, error) {
+	number := prefixOf(s, "0123456789._")
+	f, err := parseNumber(strings.ReplaceAll(number, "_", ""))
+	unit := multiple(s[len(number):])
+	if f *= unit; err != nil || unit == 0 || f > 1<<60 {
+		return 0, salt.WithHint(fmt.Errorf("%q is not a size", s), "write a number of bytes, or a number with a unit: KB, MB, GB, KiB, MiB, GiB")
+	}
+	return int64(f), nil
+}
+
+// wrongKind says what was found where something else was wanted.
+func wrongKind(n *yaml.Node, want string) error {
+	found := n.Value
+	switch {
+	case n.Kind == yaml.MappingNode:
+		found = "a map"
+	case n.Kind == yaml.SequenceNode:
+		found = "a list"
+	case isNull(n):
+		found = "nothing"
+	case n.Style&quoted != 0 || found == "" || len(found) > 64:
+		found = fmt.Sprintf("the text %q", shorten(n.Value))
+	}
+	return fmt.Errorf("%s stands where %s is wanted", found, want)
+}
+
+// shorten keeps a value in a message to a readable length.
+func shorten(s string) string {
+	if len(s) > 64 {
+		return strings.ToValidUTF8(s[:64], "") + "..."
+	}
+	return s
+}
+
+func showList(words []string) any {
+	s := make([]any, len(words))
+	for i, w := range words {
+		s[i] = w
+	}
+	return s
+}
+
+func showPointer[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
+}

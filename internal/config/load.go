@@ -1,0 +1,390 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"brine/internal/salt"
+)
+
+// maxFiles bounds the drop-ins of one configuration, so that an include of the
+// wrong directory ends with a sentence and not with the memory.
+const maxFiles = 10_000
+
+// loader fills the settings of one daemon from its files. It is used once.
+type loader struct {
+	opts   Options
+	daemon string // master or minion: the name of the main file
+	common *Common
+
+	origin  map[*yaml.Node]string
+	others  []string // see otherKeys
+	notices []Notice
+}
+
+// load reads everything and fills the settings; paths and relations between
+// settings are left to the caller.
+func (l *loader) load() error {
+	l.origin = map[*yaml.Node]string{}
+	c := l.common
+	if err := l.findDir(); err != nil {
+		return err
+	}
+	c.ConfigFile = filepath.Join(c.ConfigDir, l.daemon)
+	doc, err := l.files()
+	if err != nil {
+		return err
+	}
+	l.rename(doc)
+	if err := l.override(doc); err != nil {
+		return err
+	}
+	c.Raw = doc.plain()
+	return l.apply(doc)
+}
+
+// findDir settles the configuration directory.
+func (l *loader) findDir() error {
+	named := l.opts.ConfigDir
+	dir, err := filepath.Abs(named)
+	if err != nil {
+		return fmt.Errorf("find the configuration directory %q: %w", named, err)
+	}
+	if named == "" {
+		dir = DefaultDir
+	}
+	l.common.ConfigDir = dir
+	switch info, err := os.Stat(dir); {
+	case err == nil && !info.IsDir():
+		return salt.WithHint(&Error{File: dir, Err: fmt.Errorf("it is %s, not a directory", describe(info.Mode()))},
+			"name the directory that holds the file "+l.daemon)
+	case errors.Is(err, fs.ErrNotExist) && named == "":
+		l.notice(dir, nil, "there is no configuration directory: the defaults apply")
+	case errors.Is(err, fs.ErrNotExist):
+		return salt.WithHint(&Error{File: dir, Err: fmt.Errorf("read configuration: %w", fs.ErrNotExist)},
+			"create the directory and the file "+l.daemon+" in it, or correct the name")
+	case err != nil:
+		return fileError(dir, err)
+	case l.opts.CheckOwner:
+		return checkDir(dir)
+	}
+	return nil
+}
+
+// files reads the main file and its drop-ins.
+func (l *loader) files() (*document, error) {
+	doc := newDocument(l.origin)
+	main, err := l.file(l.common.ConfigFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Stat(l.common.ConfigDir); err == nil {
+			l.notice(l.common.ConfigFile, nil, "there is no such file: the defaults apply")
+		}
+	case err != nil:
+		return nil, err
+	}
+	doc.replace(main)
+	usual := l.common.DefaultInclude
+	if e, ok := doc.get("default_include"); ok && !isNull(e.value) {
+		if usual, err = parseText(e.value); err != nil {
+			return nil, doc.located(e).At(nil, err)
+		}
+	}
+	own, named, err := l.includes(doc)
+	if err != nil {
+		return nil, err
+	}
+	drop, err := l.include(entry{file: l.common.ConfigFile}, []string{usual}, nil)
+	if err != nil {
+		return nil, err
+	}
+	doc.replace(drop)
+	drop, err = l.include(own, named, nil)
+	if err != nil {
+		return nil, err
+	}
+	doc.replace(drop)
+	return doc, nil
+}
+
+// file reads and parses one file.
+func (l *loader) file(path string) ([]entry, error) {
+	text, err := readFile(path, l.opts.CheckOwner)
+	if err != nil {
+		if l.opts.AllowUnreadable && errors.Is(err, fs.ErrPermission) {
+			l.notice(path, nil, "you may not read this file: the defaults apply")
+			return nil, nil
+		}
+		return nil, err
+	}
+	l.common.Files = append(l.common.Files, path)
+	if len(l.common.Files) > maxFiles {
+		return nil, &Error{File: path, Err: fmt.Errorf("this is one file more than the %d that a configuration may have", maxFiles)}
+	}
+	return parse(path, text)
+}
+
+// includes returns the patterns of the include setting of a file.
+func (l *loader) includes(doc *document) (entry, []string, error) {
+	e, ok := doc.get("include")
+	if !ok || isNull(e.value) {
+		return e, nil, nil
+	}
+	patterns, err := parseList(e.value)
+	if err != nil {
+		return e, nil, doc.located(e).At(nil, err)
+	}
+	return e, patterns, nil
+}
+
+// include reads the files that patterns name and merges them. by is the setting
+// that says so, with no key for the default. above are the files that are being
+// read, to notice a circle.
+func (l *loader) include(by entry, patterns, above []string) ([]entry, error) {
+	merged := newDocument(l.origin)
+	for _, pattern := range patterns {
+		paths, err := l.glob(by, pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			entries, err := l.dropIn(by, path, above)
+			if err != nil {
+				return nil, err
+			}
+			merged.merge(entries)
+		}
+	}
+	return merged.entries, nil
+}
+
+// dropIn reads one file of an include, and what that includes in turn.
+func (l *loader) dropIn(by entry, path string, above []string) ([]entry, error) {
+	if slices.Contains(above, path) || path == l.common.ConfigFile {
+		return nil, &Error{File: by.file, Line: line(by.value), Key: "include", Err: fmt.Errorf("%s includes itself", path)}
+	}
+	if l.opts.CheckOwner {
+		if err := checkDir(filepath.Dir(path)); err != nil {
+			return nil, err
+		}
+	}
+	entries, err := l.file(path)
+	if err != nil {
+		return nil, err
+	}
+	doc := newDocument(l.origin)
+	doc.replace(entries)
+	own, patterns, err := l.includes(doc)
+	if err != nil || patterns == nil {
+		return doc.entries, err
+	}
+	inner, err := l.include(own, patterns, append(slices.Clone(above), path))
+	doc.replace(inner)
+	return doc.entries, err
+}
+
+// glob returns the files that a pattern names, sorted by name. Hidden files
+// count only where the pattern itself begins with a dot: editors leave them.
+// An empty pattern names nothing.
+func (l *loader) glob(by entry, pattern string) ([]string, error) {
+	if pattern == "" {
+		return nil, nil
+	}
+	if home, ok := strings.CutPrefix(pattern, "~/"); ok {
+		pattern = filepath.Join(os.Getenv("HOME"), home)
+	}
+	if !filepath.IsAbs(pattern) {
+		pattern = filepath.Join(filepath.Dir(by.file), pattern)
+	}
+	dirs, base := []string{filepath.Dir(pattern)}, filepath.Base(pattern)
+	_, err := filepath.Match(base, "")
+	if err == nil && strings.ContainsAny(dirs[0], `*?[\`) {
+		dirs, err = filepath.Glob(dirs[0])
+	}
+	if err != nil {
+		return nil, &Error{File: by.file, Line: line(by.value), Key: "include", Err: fmt.Errorf("%q: %w", pattern, err)}
+	}
+	var paths []string
+	for _, dir := range dirs {
+		found, err := l.matches(dir, base)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, found...)
+	}
+	if len(paths) == 0 && by.key != nil {
+		l.notice(by.file, by.key, fmt.Sprintf("no file matches %q", pattern))
+	}
+	return paths, nil
+}
+
+// matches returns the files of one directory that match base. A directory that
+// is missing has none; one that can not be read is an error, since leaving out
+// its files would silently change what is allowed.
+func (l *loader) matches(dir, base string) ([]string, error) {
+	names, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case l.opts.AllowUnreadable && errors.Is(err, fs.ErrPermission):
+		l.notice(dir, nil, "you may not read this directory: the defaults apply")
+		return nil, nil
+	case err != nil:
+		return nil, fileError(dir, err)
+	}
+	var paths []string
+	for _, entry := range names {
+		name := entry.Name()
+		if ok, _ := filepath.Match(base, name); ok && (name[0] != '.' || base[0] == '.') {
+			paths = append(paths, filepath.Join(dir, name))
+		}
+	}
+	return paths, nil
+}
+
+// rename gives settings of older Salt versions their present names. The present
+// name wins where both are there.
+func (l *loader) rename(doc *document) {
+	for i, e := range doc.entries {
+		now, ok := renamed(e.key.Value)
+		if !ok {
+			continue
+		}
+		if _, both := doc.index[now]; both {
+			l.notice(e.file, e.key, fmt.Sprintf("this is the old name of %s, which is set too: this one is ignored", now))
+			continue
+		}
+		l.notice(e.file, e.key, fmt.Sprintf("this is now called %s", now))
+		key := *e.key
+		key.Value = now
+		doc.entries[i].key, doc.entries[i].written = &key, e.key.Value
+		delete(doc.index, e.key.Value)
+		doc.index[now] = i
+	}
+}
+
+// override puts the options of the command line over the files.
+func (l *loader) override(doc *document) error {
+	entries := make([]entry, 0, len(l.opts.Overrides))
+	for key, value := range l.opts.Overrides {
+		if !slices.Contains(l.common.Keys(), key) {
+			return &Error{File: commandLine, Key: key, Err: fmt.Errorf("there is no such setting")}
+		}
+		node, err := nodeOf(value)
+		if err != nil {
+			return &Error{File: commandLine, Key: key, Err: err}
+		}
+		entries = append(entries, entry{key: &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value: node, file: commandLine})
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.key.Value, b.key.Value) })
+	doc.replace(entries)
+	return nil
+}
+
+// commandLine stands for a file in the place of a setting.
+const commandLine = "command line"
+
+// apply fills the settings that a document has and tells about the others. The
+// first mistake ends it.
+func (l *loader) apply(doc *document) error {
+	kinds := make(map[string]kind, len(l.common.settings))
+	for _, s := range l.common.settings {
+		kinds[s.key] = s.kind
+	}
+	for _, e := range doc.entries {
+		kind := kinds[e.key.Value]
+		if kind == nil {
+			l.unknown(e)
+			continue
+		}
+		if isNull(e.value) {
+			if kind.get() != nil {
+				l.notice(e.file, e.key, "it has no value: the default applies")
+			}
+			continue
+		}
+		if err := kind.set(doc.located(e)); err != nil {
+			return doc.located(e).At(nil, err)
+		}
+	}
+	return nil
+}
+
+// unknown tells about a key that fills no setting. A key with a dot belongs to
+// a returner or another backend, which reads it itself.
+func (l *loader) unknown(e entry) {
+	key := e.key.Value
+	switch why, ok := ignored(key); {
+	case key == "include", strings.Contains(key, "."):
+	case slices.Contains(l.otherKeys(), key):
+		l.notice(e.file, e.key, "this is a setting of the other daemon: it has no effect on the "+l.daemon)
+	case ok:
+		l.notice(e.file, e.key, "Salt has this setting, Brine does not: it is ignored"+why)
+	default:
+		text := "nobody knows this setting: it is kept for config.get"
+		if near := suggest(key, l.names()); near != "" {
+			text = fmt.Sprintf("nobody knows this setting: did you mean %s?", near)
+		}
+		l.notice(e.file, e.key, text)
+	}
+}
+
+// names returns all keys that somebody may have meant, ours first.
+func (l *loader) names() []string {
+	return slices.Concat(l.common.Keys(), []string{"include"}, saltKeys)
+}
+
+// otherKeys returns the settings of the daemon that this is not.
+func (l *loader) otherKeys() []string {
+	if l.others == nil {
+		other := &NewMaster().Common
+		if l.daemon == "master" {
+			other = &NewMinion().Common
+		}
+		l.others = other.Keys()
+	}
+	return l.others
+}
+
+// notice notes something about a file, or about a key of it.
+func (l *loader) notice(file string, key *yaml.Node, text string) {
+	n := Notice{File: file, Text: text}
+	if key != nil {
+		n.Line, n.Key = key.Line, key.Value
+	}
+	l.notices = append(l.notices, n)
+}
+
+// nodeOf returns a value of the command line as if it stood in a file.
+func nodeOf(value any) (*yaml.Node, error) {
+	switch v := value.(type) {
+	case string:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: v}, nil
+	case []string:
+		list := &yaml.Node{Kind: yaml.SequenceNode}
+		for _, s := range v {
+			list.Content = append(list.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: s, Style: yaml.DoubleQuotedStyle})
+		}
+		return list, nil
+	}
+	node := new(yaml.Node)
+	if err := node.Encode(value); err != nil {
+		return nil, fmt.Errorf("read %v: %w", value, err)
+	}
+	return node, nil
+}
+
+// line returns the line of a node, 0 for none.
+func line(n *yaml.Node) int {
+	if n == nil {
+		return 0
+	}
+	return n.Line
+}

@@ -1,0 +1,48 @@
+package config
+
+import "gopkg.in/yaml.v3"
+
+// Located is a piece of configuration that another package parses: the data as
+// it was written, and where. Aliases and merge keys are resolved in it, no map
+// holds a key twice, and no tag is of an application's own, so its reader meets
+// scalars, sequences and mappings only. The zero value is a setting that is not
+// there.
+type Located struct {
+	// File holds the setting, or its larger part when several drop-ins were
+	// merged.
+	File string
+	// Node is the value; nil when the setting is absent or empty. It must not
+	// be changed.
+	Node *yaml.Node
+
+	key    string
+	origin map[*yaml.Node]string // the file of each node, where files were merged
+}
+
+// Present tells whether the setting is there and has a value.
+func (l Located) Present() bool { return l.Node != nil }
+
+// FileOf returns the file that n, a node of l, comes from.
+func (l Located) FileOf(n *yaml.Node) string {
+	if f, ok := l.origin[n]; ok {
+		return f
+	}
+	return l.File
+}
+
+// At puts the place of n in front of err; a nil n means the whole setting.
+func (l Located) At(n *yaml.Node, err error) *Error {
+	if n == nil {
+		n = l.Node
+	}
+	e := &Error{File: l.FileOf(n), Key: l.key, Err: err}
+	if n != nil {
+		e.Line, e.Column = n.Line, n.Column
+	}
+	return e
+}
+
+// Value returns the setting as plain data: nil, bool, string, int64, *big.Int,
+// float64, []any and map[string]any. Words have the meaning that YAML 1.1 gives
+// them.
+func (l Located) Value() any { return plain(l.Node) }

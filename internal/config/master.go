@@ -1,0 +1,200 @@
+package config
+
+import (
+	"slices"
+	"time"
+)
+
+// Master is the configuration of a master. NewMaster makes one with the
+// defaults, LoadMaster one from files; after the latter every path is absolute.
+type Master struct {
+	Common
+
+	// Accept every new key that was not rejected before.
+	AutoAccept bool `yaml:"auto_accept"`
+	// A file with ids and patterns of minions whose keys are rejected when they
+	// come.
+	AutorejectFile string `yaml:"autoreject_file"`
+	// A file with ids and patterns of minions whose keys are accepted when they
+	// come.
+	AutosignFile string `yaml:"autosign_file"`
+	// A directory with one file for a grain, whose lines are the values that
+	// let a new key in.
+	AutosignGrainsDir string `yaml:"autosign_grains_dir"`
+	// How long a file in pki_dir/minions_autosign lets a key in.
+	AutosignTimeout time.Duration `yaml:"autosign_timeout"`
+	// A batch that would run on more minions than this at once is cut down to
+	// batch_safe_size.
+	BatchSafeLimit int `yaml:"batch_safe_limit"`
+	// The size of a batch that was cut down.
+	BatchSafeSize int `yaml:"batch_safe_size"`
+	// The command-line tools print a summary below the returns.
+	CLISummary bool `yaml:"cli_summary"`
+	// The users of publisher_acl must exist on this machine.
+	ClientACLVerify bool `yaml:"client_acl_verify"`
+	// The module that gives users their rules; empty means the one that
+	// authenticated them.
+	EauthACLModule string `yaml:"eauth_acl_module"`
+	// The most that the journal of events may hold; the oldest go first.
+	EventMaxBytes int64 `yaml:"event_max_bytes"`
+	// How long the journal keeps events.
+	EventRetention time.Duration `yaml:"event_retention"`
+	// Which users of which authentication backend may do what.
+	ExternalAuth Located `yaml:"external_auth"`
+	// Minions may push files to the master.
+	FileRecv bool `yaml:"file_recv"`
+	// The largest file that a minion may push, in megabytes.
+	FileRecvMaxSize int `yaml:"file_recv_max_size"`
+	// How long a tool waits for a word from minions about jobs that they have
+	// not returned.
+	GatherJobTimeout time.Duration `yaml:"gather_job_timeout"`
+	// The name of the master in events; empty means the host's name with
+	// _master behind it.
+	ID string `yaml:"id"`
+	// The address that the master listens on.
+	Interface string `yaml:"interface"`
+	// When the journal is written to the disk: default, which survives the
+	// death of the daemon, or always, which survives a power cut.
+	JournalSync string `yaml:"journal_sync"`
+	// A token holds the rules of the moment in which it was made.
+	KeepACLInToken bool `yaml:"keep_acl_in_token"`
+	// How long jobs are kept; 0 keeps them for ever.
+	KeepJobs time.Duration `yaml:"keep_jobs_seconds"`
+	// The log of key operations.
+	KeyLogfile string `yaml:"key_logfile"`
+	// The file in pki_dir with the signature of the master's public key that
+	// was made in advance; null means master_pubkey_signature.
+	MasterPubkeySignature string `yaml:"master_pubkey_signature"`
+	// Minions get a signature of the master's public key, by the key that
+	// master_sign_key_name names.
+	MasterSignPubkey bool `yaml:"master_sign_pubkey"`
+	// That signature is read from master_pubkey_signature, so that the signing
+	// key need not be on this machine.
+	MasterUsePubkeySignature bool `yaml:"master_use_pubkey_signature"`
+	// The most minions that may be connected; 0 sets no limit.
+	MaxMinions int `yaml:"max_minions"`
+	// The most files that the daemon may have open.
+	MaxOpenFiles int `yaml:"max_open_files"`
+	// Targets with names.
+	Nodegroups Located `yaml:"nodegroups"`
+	// Which minions may publish which functions to which minions.
+	Peer Located `yaml:"peer"`
+	// Which minions may run which runners.
+	PeerRun Located `yaml:"peer_run"`
+	// The rules of * hold beside those of a user's own, not only for users
+	// without.
+	PermissiveACL bool `yaml:"permissive_acl"`
+	// Changes of presence are told as events.
+	PresenceEvents bool `yaml:"presence_events"`
+	// Which local users may run which functions on which minions.
+	PublisherACL Located `yaml:"publisher_acl"`
+	// Users and functions that are refused whatever the other rules say.
+	PublisherACLBlacklist Located `yaml:"publisher_acl_blacklist"`
+	// What is done about which events.
+	Reactor Located `yaml:"reactor"`
+	// The one port of the master.
+	RetPort int `yaml:"ret_port"`
+	// The tools show the id of each job.
+	ShowJID bool `yaml:"show_jid"`
+	// The tools name minions that did not answer.
+	ShowTimeout bool `yaml:"show_timeout"`
+	// Users of sudo are held to their own rules too, not to those of root.
+	SudoACL bool `yaml:"sudo_acl"`
+	// How long a tool waits for the first word from minions.
+	Timeout time.Duration `yaml:"timeout"`
+	// How long a token of an external user is valid.
+	TokenExpire time.Duration `yaml:"token_expire"`
+	// Users may ask for another validity: true for all, or a map from a
+	// backend to users.
+	TokenExpireUserOverride Located `yaml:"token_expire_user_override"`
+
+	// How long jobs are kept, in hours; keep_jobs_seconds goes before it.
+	keepJobHours time.Duration `yaml:"keep_jobs"`
+}
+
+// NewMaster returns the defaults. Paths are Salt's, as with root_dir /.
+func NewMaster() *Master {
+	m := &Master{
+		Common:                newCommon("master"),
+		AutosignTimeout:       2 * time.Hour,
+		BatchSafeLimit:        100,
+		BatchSafeSize:         8,
+		ClientACLVerify:       true,
+		EventMaxBytes:         1 << 30,
+		EventRetention:        day,
+		FileRecvMaxSize:       100,
+		GatherJobTimeout:      10 * time.Second,
+		Interface:             "0.0.0.0",
+		JournalSync:           "default",
+		KeepJobs:              day,
+		KeyLogfile:            "/var/log/salt/key",
+		MasterPubkeySignature: "master_pubkey_signature",
+		MaxOpenFiles:          100_000,
+		RetPort:               4506,
+		ShowTimeout:           true,
+		Timeout:               5 * time.Second,
+		TokenExpire:           12 * time.Hour,
+		keepJobHours:          day,
+	}
+	m.LoopInterval = time.Minute
+	m.Common.settings = m.settings()
+	return m
+}
+
+// settings binds the keys to the fields of m.
+func (m *Master) settings() []setting {
+	return slices.Concat(commonSettings(&m.Common), []setting{
+		{"auto_accept", flag(&m.AutoAccept)},
+		{"autoreject_file", text(&m.AutorejectFile)},
+		{"autosign_file", text(&m.AutosignFile)},
+		{"autosign_grains_dir", text(&m.AutosignGrainsDir)},
+		{"autosign_timeout", duration(&m.AutosignTimeout, time.Minute, 0, 365*day)},
+		{"batch_safe_limit", integer(&m.BatchSafeLimit, 0, maxCount)},
+		{"batch_safe_size", integer(&m.BatchSafeSize, 1, maxCount)},
+		{"cli_summary", flag(&m.CLISummary)},
+		{"client_acl_verify", flag(&m.ClientACLVerify)},
+		{"eauth_acl_module", text(&m.EauthACLModule)},
+		{"event_max_bytes", size(&m.EventMaxBytes, 1<<20, 1<<50)},
+		{"event_retention", duration(&m.EventRetention, time.Second, time.Minute, maxDuration)},
+		{"external_auth", elsewhere{&m.ExternalAuth}},
+		{"file_recv", flag(&m.FileRecv)},
+		{"file_recv_max_size", integer(&m.FileRecvMaxSize, 1, maxCount)},
+		{"gather_job_timeout", duration(&m.GatherJobTimeout, time.Second, 100*time.Millisecond, day)},
+		{"id", text(&m.ID)},
+		{"interface", text(&m.Interface)},
+		{"journal_sync", oneOf(&m.JournalSync, "default", "always")},
+		{"keep_acl_in_token", flag(&m.KeepACLInToken)},
+		{"keep_jobs", duration(&m.keepJobHours, time.Hour, 0, maxDuration)},
+		{"keep_jobs_seconds", duration(&m.KeepJobs, time.Second, 0, maxDuration)},
+		{"key_logfile", text(&m.KeyLogfile)},
+		{"master_pubkey_signature", fileName(&m.MasterPubkeySignature)},
+		{"master_sign_pubkey", flag(&m.MasterSignPubkey)},
+		{"master_use_pubkey_signature", flag(&m.MasterUsePubkeySignature)},
+		{"max_minions", integer(&m.MaxMinions, 0, maxCount)},
+		{"max_open_files", integer(&m.MaxOpenFiles, 256, 1<<30)},
+		{"nodegroups", elsewhere{&m.Nodegroups}},
+		{"peer", elsewhere{&m.Peer}},
+		{"peer_run", elsewhere{&m.PeerRun}},
+		{"permissive_acl", flag(&m.PermissiveACL)},
+		{"presence_events", flag(&m.PresenceEvents)},
+		{"publisher_acl", elsewhere{&m.PublisherACL}},
+		{"publisher_acl_blacklist", elsewhere{&m.PublisherACLBlacklist}},
+		{"reactor", elsewhere{&m.Reactor}},
+		{"ret_port", port(&m.RetPort)},
+		{"show_jid", flag(&m.ShowJID)},
+		{"show_timeout", flag(&m.ShowTimeout)},
+		{"sudo_acl", flag(&m.SudoACL)},
+		{"timeout", duration(&m.Timeout, time.Second, 100*time.Millisecond, day)},
+		{"token_expire", duration(&m.TokenExpire, time.Second, time.Second, maxDuration)},
+		{"token_expire_user_override", elsewhere{&m.TokenExpireUserOverride}},
+	})
+}
+
+// maxCount bounds numbers of minions and the like: more is a slip.
+const maxCount = 10_000_000
+
+// root puts root_dir before the paths.
+func (m *Master) root() {
+	m.Common.root()
+	m.under(&m.AutorejectFile, &m.AutosignFile, &m.AutosignGrainsDir, &m.KeyLogfile)
+}

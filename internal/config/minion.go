@@ -1,0 +1,317 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"brine/internal/salt"
+)
+
+// Minion is the configuration of a minion. NewMinion makes one with the
+// defaults and no id, LoadMinion one from files; after the latter every path is
+// absolute and ID is a checked name.
+type Minion struct {
+	Common
+
+	// The id of this minion. Without it: the cached one of the file minion_id
+	// beside the configuration, or the full name of the host as the resolver,
+	// the kernel, /etc/hostname and /etc/hosts know it, whichever is the first
+	// that is not a name of localhost; or else an address, or localhost.
+	ID salt.MinionID `yaml:"id"`
+	// IDFrom says where ID comes from: "id", the name of the cache file, or
+	// "host".
+	IDFrom string `yaml:"-"`
+	// MasterIsList tells whether master is a list in the configuration. With
+	// master_type str, one name is one master and a list of one is a list.
+	MasterIsList bool `yaml:"-"`
+
+	// The pause before the first answer of the master is asked for again while
+	// the key waits to be accepted; it doubles each time.
+	AcceptanceWaitTime time.Duration `yaml:"acceptance_wait_time"`
+	// The longest such pause; 0 keeps all at acceptance_wait_time.
+	AcceptanceWaitTimeMax time.Duration `yaml:"acceptance_wait_time_max"`
+	// The signature of the master's public key is checked on each connection,
+	// not only when the key is new.
+	AlwaysVerifySignature bool `yaml:"always_verify_signature"`
+	// A domain that is put behind an id that does not end with it.
+	AppendDomain string `yaml:"append_domain"`
+	// A minion that can not authenticate waits and tries again instead of
+	// ending.
+	AuthSafemode bool `yaml:"auth_safemode"`
+	// How long an answer to an authentication may take.
+	AuthTimeout time.Duration `yaml:"auth_timeout"`
+	// How often authentication is tried before it counts as failed.
+	AuthTries int `yaml:"auth_tries"`
+	// Grains that are sent with a new key, for the master's
+	// autosign_grains_dir.
+	AutosignGrains []string `yaml:"autosign_grains"`
+	// Commands run without a shell unless a caller asks for one.
+	CmdSafe bool `yaml:"cmd_safe"`
+	// Modules that are not loaded.
+	DisableModules []string `yaml:"disable_modules"`
+	// Returners that are not loaded.
+	DisableReturners []string `yaml:"disable_returners"`
+	// The grain fqdns is collected, which asks the resolver for every address.
+	EnableFqdnsGrains bool `yaml:"enable_fqdns_grains"`
+	// The event minion_start is fired beside salt/minion/ID/start.
+	EnableLegacyStartupEvents bool `yaml:"enable_legacy_startup_events"`
+	// Where files come from: remote, the master, or local, this machine.
+	FileClient string `yaml:"file_client"`
+	// Static grains of this minion.
+	Grains map[string]any `yaml:"grains"`
+	// Patterns of grains that are left out.
+	GrainsBlacklist []string `yaml:"grains_blacklist"`
+	// The pause, in minutes, between two collections of grains; 0 collects at
+	// the start only.
+	GrainsRefreshEvery time.Duration `yaml:"grains_refresh_every"`
+	// The masters: one name, or a list. A name may carry a port, as host:port.
+	Master []string `yaml:"master"`
+	// The pause between two looks whether the master is alive; 0 leaves it to
+	// the connection.
+	MasterAliveInterval time.Duration `yaml:"master_alive_interval"`
+	// The tag that the returner master_bus gives its events.
+	MasterBusTag string `yaml:"master_bus.tag"`
+	// With failover: go back to the first master when it is there again.
+	MasterFailback bool `yaml:"master_failback"`
+	// The pause between two looks for the first master.
+	MasterFailbackInterval time.Duration `yaml:"master_failback_interval"`
+	// The fingerprint that the master's public key must have on first contact.
+	MasterFinger string `yaml:"master_finger"`
+	// The port of the master.
+	MasterPort int `yaml:"master_port"`
+	// How often the masters are tried before the minion gives up; -1 tries for
+	// ever.
+	MasterTries int `yaml:"master_tries"`
+	// What several masters are for: str, one, or all of a list at once;
+	// failover, one of a list after the other; distributed, one of a list that
+	// follows from the id; disable, none.
+	MasterType string `yaml:"master_type"`
+	// How master is written: default, with an optional port, or ip_only.
+	MasterURIFormat string `yaml:"master_uri_format"`
+	// Mine functions run by the clock.
+	MineEnabled bool `yaml:"mine_enabled"`
+	// The functions whose returns the mine keeps.
+	MineFunctions Located `yaml:"mine_functions"`
+	// The pause, in minutes, between two updates of the mine.
+	MineInterval time.Duration `yaml:"mine_interval"`
+	// Updates of the mine are kept as jobs.
+	MineReturnJob bool `yaml:"mine_return_job"`
+	// An id that was found out is kept in the file minion_id.
+	MinionIDCaching bool `yaml:"minion_id_caching"`
+	// An id that was found out is put in lower case.
+	MinionIDLowercase bool `yaml:"minion_id_lowercase"`
+	// The domain that is cut from an id that was found out; true cuts any.
+	MinionIDRemoveDomain string `yaml:"minion_id_remove_domain"`
+	// How long the outbox keeps what could not be delivered.
+	OutboxMaxAge time.Duration `yaml:"outbox_max_age"`
+	// The most that the outbox may hold; the oldest go first.
+	OutboxMaxBytes int64 `yaml:"outbox_max_bytes"`
+	// The pause, in minutes, between two pings of the master; 0 sends none.
+	PingInterval time.Duration `yaml:"ping_interval"`
+	// The most jobs that run at once; -1 sets no limit.
+	ProcessCountMax int `yaml:"process_count_max"`
+	// The masters of a list are tried in random order.
+	RandomMaster bool `yaml:"random_master"`
+	// The longest random pause before authentication after a restart of the
+	// master.
+	RandomReauthDelay time.Duration `yaml:"random_reauth_delay"`
+	// The longest random pause before the first connection.
+	RandomStartupDelay time.Duration `yaml:"random_startup_delay"`
+	// The first pause before a lost connection is made again, in milliseconds.
+	ReconDefault time.Duration `yaml:"recon_default"`
+	// The longest such pause beyond the first, in milliseconds.
+	ReconMax time.Duration `yaml:"recon_max"`
+	// These pauses are random between the two.
+	ReconRandomize bool `yaml:"recon_randomize"`
+	// A rejected key is tried again instead of ending the minion.
+	RejectedRetry bool `yaml:"rejected_retry"`
+	// The pause before a master's name is resolved again; 0 goes on to the next
+	// master at once.
+	RetryDNS time.Duration `yaml:"retry_dns"`
+	// How often that is done; null means for ever.
+	RetryDNSCount *int `yaml:"retry_dns_count"`
+	// The returners that get every result too: a list, or names with commas
+	// between.
+	Return []string `yaml:"return"`
+	// The local address of connections to the master.
+	SourceAddress string `yaml:"source_address"`
+	// Grains that are sent with the start event.
+	StartEventGrains []string `yaml:"start_event_grains"`
+	// With file_client local: connect to a master all the same.
+	UseMasterWhenLocal bool `yaml:"use_master_when_local"`
+	// The master's public key must be signed by the key that
+	// master_sign_key_name names.
+	VerifyMasterPubkeySign bool `yaml:"verify_master_pubkey_sign"`
+	// The only modules that are loaded; empty loads all.
+	WhitelistModules []string `yaml:"whitelist_modules"`
+}
+
+// NewMinion returns the defaults. Paths are Salt's, as with root_dir /.
+func NewMinion() *Minion {
+	m := &Minion{
+		Common:                    newCommon("minion"),
+		AcceptanceWaitTime:        10 * time.Second,
+		AuthTimeout:               5 * time.Second,
+		AuthTries:                 7,
+		CmdSafe:                   true,
+		EnableLegacyStartupEvents: true,
+		FileClient:                "remote",
+		Master:                    []string{"salt"},
+		MasterPort:                4506,
+		MasterTries:               -1,
+		MasterType:                "str",
+		MasterURIFormat:           "default",
+		MineEnabled:               true,
+		MineInterval:              time.Hour,
+		MinionIDCaching:           true,
+		OutboxMaxAge:              7 * day,
+		OutboxMaxBytes:            256 << 20,
+		ProcessCountMax:           -1,
+		RandomReauthDelay:         10 * time.Second,
+		ReconDefault:              time.Second,
+		ReconMax:                  10 * time.Second,
+		ReconRandomize:            true,
+		RetryDNS:                  30 * time.Second,
+	}
+	m.LoopInterval = time.Second
+	m.Common.settings = m.settings()
+	return m
+}
+
+// settings binds the keys to the fields of m.
+func (m *Minion) settings() []setting {
+	return slices.Concat(commonSettings(&m.Common), []setting{
+		{"acceptance_wait_time", duration(&m.AcceptanceWaitTime, time.Second, 0, day)},
+		{"acceptance_wait_time_max", duration(&m.AcceptanceWaitTimeMax, time.Second, 0, 30*day)},
+		{"always_verify_signature", flag(&m.AlwaysVerifySignature)},
+		{"append_domain", text(&m.AppendDomain)},
+		{"auth_safemode", flag(&m.AuthSafemode)},
+		{"auth_timeout", duration(&m.AuthTimeout, time.Second, 100*time.Millisecond, day)},
+		{"auth_tries", integer(&m.AuthTries, 1, maxCount)},
+		{"autosign_grains", list(&m.AutosignGrains)},
+		{"cmd_safe", flag(&m.CmdSafe)},
+		{"disable_modules", list(&m.DisableModules)},
+		{"disable_returners", list(&m.DisableReturners)},
+		{"enable_fqdns_grains", flag(&m.EnableFqdnsGrains)},
+		{"enable_legacy_startup_events", flag(&m.EnableLegacyStartupEvents)},
+		{"file_client", oneOf(&m.FileClient, "remote", "local")},
+		{"grains", data(&m.Grains)},
+		{"grains_blacklist", list(&m.GrainsBlacklist)},
+		{"grains_refresh_every", duration(&m.GrainsRefreshEvery, time.Minute, 0, 365*day)},
+		{"id", minionID(&m.ID)},
+		{"master", masters{m}},
+		{"master_alive_interval", duration(&m.MasterAliveInterval, time.Second, 0, day)},
+		{"master_bus.tag", text(&m.MasterBusTag)},
+		{"master_failback", flag(&m.MasterFailback)},
+		{"master_failback_interval", duration(&m.MasterFailbackInterval, time.Second, 0, day)},
+		{"master_finger", text(&m.MasterFinger)},
+		{"master_port", port(&m.MasterPort)},
+		{"master_tries", integer(&m.MasterTries, -1, maxCount)},
+		{"master_type", masterType(&m.MasterType)},
+		{"master_uri_format", oneOf(&m.MasterURIFormat, "default", "ip_only")},
+		{"mine_enabled", flag(&m.MineEnabled)},
+		{"mine_functions", elsewhere{&m.MineFunctions}},
+		{"mine_interval", duration(&m.MineInterval, time.Minute, time.Second, 365*day)},
+		{"mine_return_job", flag(&m.MineReturnJob)},
+		{"minion_id_caching", flag(&m.MinionIDCaching)},
+		{"minion_id_lowercase", flag(&m.MinionIDLowercase)},
+		{"minion_id_remove_domain", domain(&m.MinionIDRemoveDomain)},
+		{"outbox_max_age", duration(&m.OutboxMaxAge, time.Second, time.Minute, maxDuration)},
+		{"outbox_max_bytes", size(&m.OutboxMaxBytes, 1<<20, 1<<50)},
+		{"ping_interval", duration(&m.PingInterval, time.Minute, 0, 365*day)},
+		{"process_count_max", integer(&m.ProcessCountMax, -1, maxCount)},
+		{"random_master", flag(&m.RandomMaster)},
+		{"random_reauth_delay", duration(&m.RandomReauthDelay, time.Second, 0, day)},
+		{"random_startup_delay", duration(&m.RandomStartupDelay, time.Second, 0, day)},
+		{"recon_default", duration(&m.ReconDefault, time.Millisecond, time.Millisecond, day)},
+		{"recon_max", duration(&m.ReconMax, time.Millisecond, 0, day)},
+		{"recon_randomize", flag(&m.ReconRandomize)},
+		{"rejected_retry", flag(&m.RejectedRetry)},
+		{"retry_dns", duration(&m.RetryDNS, time.Second, 0, day)},
+		{"retry_dns_count", count(&m.RetryDNSCount, 0, maxCount)},
+		{"return", commaList(&m.Return)},
+		{"source_address", text(&m.SourceAddress)},
+		{"start_event_grains", list(&m.StartEventGrains)},
+		{"use_master_when_local", flag(&m.UseMasterWhenLocal)},
+		{"verify_master_pubkey_sign", flag(&m.VerifyMasterPubkeySign)},
+		{"whitelist_modules", list(&m.WhitelistModules)},
+	})
+}
+
+// masters is the kind of master: the fields Master and MasterIsList.
+type masters struct{ m *Minion }
+
+func (k masters) set(l Located) error {
+	names, err := parseList(l.Node)
+	if err == nil {
+		k.m.Master, k.m.MasterIsList = names, l.Node.Kind == yaml.SequenceNode
+	}
+	return err
+}
+
+func (k masters) get() any {
+	if k.m.MasterIsList || len(k.m.Master) != 1 {
+		return showList(k.m.Master)
+	}
+	return k.m.Master[0]
+}
+
+// noticeCommas tells about names of masters that look like several. Salt does not
+// split them either.
+func (m *Minion) noticeCommas() []Notice {
+	for _, name := range m.Master {
+		if strings.Contains(name, ",") {
+			return []Notice{{File: m.ConfigFile, Key: "master", Text: fmt.Sprintf("%q is taken for one name: several masters are a list", name)}}
+		}
+	}
+	return nil
+}
+
+// masterType is a oneOf that knows of func, which Brine does not have.
+func masterType(to *string) kind {
+	words := oneOf(to, "str", "failover", "distributed", "disable").(field[string])
+	parse := words.parse
+	words.parse = func(n *yaml.Node) (string, error) {
+		if n.Value == "func" {
+			return "", salt.WithHint(fmt.Errorf("func is not supported: no module is asked for the master"), "name the masters in a list, with master_type: failover")
+		}
+		return parse(n)
+	}
+	return words
+}
+
+// minionID is a checked id; a number is one too, and an empty text is none.
+func minionID(to *salt.MinionID) kind {
+	return field[salt.MinionID]{to: to, parse: func(n *yaml.Node) (salt.MinionID, error) {
+		s, err := parseText(n)
+		if err != nil || s == "" {
+			return "", err
+		}
+		return salt.ParseMinionID(s)
+	}, show: func(id salt.MinionID) any { return string(id) }}
+}
+
+// domain is a domain, or true for any, or false for none.
+func domain(to *string) kind {
+	return field[string]{to: to, parse: func(n *yaml.Node) (string, error) {
+		switch plain(n) {
+		case true:
+			return anyDomain, nil
+		case false:
+			return "", nil
+		}
+		return parseText(n)
+	}, show: func(s string) any {
+		if s == "" || s == anyDomain {
+			return s == anyDomain
+		}
+		return s
+	}}
+}
+
+// anyDomain in MinionIDRemoveDomain cuts whatever follows the first dot.
+const anyDomain = "true"

@@ -1,0 +1,104 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"brine/internal/salt"
+)
+
+// maxFile bounds one file. A node group list of a hundred thousand minions has
+// three megabytes; a log file or a disk image named by mistake has more.
+const maxFile = 8 << 20
+
+// readFile returns the text of a configuration file. It never waits: a FIFO or
+// a device in the place of the file is refused, not read.
+func readFile(path string, checkOwner bool) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO without a writer would block
+	if err != nil {
+		return nil, fileError(path, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fileError(path, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fileError(path, fmt.Errorf("it is %s, not a file", describe(info.Mode())))
+	}
+	if checkOwner {
+		if err := checkInfo(path, info); err != nil {
+			return nil, fileError(path, err)
+		}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fileError(path, err)
+	}
+	if len(text) > maxFile {
+		return nil, fileError(path, fmt.Errorf("it is larger than %d MiB, which no configuration is", maxFile>>20))
+	}
+	return text, nil
+}
+
+// checkDir refuses a directory in which others could put configuration files.
+func checkDir(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fileError(path, err)
+	}
+	if err := checkInfo(path, info); err != nil {
+		return fileError(path, err)
+	}
+	return nil
+}
+
+// checkInfo refuses what belongs to another user than root and ours, or what
+// others may write.
+func checkInfo(path string, info fs.FileInfo) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return errors.New("its owner can not be found out")
+	}
+	if euid := os.Geteuid(); stat.Uid != 0 && int(stat.Uid) != euid {
+		err := fmt.Errorf("it belongs to the user with the number %d, who could run anything through it", stat.Uid)
+		return salt.WithHint(err, fmt.Sprintf("chown %d %s", euid, path))
+	}
+	if mode := info.Mode().Perm(); mode&0o022 != 0 {
+		err := fmt.Errorf("its mode %04o lets others write it, who could run anything through it", mode)
+		return salt.WithHint(err, "chmod go-w "+path)
+	}
+	return nil
+}
+
+// fileError names the file that could not be used, once.
+func fileError(path string, err error) error {
+	var inner *fs.PathError
+	if errors.As(err, &inner) {
+		err = inner.Err
+	}
+	e := &Error{File: path, Err: fmt.Errorf("read configuration: %w", err)}
+	if errors.Is(err, fs.ErrPermission) {
+		return salt.WithHint(e, "run this as root, or as the user that the daemon runs as")
+	}
+	return e
+}
+
+// describe names the kind of thing that a mode belongs to.
+func describe(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a directory"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a FIFO"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "something else"
+}
