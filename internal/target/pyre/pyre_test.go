@@ -156,6 +156,12 @@ func FuzzCompile(f *testing.F) {
 		f.Add(c.Pattern, "web1")
 	}
 	f.Fuzz(func(t *testing.T, pattern, subject string) {
+		begin := time.Now()
+		defer func() {
+			if took := time.Since(begin); took > 20*Timeout {
+				t.Errorf("%q on %q took %v", pattern, subject, took)
+			}
+		}()
 		re, err := Compile(pattern)
 		if err != nil {
 			if re != nil || !errors.Is(err, ErrSyntax) {

@@ -1,0 +1,77 @@
+package target
+
+import (
+	"errors"
+	"math/bits"
+	"net/netip"
+	"strings"
+
+	"brine/internal/salt"
+)
+
+// network is an address or a network, compared with the grain ipv4 or ipv6 by
+// its family. An IPv4 address written as IPv6 is IPv6.
+type network struct{ prefix netip.Prefix }
+
+// parseNetwork reads an address, address/length or, for IPv4, address/mask with
+// a net mask or a host mask.
+func parseNetwork(expr string) (tester, error) {
+	if a, err := netip.ParseAddr(expr); err == nil {
+		return network{netip.PrefixFrom(a.WithZone(""), a.BitLen())}, nil
+	}
+	p, err := netip.ParsePrefix(expr)
+	if err != nil {
+		var ok bool
+		if p, ok = parseMask(expr); !ok {
+			return nil, errors.New("it is neither an address nor a network")
+		}
+	}
+	if p != p.Masked() {
+		err := errors.New("the address has bits set beyond the mask")
+		return nil, salt.WithHint(err, "the network is "+p.Masked().String())
+	}
+	return network{p}, nil
+}
+
+// parseMask reads 10.0.0.0/255.255.255.0 and 10.0.0.0/0.0.0.255.
+func parseMask(expr string) (netip.Prefix, bool) {
+	left, right, _ := strings.Cut(expr, "/")
+	a, err := netip.ParseAddr(left)
+	m, errMask := netip.ParseAddr(right)
+	if err != nil || errMask != nil || !a.Is4() || !m.Is4() {
+		return netip.Prefix{}, false
+	}
+	b := m.As4()
+	mask := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+	if b[0] == 0 && mask != 0 {
+		mask = ^mask
+	}
+	ones := bits.LeadingZeros32(^mask)
+	if mask<<ones != 0 {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(a, ones), true
+}
+
+func (n network) match(f Facts) (bool, error) {
+	key := "ipv6"
+	if n.prefix.Addr().Is4() {
+		key = "ipv4"
+	}
+	switch x := f.Grains[key].(type) {
+	case string:
+		return n.has(x), nil
+	case []any:
+		for _, v := range x {
+			if s, ok := v.(string); ok && n.has(s) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+func (n network) has(s string) bool {
+	a, err := netip.ParseAddr(s)
+	return err == nil && n.prefix.Contains(a.WithZone(""))
+}
