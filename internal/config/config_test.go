@@ -145,6 +145,8 @@ func TestMistakes(t *testing.T) {
 		"negative size":       {"event_max_bytes: -1", 1, 18, "event_max_bytes", "is not a size", true},
 		"word":                {"log_level: debgu", 1, 12, "log_level", `"debgu" is none of all, garbage`, true},
 		"file name":           {"master_sign_key_name: ../x", 1, 23, "master_sign_key_name", "not the bare name of a file", false},
+		"empty path":          {"pki_dir: ''", 1, 10, "pki_dir", "an empty text stands where a path", false},
+		"escaped NUL":         {"pki_dir: \"/a\\0b\"", 1, 10, "pki_dir", "control character", false},
 		"null in a list":      {"module_dirs: [a, ~]", 1, 14, "module_dirs", "entry 2: nothing stands", false},
 		"map of environments": {"file_roots: [a]", 1, 13, "file_roots", "a list stands where a map", false},
 		"payload":             {"max_payload: 1MiB", 0, 0, "max_payload", "leaves no room", true},
@@ -228,7 +230,7 @@ func TestUnknownKeys(t *testing.T) {
 			}
 		})
 	}
-	if _, notices, err := master(t, "auth.ldap.server: localhost\nipv6:\nlog_level_logfile: ~\n"); err != nil || len(notices) != 1 || notices[0].Key != "log_level_logfile" {
+	if _, notices, err := master(t, "auth.ldap.server: localhost\nipv6:\nlog_level_logfile: ~\n"); err != nil || len(notices) > 0 {
 		t.Errorf("settings of backends, and those that may be empty: %v, %v", notices, err)
 	}
 }

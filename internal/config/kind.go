@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"gopkg.in/yaml.v3"
 
@@ -53,6 +54,17 @@ func (f field[T]) get() any {
 // text is any single value, as it is written.
 func text(to *string) kind { return field[string]{to: to, parse: parseText} }
 
+// path is the name of a file or directory that must be somewhere.
+func path(to *string) kind {
+	return field[string]{to: to, parse: func(n *yaml.Node) (string, error) {
+		s, err := parseText(n)
+		if err == nil && s == "" {
+			err = errors.New("an empty text stands where a path is wanted")
+		}
+		return s, err
+	}}
+}
+
 // fileName is the name of a file in a directory that another setting names.
 func fileName(to *string) kind {
 	return field[string]{to: to, parse: func(n *yaml.Node) (string, error) {
@@ -84,11 +96,11 @@ func oneOf(to *string, words ...string) kind {
 	}}
 }
 
-// flag is a YAML 1.1 boolean without quotes. Salt takes any text for true, even
+// boolean is a YAML 1.1 boolean without quotes. Salt takes any text for true, even
 // a quoted "False"; here that is an error, which nobody can misread.
-func flag(to *bool) kind { return field[bool]{to: to, parse: parseBool} }
+func boolean(to *bool) kind { return field[bool]{to: to, parse: parseBool} }
 
-// choice is a flag that may also be left to the program.
+// choice is a boolean that may also be left to the program.
 func choice(to **bool) kind {
 	return field[*bool]{to: to, parse: func(n *yaml.Node) (*bool, error) {
 		b, err := parseBool(n)
@@ -217,15 +229,20 @@ type elsewhere struct{ to *Located }
 func (e elsewhere) set(l Located) error { *e.to = l; return nil }
 func (e elsewhere) get() any            { return e.to.Value() }
 
-// parseText returns a scalar as written; nothing at all is not text.
+// parseText returns a scalar as written. Texts become paths, names and lines of
+// a log: none may hold control characters, which quotes let through.
 func parseText(n *yaml.Node) (string, error) {
 	if n.Kind != yaml.ScalarNode {
 		return "", wrongKind(n, "a single value")
 	}
-	if s, ok := plain(n).(string); ok {
-		return s, nil // not n.Value, which !!binary encodes
+	s, ok := plain(n).(string) // not n.Value, which !!binary encodes
+	if !ok {
+		s = n.Value
 	}
-	return n.Value, nil
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		return "", fmt.Errorf("%q holds a control character", shorten(s))
+	}
+	return s, nil
 }
 
 func parseBool(n *yaml.Node) (bool, error) {
@@ -264,7 +281,10 @@ func parseList(n *yaml.Node) ([]string, error) {
 		if c.Kind != yaml.ScalarNode || isNull(c) {
 			return nil, fmt.Errorf("entry %d: %w", i+1, wrongKind(c, "a single value"))
 		}
-		words[i], _ = parseText(c) // a scalar always is
+		var err error
+		if words[i], err = parseText(c); err != nil {
+			return nil, err
+		}
 	}
 	return words, nil
 }

@@ -305,7 +305,7 @@ func (l *loader) apply(doc *document) error {
 			continue
 		}
 		if isNull(e.value) {
-			if kind.get() != nil {
+			if v := kind.get(); v != nil && v != "" {
 				l.notice(e.file, e.key, "it has no value: the default applies")
 			}
 			continue

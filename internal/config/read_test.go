@@ -150,7 +150,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		m.root()
-		if m.RetPort < 1 || m.RetPort > 65535 || m.Timeout <= 0 || m.LogLevel == "" || !filepath.IsAbs(m.PKIDir) || !filepath.IsAbs(m.CacheDir) {
+		if m.RetPort < 1 || m.RetPort > 65535 || m.Timeout <= 0 || m.LogLevel == "" || !filepath.IsAbs(m.PKIDir) || !filepath.IsAbs(m.CacheDir) || strings.ContainsRune(m.PKIDir, 0) {
 			t.Errorf("parse(%q) gave port %d, timeout %v, level %q, pki_dir %q", text, m.RetPort, m.Timeout, m.LogLevel, m.PKIDir)
 		}
 	})

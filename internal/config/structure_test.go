@@ -1,0 +1,259 @@
+package config
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write doc/configuration.md anew")
+
+// documented is one setting as the source describes it.
+type documented struct{ key, text string }
+
+// documentedFields reads the fields with a key of one struct from the source.
+func documentedFields(t *testing.T, file, name string) []documented {
+	t.Helper()
+	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields []documented
+	ast.Inspect(tree, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok || spec.Name.Name != name {
+			return true
+		}
+		for _, f := range spec.Type.(*ast.StructType).Fields.List {
+			if f.Tag == nil {
+				continue
+			}
+			key := reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("yaml")
+			if f.Doc == nil {
+				t.Errorf("the field of %s in %s has no comment", key, name)
+			}
+			if key != "-" {
+				fields = append(fields, documented{key, strings.Join(strings.Fields(f.Doc.Text()), " ")})
+			}
+		}
+		return false
+	})
+	return fields
+}
+
+// settingTables are the three tables with the structs that they fill.
+func settingTables(t *testing.T) map[string][]documented {
+	return map[string][]documented{
+		"Common": documentedFields(t, "common.go", "Common"),
+		"Master": documentedFields(t, "master.go", "Master"),
+		"Minion": documentedFields(t, "minion.go", "Minion"),
+	}
+}
+
+func TestTablesAndStructs(t *testing.T) {
+	docs := settingTables(t)
+	common := commonSettings(new(Common))
+	tables := map[string][]setting{
+		"Common": common,
+		"Master": NewMaster().settings()[len(common):],
+		"Minion": NewMinion().settings()[len(common):],
+	}
+	for name, table := range tables {
+		var keys, fields []string
+		for _, s := range table {
+			keys = append(keys, s.key)
+		}
+		for _, d := range docs[name] {
+			fields = append(fields, d.key)
+		}
+		slices.Sort(fields)
+		if !slices.IsSorted(keys) || !slices.Equal(keys, slices.Compact(fields)) {
+			t.Errorf("%s: the table has %v, the struct %v; want the same, sorted", name, keys, fields)
+		}
+	}
+	if !slices.IsSorted(saltKeys) || len(slices.Compact(slices.Clone(saltKeys))) != len(saltKeys) {
+		t.Error("saltKeys is not sorted, or holds a key twice")
+	}
+	for _, key := range slices.Concat(NewMaster().Keys(), NewMinion().Keys()) {
+		if _, both := slices.BinarySearch(saltKeys, key); both {
+			t.Errorf("%s is a setting and in saltKeys", key)
+		}
+	}
+}
+
+// TestKeysAreBoundOnce looks that no two keys fill one field, the slip that a
+// table of pointers invites.
+func TestKeysAreBoundOnce(t *testing.T) {
+	for name, settings := range map[string][]setting{"master": NewMaster().settings(), "minion": NewMinion().settings()} {
+		seen := map[uintptr]string{}
+		for _, s := range settings {
+			to := reflect.ValueOf(s.kind).Field(0).Pointer()
+			if other, ok := seen[to]; ok {
+				t.Errorf("%s: %s and %s fill the same field", name, other, s.key)
+			}
+			seen[to] = s.key
+		}
+	}
+}
+
+// uncomment returns an example file with its commented defaults in force: lines
+// that begin with #key: and what is indented by two blanks below them.
+func uncomment(text string) (string, []string) {
+	var out, keys []string
+	block := false
+	for line := range strings.Lines(text) {
+		rest, commented := strings.CutPrefix(strings.TrimRight(line, "\n"), "#")
+		key, _, isKey := strings.Cut(rest, ":")
+		switch {
+		case commented && isKey && key != "" && !strings.ContainsAny(key, " #"):
+			block = true
+			keys = append(keys, key)
+		case !commented || !block || !strings.HasPrefix(rest, "  "):
+			block, rest = false, ""
+		}
+		out = append(out, rest)
+	}
+	return strings.Join(out, "\n"), keys
+}
+
+func TestExamples(t *testing.T) {
+	const dir = "../../packaging/etc/salt"
+	load := func(daemon, text string) (*Common, []Notice) {
+		o := Options{ConfigDir: write(t, map[string]string{daemon: text, "minion_id": "web1"})}
+		if daemon == "master" {
+			m, notices, err := o.Master()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &m.Common, notices
+		}
+		m, notices, err := o.Minion()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &m.Common, notices
+	}
+	defaults := map[string]*Common{"master": &NewMaster().Common, "minion": &NewMinion().Common}
+	for daemon, want := range defaults {
+		text, err := os.ReadFile(filepath.Join(dir, daemon))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, notices := load(daemon, string(text)); len(notices) > 0 || len(c.Raw) > 1 {
+			t.Errorf("%s as shipped sets %v; notices %v", daemon, c.Raw, notices)
+		}
+		all, keys := uncomment(string(text))
+		got, notices := load(daemon, all)
+		if len(notices) > 0 {
+			t.Errorf("%s with all defaults: %v", daemon, notices)
+		}
+		for _, key := range want.Keys() {
+			if key == "id" || key == "keep_jobs" {
+				continue // found out, and kept for old files
+			}
+			if !slices.Contains(keys, key) {
+				t.Errorf("%s does not show %s", daemon, key)
+			}
+			have, _ := got.Lookup(key)
+			if value, _ := want.Lookup(key); !sameDefault(have, value) {
+				t.Errorf("%s shows %s: %v; the default is %v", daemon, key, have, value)
+			}
+		}
+	}
+}
+
+// sameDefault compares what a file shows with a default, where nothing, an
+// empty list and an empty map are alike.
+func sameDefault(a, b any) bool {
+	empty := func(v any) bool {
+		r := reflect.ValueOf(v)
+		return v == nil || v == false || v == "" || (r.Kind() == reflect.Slice || r.Kind() == reflect.Map) && r.Len() == 0
+	}
+	return reflect.DeepEqual(a, b) || empty(a) && empty(b)
+}
+
+const docFile = "../../doc/configuration.md"
+
+// docMark divides what people write from what is made of the source.
+const docMark = "<!-- Below this line: go test ./internal/config -run TestDoc -update -->\n"
+
+func TestDoc(t *testing.T) {
+	text, err := os.ReadFile(docFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, made, ok := strings.Cut(string(text), docMark)
+	if !ok {
+		t.Fatalf("%s has no line %q", docFile, docMark)
+	}
+	want := reference(t)
+	if *update {
+		if err := os.WriteFile(docFile, []byte(written+docMark+want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if made != want {
+		t.Errorf("%s differs from the source; run go test ./internal/config -run TestDoc -update", docFile)
+	}
+}
+
+// reference is the table of all settings as Markdown.
+func reference(t *testing.T) string {
+	docs := settingTables(t)
+	master, minion := &NewMaster().Common, &NewMinion().Common
+	var b strings.Builder
+	for _, part := range []struct {
+		name, title string
+		of          []*Common
+	}{
+		{"Common", "Settings of both daemons", []*Common{master, minion}},
+		{"Master", "Settings of the master", []*Common{master}},
+		{"Minion", "Settings of the minion", []*Common{minion}},
+	} {
+		fmt.Fprintf(&b, "\n## %s\n\n| setting | default | meaning |\n|---|---|---|\n", part.title)
+		slices.SortFunc(docs[part.name], func(a, b documented) int { return strings.Compare(a.key, b.key) })
+		for _, d := range docs[part.name] {
+			var shown []string
+			for _, c := range part.of {
+				v, _ := c.Lookup(d.key)
+				shown = append(shown, markdown(v))
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", d.key, strings.Join(slices.Compact(shown), ", "), d.text)
+		}
+	}
+	b.WriteString("\n## Settings of Salt that are ignored\n\n`" + strings.Join(saltKeys, "`, `") + "`.\n")
+	return b.String()
+}
+
+// markdown shows a default in a table.
+func markdown(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		if v == "" {
+			return ""
+		}
+	case []any:
+		if len(v) == 0 {
+			return ""
+		}
+	case map[string]any:
+		var parts []string
+		for env, dirs := range v {
+			parts = append(parts, fmt.Sprintf("%s: %v", env, dirs))
+		}
+		if len(parts) == 0 {
+			return ""
+		}
+		return "`" + strings.Join(parts, ", ") + "`"
+	}
+	return fmt.Sprintf("`%v`", v)
+}
