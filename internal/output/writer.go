@@ -1,0 +1,171 @@
+package output
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+
+	"brine/internal/value"
+)
+
+// ErrReaderGone is wrapped by the error of a Writer whose reader has closed the
+// pipe: there is nobody left to print for, and nothing to complain about.
+var ErrReaderGone = errors.New("the reader of the output is gone")
+
+// Return is what one minion answered.
+type Return struct {
+	ID    string
+	Value any
+	// Hint is the outputter that the function suggests, "" for none. It counts
+	// if the user named no outputter; one that is not known counts as none.
+	Hint string
+	// Failed says that the function failed, which nested shows in red.
+	Failed bool
+}
+
+// Writer prints returns as they arrive, each in one write. Under json all of
+// them are one object, {"web1": true, "web2": true}, which Close completes;
+// under jsonl each one is an object on a line of its own.
+//
+// With Options.Static nothing is printed before Close, and then all of it in the
+// order of the ids. A Writer is not safe for concurrent use. After an error all
+// further calls return that error.
+type Writer struct {
+	out  io.Writer
+	name string // of the outputter that the user chose, "" for none
+	opt  Options
+	err  error
+
+	members int      // returns printed into the json object
+	whole   bool     // Whole was called: there is no object to complete
+	kept    []Return // with Static
+}
+
+// NewWriter returns a Writer for the outputter of that name; "" leaves the choice
+// to each return. A name that New does not know is its error.
+func NewWriter(out io.Writer, name string, opt Options) (*Writer, error) {
+	if _, err := New(name, opt); err != nil {
+		return nil, err
+	}
+	return &Writer{out: out, name: name, opt: opt}, nil
+}
+
+// Return prints the return of one minion. Each id should come once: the second
+// one of an id would be a second member of that name in the json object.
+func (w *Writer) Return(r Return) error {
+	switch {
+	case w.err != nil:
+	case w.opt.Static:
+		w.kept = append(w.kept, r)
+	case w.name == "json":
+		w.member(r)
+	default:
+		w.print(w.outputter(r), map[string]any{r.ID: r.Value})
+	}
+	return w.err
+}
+
+// Whole prints one value that is not the return of a minion: the answer of a
+// runner, or all that salt-call has to say.
+func (w *Writer) Whole(data any, hint string) error {
+	if w.err == nil {
+		w.whole = true
+		w.print(w.outputter(Return{Hint: hint}), data)
+	}
+	return w.err
+}
+
+// Close prints what was held back and completes the json object, which is {} if
+// nothing was returned. It does not close the underlying writer.
+func (w *Writer) Close() error {
+	if w.err != nil {
+		return w.err
+	}
+	if w.opt.Static && !w.whole {
+		w.printKept()
+	}
+	if w.err == nil && w.name == "json" && !w.whole {
+		w.whole = true
+		w.write(w.objectEnd())
+	}
+	return w.err
+}
+
+// outputter returns the one to print r with.
+func (w *Writer) outputter(r Return) Outputter {
+	opt := w.opt
+	opt.Failed = opt.Failed || r.Failed
+	name := w.name
+	if name == "" {
+		name = r.Hint
+	}
+	o, err := New(name, opt)
+	if err != nil {
+		o, _ = New("nested", opt)
+	}
+	return o
+}
+
+// print writes data and ends the line; where there is no text there is no line.
+func (w *Writer) print(o Outputter, data any) {
+	text, err := o.Format(data)
+	switch {
+	case err != nil:
+		w.err = err
+	case text != "":
+		w.write(text + "\n")
+	}
+}
+
+// printKept prints the returns that Static held back. Formats that would differ
+// between one map of all returns and a map for each, such as raw, print one.
+func (w *Writer) printKept() {
+	all := make(map[string]any, len(w.kept))
+	last := make(map[string]Return, len(w.kept))
+	for _, r := range w.kept {
+		all[r.ID], last[r.ID] = r.Value, r
+	}
+	w.kept = nil
+	switch w.name {
+	case "", "nested", "jsonl":
+		for _, id := range sortedKeys(all) {
+			if w.err == nil {
+				w.print(w.outputter(last[id]), map[string]any{id: all[id]})
+			}
+		}
+	default:
+		w.whole = true
+		if len(all) > 0 || w.name == "json" {
+			w.print(w.outputter(Return{}), all)
+		}
+	}
+}
+
+// member prints r as the next member of the json object.
+func (w *Writer) member(r Return) {
+	v, err := value.Plain(r.Value)
+	if err != nil {
+		w.err = fmt.Errorf("format the return of %s as json: %w", r.ID, err)
+		return
+	}
+	w.write(string(w.opt.json().appendMember(nil, w.members, r.ID, v, 0)))
+	w.members++
+}
+
+func (w *Writer) objectEnd() string {
+	if w.members == 0 {
+		return "{}\n"
+	}
+	return string(w.opt.json().appendBreak(nil, 0)) + "}\n"
+}
+
+func (w *Writer) write(text string) {
+	_, err := io.WriteString(w.out, text)
+	switch {
+	case errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrClosedPipe):
+		w.err = fmt.Errorf("%w: %w", ErrReaderGone, err)
+	case err != nil:
+		w.err = fmt.Errorf("write the output: %w", err)
+	}
+}
