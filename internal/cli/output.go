@@ -1,12 +1,40 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
 
 	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/output"
 )
+
+// OutputForm returns what output.New and output.NewWriter take: the name that
+// --out gives, else byDefault, and the options that the command line and the
+// terminal decide. A name on the command line is known to exist.
+func (e *Env) OutputForm(opts *urcli.Context, byDefault string) (name string, o output.Options) {
+	o = output.Options{
+		Color:    e.Color(opts),
+		Static:   opts.Bool("static"),
+		Terminal: e.StdoutTTY && opts.String("out-file") == "",
+	}
+	if opts.IsSet("out-indent") {
+		indent := opts.Int("out-indent")
+		o.Indent = &indent
+	}
+	return cmp.Or(opts.String("out"), byDefault), o
+}
+
+// checkOutput refuses an unknown form before any work is done for it. (Salt does
+// the work and prints it in another form.)
+func checkOutput(opts *urcli.Context) error {
+	if _, err := output.New(opts.String("out"), output.Options{}); err != nil {
+		return Fail(Usage, fmt.Errorf("option --out: %w", err))
+	}
+	return nil
+}
 
 // Color says whether results on Stdout are to be coloured: when it is a terminal
 // and nobody objects, or when --force-color says so.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	"brine/internal/output"
 	"brine/internal/version"
 )
 
@@ -69,8 +71,8 @@ func (e *Env) run(ctx context.Context, spec Spec) error {
 	}
 	app := e.app(flags)
 	app.Action = func(opts *urcli.Context) error {
-		if err := checkLevels(opts); err != nil {
-			return err // also where the program opens no log
+		if err := cmp.Or(checkLevels(opts), checkOutput(opts)); err != nil {
+			return err // also where the program makes no use of them
 		}
 		e.noteIgnored(ignored, opts)
 		if spec.Daemon {
@@ -181,7 +183,7 @@ func outputFlags(own grammar) []urcli.Flag {
 	const group = "Output"
 	return []urcli.Flag{
 		&urcli.StringFlag{Category: group, Name: "out", Aliases: own.free("output"),
-			Usage: "print results as `FORM`: nested, json, jsonl, yaml, txt, raw, ..."},
+			Usage: "print results as `FORM`: " + strings.Join(output.Names(), ", ")},
 		&urcli.IntFlag{Category: group, Name: "out-indent",
 			Usage: "indent by `N` blanks; a negative number puts all on one line"},
 		&urcli.StringFlag{Category: group, Name: "out-file", Aliases: own.free("output-file"),

@@ -15,6 +15,7 @@ import (
 	urcli "github.com/urfave/cli/v2"
 
 	"brine/internal/cli"
+	"brine/internal/output"
 	"brine/internal/salt"
 )
 
@@ -95,6 +96,9 @@ func TestRun(t *testing.T) {
 		{"a bad log level", "--log-level=loud", cli.Usage, "",
 			"salt-try: error: option --log-level: unknown log level \"loud\"\n" +
 				"salt-try: hint: the levels are all, garbage, trace, debug, profile, info, warning, error, critical, quiet\n"},
+		{"a bad output form", "--out=jsno", cli.Usage, "",
+			"salt-try: error: option --out: no such outputter: \"jsno\"\n" +
+				"salt-try: hint: the outputters are " + strings.Join(output.Names(), ", ") + "\n"},
 		{"an escape sequence in an option", "--\x1b[2J", cli.Usage, "",
 			`salt-try: error: no such option: --\x1b[2J` + "\n" +
 				"salt-try: hint: --help shows all options\n" +
@@ -255,5 +259,46 @@ func TestColor(t *testing.T) {
 				t.Fatalf("Run = %d, %s", code, w.err.String())
 			}
 		})
+	}
+}
+
+func TestOutputForm(t *testing.T) {
+	for _, tc := range []struct {
+		name, args string
+		wantName   string
+		want       output.Options
+		wantIndent string
+	}{
+		{"a terminal", "", "key", output.Options{Color: true, Terminal: true}, "none"},
+		{"given", "--out json --out-indent -1", "json", output.Options{Color: true, Terminal: true}, "-1"},
+		{"a file", "--out-file=x", "key", output.Options{}, "none"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld("", strings.Fields(tc.args)...)
+			w.StdoutTTY = true
+			s := spec()
+			s.Run = func(_ context.Context, env *cli.Env, opts *urcli.Context) error {
+				name, got := env.OutputForm(opts, "key")
+				indent := "none"
+				if got.Indent != nil {
+					indent = fmt.Sprint(*got.Indent)
+				}
+				got.Indent = nil
+				if name != tc.wantName || got != tc.want || indent != tc.wantIndent {
+					t.Errorf("OutputForm = %q, %+v, indent %s; want %q, %+v, %s", name, got, indent, tc.wantName, tc.want, tc.wantIndent)
+				}
+				return nil
+			}
+			if code := w.Run(t.Context(), s); code != cli.OK {
+				t.Fatalf("Run = %d, %s", code, w.err.String())
+			}
+		})
+	}
+}
+
+func TestUsagef(t *testing.T) {
+	cause := errors.New("cause")
+	if err := cli.Usagef("wrong: %w", cause); cli.Code(err) != cli.Usage || !errors.Is(err, cause) || err.Error() != "wrong: cause" {
+		t.Errorf("Usagef = %v, code %d", err, cli.Code(err))
 	}
 }

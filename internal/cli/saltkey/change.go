@@ -1,0 +1,168 @@
+package saltkey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"brine/internal/cli"
+	"brine/internal/pki"
+	"brine/internal/salt"
+)
+
+// verb is one of the three decisions about keys.
+type verb struct {
+	option    string // names the keys; with "-all" behind it stands for all
+	done      string // "accepted"
+	byDefault bool   // what Enter answers to the question
+	apply     func(*pki.Store, pki.Entry) error
+	states    func(t *tool) []pki.State // where patterns without fingerprint look
+}
+
+var (
+	accept   = verb{"accept", "accepted", true, (*pki.Store).Accept, acceptStates}
+	reject   = verb{"reject", "rejected", true, (*pki.Store).Reject, rejectStates}
+	deletion = verb{"delete", "deleted", false, (*pki.Store).Delete, func(*tool) []pki.State { return allStates() }}
+)
+
+// acceptStates has denied keys only by their own option: whose id is taken by
+// another must not slip in with the rest.
+func acceptStates(t *tool) []pki.State {
+	states := []pki.State{pki.Pending}
+	if t.opts.Bool("include-rejected") || t.opts.Bool("include-all") {
+		states = append(states, pki.Rejected)
+	}
+	if t.opts.Bool("include-denied") {
+		states = append(states, pki.Denied)
+	}
+	return states
+}
+
+func rejectStates(t *tool) []pki.State {
+	states := []pki.State{pki.Pending}
+	if t.opts.Bool("include-accepted") || t.opts.Bool("include-all") {
+		states = append(states, pki.Accepted)
+	}
+	if t.opts.Bool("include-denied") {
+		states = append(states, pki.Denied)
+	}
+	return states
+}
+
+// runNamed decides about the keys that the option names. If one of the names
+// matches nothing, nothing is changed.
+func (v verb) runNamed(ctx context.Context, t *tool) error {
+	patterns, err := parsePatterns(t.opts.StringSlice(v.option), t.hash)
+	if err != nil {
+		return err
+	}
+	store, entries, err := t.entries()
+	if err != nil {
+		return err
+	}
+	chosen, err := pick(entries, patterns, v.states(t))
+	if err != nil {
+		return err
+	}
+	return v.decide(ctx, t, store, chosen)
+}
+
+// runAll decides about all keys in question. That there are none is no error: a
+// script may ask again and again.
+func (v verb) runAll(ctx context.Context, t *tool) error {
+	store, entries, err := t.entries()
+	if err != nil {
+		return err
+	}
+	states := v.states(t)
+	chosen := slices.DeleteFunc(entries, func(e pki.Entry) bool { return !slices.Contains(states, e.State) })
+	if len(chosen) == 0 && !t.quiet() {
+		t.env.Note("there is no key to be %s", v.done)
+	}
+	return v.decide(ctx, t, store, chosen)
+}
+
+// decide asks, does it, and tells what was done.
+func (v verb) decide(ctx context.Context, t *tool, store *pki.Store, chosen []pki.Entry) error {
+	if err := v.checkConflicts(chosen); err != nil {
+		return err
+	}
+	if len(chosen) > 0 {
+		switch yes, err := v.confirm(ctx, t, chosen); {
+		case err != nil:
+			return err
+		case !yes:
+			t.env.Note("nothing changed")
+			return nil
+		}
+	}
+	done, err := v.carryOut(t, store, chosen)
+	if !t.forPeople() && !t.quiet() {
+		err = errors.Join(t.show(v.result(t, done)), err)
+	}
+	return err
+}
+
+// checkConflicts refuses to accept two keys for one id, before any is.
+func (v verb) checkConflicts(chosen []pki.Entry) error {
+	if v.done == accept.done && severalKeys(chosen) {
+		return salt.WithHint(errors.New("two of these keys have the same id, which can have one accepted key only"),
+			"name one by its fingerprint, as in web1@SHA256:0f:5b:13:aa; salt-key -L -v shows them")
+	}
+	return nil
+}
+
+// confirm shows what is going to happen and asks for consent, unless -y has
+// given it. The list goes to standard error where standard output is for the
+// result alone.
+func (v verb) confirm(ctx context.Context, t *tool, chosen []pki.Entry) (bool, error) {
+	intro := fmt.Sprintf("The following keys are going to be %s:", v.done)
+	list, err := t.keyList(chosen)
+	if err != nil {
+		return false, err
+	}
+	if err := t.tell("%s\n%s", intro, list); err != nil || t.opts.Bool("yes") {
+		return err == nil, err
+	}
+	if t.quiet() || !t.forPeople() {
+		fmt.Fprintf(t.env.Stderr, "%s\n%s\n", intro, list)
+	}
+	yes, err := t.env.Confirm(ctx, "Proceed?", v.byDefault)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, salt.WithHint(fmt.Errorf("%w; nothing changed", err), "-y proceeds without asking")
+	}
+	return yes, err
+}
+
+// carryOut changes what it can and reports what it can not.
+func (v verb) carryOut(t *tool, store *pki.Store, chosen []pki.Entry) (done []pki.Entry, err error) {
+	failed := cli.OK
+	for i, label := range t.labels(chosen, false) {
+		if err := v.apply(store, chosen[i]); err != nil {
+			failed = max(failed, t.env.Report(t.explain(err)))
+			continue
+		}
+		done = append(done, chosen[i])
+		if err := t.tell("Key for minion %s %s.", label, v.done); err != nil {
+			return done, err
+		}
+	}
+	return done, cli.Exit(failed)
+}
+
+// result is what programs get to see: the keys by their new state, as Salt's
+// wheel functions return it; deleted ones by the state that they had.
+func (v verb) result(t *tool, done []pki.Entry) map[string]any {
+	moved := slices.Clone(done)
+	for i := range moved {
+		switch v.done {
+		case accept.done:
+			moved[i].State = pki.Accepted
+		case reject.done:
+			moved[i].State = pki.Rejected
+		}
+	}
+	return t.idLists(moved, nil)
+}

@@ -1,0 +1,140 @@
+package saltkey
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"brine/internal/cli"
+	"brine/internal/pki"
+	"brine/internal/salt"
+)
+
+// entries returns all keys, and warns of files that are none.
+func (t *tool) entries() (*pki.Store, []pki.Entry, error) {
+	store, err := t.openStore()
+	if err != nil {
+		return nil, nil, err
+	}
+	entries, problems, err := store.List()
+	if err != nil {
+		return nil, nil, t.explain(err)
+	}
+	for _, p := range problems {
+		t.env.Warn(p.Err)
+	}
+	return store, entries, nil
+}
+
+// list prints the ids by state, with -v what is known of the keys.
+func list(_ context.Context, t *tool) error {
+	states := allStates()
+	if arg := t.opts.String("list"); t.opts.IsSet("list") && arg != "all" {
+		s, err := parseState(arg)
+		if err != nil {
+			return err
+		}
+		states = []pki.State{s}
+	}
+	_, entries, err := t.entries()
+	if err != nil {
+		return err
+	}
+	if severalKeys(entries) && t.forPeople() && !t.opts.Bool("verbose") && !t.quiet() {
+		t.env.Note("some ids have several keys: salt-key -L -v tells them apart")
+	}
+	entries = slices.DeleteFunc(entries, func(e pki.Entry) bool { return !slices.Contains(states, e.State) })
+	data := t.idLists(entries, states)
+	if t.opts.Bool("verbose") {
+		for name, section := range t.details(entries, t.describe) {
+			data[name] = section
+		}
+	}
+	return t.show(data)
+}
+
+func parseState(arg string) (pki.State, error) {
+	for _, sec := range sections {
+		if slices.Contains(sec.args, arg) {
+			return sec.state, nil
+		}
+	}
+	return pki.Unknown, cli.Usagef("'%s' is not a valid argument to '--list'", arg)
+}
+
+// describe is what -v shows of a key: for programs by name, for people in a line.
+func (t *tool) describe(e pki.Entry) any {
+	if t.forPeople() {
+		return t.fingerprint(e.Key) + "  " + e.Modified.Format(time.DateTime)
+	}
+	return map[string]any{
+		"fingerprint": t.bareFingerprint(e.Key),
+		"modified":    e.Modified.UTC().Format(time.RFC3339),
+		"type":        string(e.Key.Type()),
+	}
+}
+
+// finger prints fingerprints: of the keys that are named, or all of them. The
+// master's own keys can be named, too, by their files.
+func finger(_ context.Context, t *tool) error {
+	return t.look("finger", t.ownKeys(), func(e pki.Entry) any { return t.bareFingerprint(e.Key) })
+}
+
+// printKeys prints keys as PEM: those that are named, or all of them.
+func printKeys(_ context.Context, t *tool) error {
+	return t.look("print", nil, func(e pki.Entry) any { return string(e.Key.PEM()) })
+}
+
+// look prints something about own and the minions' keys: about those that the
+// option names, or if it has no value, about all.
+func (t *tool) look(option string, own []pki.Entry, describe func(pki.Entry) any) error {
+	patterns, err := parsePatterns(t.opts.StringSlice(option), t.hash)
+	if err != nil {
+		return err
+	}
+	_, entries, err := t.entries()
+	if err != nil {
+		return err
+	}
+	entries = append(own, entries...)
+	if t.opts.IsSet(option) {
+		if entries, err = pick(entries, patterns, append(allStates(), local)); err != nil {
+			return err
+		}
+	}
+	return t.show(t.details(entries, describe))
+}
+
+// ownKeys returns those of the master's keys that exist, under the names of
+// their files.
+//
+// For the private key finger shows the fingerprint of its public half, so that
+// the two lines agree if the files belong together. Salt hashes the secret there.
+func (t *tool) ownKeys() []pki.Entry {
+	var own []pki.Entry
+	for _, name := range []string{"master.pem", "master.pub"} {
+		file := filepath.Join(t.cfg.PKIDir, name)
+		key, err := ownKey(file)
+		switch {
+		case err == nil:
+			own = append(own, pki.Entry{ID: salt.MinionID(name), State: local, Key: key, Path: file})
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission):
+			t.env.Warn(err) // without permission there is more to say later
+		}
+	}
+	return own
+}
+
+func ownKey(file string) (pki.PublicKey, error) {
+	if filepath.Ext(file) == ".pub" {
+		return pki.LoadPublic(file)
+	}
+	key, err := pki.LoadPrivate(file)
+	if err != nil {
+		return pki.PublicKey{}, err
+	}
+	return key.Public(), nil
+}

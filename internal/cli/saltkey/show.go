@@ -1,0 +1,143 @@
+package saltkey
+
+import (
+	"slices"
+	"strings"
+
+	"brine/internal/output"
+	"brine/internal/pki"
+	"brine/internal/salt"
+)
+
+// local is the state of the master's own keys, which finger shows beside those
+// of the minions.
+const local pki.State = -1
+
+// sections are the states in the order in which they are shown: what they are
+// called in results, on the command line, and in sentences.
+var sections = []struct {
+	state pki.State
+	name  string   // in results, as in Salt
+	args  []string // of --list
+	word  string
+}{
+	{pki.Accepted, "minions", []string{"acc", "accepted"}, "accepted"},
+	{pki.Denied, "minions_denied", []string{"den", "denied"}, "denied"},
+	{pki.Pending, "minions_pre", []string{"pre", "un", "unaccepted", "pending"}, "unaccepted"},
+	{pki.Rejected, "minions_rejected", []string{"rej", "rejected"}, "rejected"},
+}
+
+func sectionName(s pki.State) string {
+	for _, sec := range sections {
+		if sec.state == s {
+			return sec.name
+		}
+	}
+	return "local" // the others have a section
+}
+
+// stateWords joins the words of states, in the order of sections.
+func stateWords(states []pki.State) string {
+	var words []string
+	for _, sec := range sections {
+		if slices.Contains(states, sec.state) {
+			words = append(words, sec.word)
+		}
+	}
+	return strings.Join(words, " or ")
+}
+
+func allStates() []pki.State {
+	var states []pki.State
+	for _, sec := range sections {
+		states = append(states, sec.state)
+	}
+	return states
+}
+
+// labels returns for each entry the text that names it on the command line: the
+// id, or the id and the fingerprint if several of the entries would else have
+// the same label. Under headings an id may stand once for each state.
+func (t *tool) labels(entries []pki.Entry, underHeadings bool) []string {
+	type place struct {
+		id    salt.MinionID
+		state pki.State
+	}
+	placeOf := func(e pki.Entry) place {
+		if !underHeadings {
+			return place{id: e.ID}
+		}
+		return place{e.ID, e.State}
+	}
+	keys := map[place]int{}
+	for _, e := range entries {
+		keys[placeOf(e)]++
+	}
+	labels := make([]string, len(entries))
+	for i, e := range entries {
+		labels[i] = string(e.ID)
+		if keys[placeOf(e)] > 1 {
+			labels[i] += "@" + t.fingerprint(e.Key)
+		}
+	}
+	return labels
+}
+
+// fingerprint returns a key's fingerprint with the name of its hash before it.
+func (t *tool) fingerprint(key pki.PublicKey) string {
+	return strings.ToUpper(t.hash) + ":" + t.bareFingerprint(key)
+}
+
+func (t *tool) bareFingerprint(key pki.PublicKey) string {
+	finger, _ := key.Fingerprint(t.hash) // newTool has checked the hash
+	return finger
+}
+
+// severalKeys tells whether some id has more than one key.
+func severalKeys(entries []pki.Entry) bool {
+	seen := map[salt.MinionID]bool{}
+	for _, e := range entries {
+		if seen[e.ID] {
+			return true
+		}
+		seen[e.ID] = true
+	}
+	return false
+}
+
+// idLists returns the entries as lists of labels by state. States without an
+// entry are there if wanted.
+func (t *tool) idLists(entries []pki.Entry, wanted []pki.State) map[string]any {
+	data := map[string]any{}
+	for _, s := range wanted {
+		data[sectionName(s)] = []any{}
+	}
+	for i, label := range t.labels(entries, true) {
+		name := sectionName(entries[i].State)
+		list, _ := data[name].([]any)
+		data[name] = append(list, label)
+	}
+	return data
+}
+
+// details returns what describe says about the entries, by state and label.
+func (t *tool) details(entries []pki.Entry, describe func(pki.Entry) any) map[string]any {
+	data := map[string]any{}
+	for i, label := range t.labels(entries, true) {
+		name := sectionName(entries[i].State)
+		if data[name] == nil {
+			data[name] = map[string]any{}
+		}
+		data[name].(map[string]any)[label] = describe(entries[i])
+	}
+	return data
+}
+
+// keyList returns the list of entries for people, whatever the form of results.
+func (t *tool) keyList(entries []pki.Entry) (string, error) {
+	o, err := output.New(textForm, output.Options{Color: t.forPeople() && t.color()})
+	if err != nil {
+		return "", err
+	}
+	return o.Format(t.idLists(entries, nil))
+}

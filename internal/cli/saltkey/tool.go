@@ -1,0 +1,188 @@
+package saltkey
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"syscall"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/cli"
+	"brine/internal/config"
+	"brine/internal/output"
+	"brine/internal/pki"
+	"brine/internal/salt"
+)
+
+// tool is what every action works with.
+type tool struct {
+	env  *cli.Env
+	opts *urcli.Context
+	cfg  *config.Master
+	hash string // of fingerprints
+	form string // outputter for results
+	out  io.WriteCloser
+}
+
+// textForm is the outputter for people, with Salt's headings. Notes and
+// questions accompany it; other forms have standard output to themselves.
+const textForm = "key"
+
+// newTool reads the configuration and checks the options that all actions have.
+// It does not touch the key directory.
+func newTool(env *cli.Env, opts *urcli.Context) (*tool, error) {
+	// Who may not read the configuration may not read the keys either, but may
+	// make new ones; what the configuration had to say is then the default.
+	load := config.Options{ConfigDir: explicitConfigDir(env, opts), AllowUnreadable: true}
+	cfg, _, err := load.Master() // its notices are for the master's log
+	if err != nil {
+		return nil, err
+	}
+	t := &tool{
+		env: env, opts: opts, cfg: cfg,
+		hash: cmp.Or(opts.String("finger-hash"), cfg.HashType),
+		form: cmp.Or(opts.String("out"), cfg.Output, textForm),
+	}
+	if err := pki.CheckHash(t.hash); err != nil {
+		return nil, cli.Fail(cli.Usage, fmt.Errorf("option --finger-hash: %w", err))
+	}
+	if _, err := t.outputter(); err != nil {
+		return nil, cli.Fail(cli.Usage, fmt.Errorf("option --out: %w", err))
+	}
+	return t, nil
+}
+
+// explicitConfigDir is "" for the default, which alone may be missing.
+func explicitConfigDir(env *cli.Env, opts *urcli.Context) string {
+	if dir := env.ConfigDir(opts); dir != cli.DefaultConfigDir {
+		return dir
+	}
+	return ""
+}
+
+// openStore opens the key directory.
+func (t *tool) openStore() (*pki.Store, error) {
+	store, err := pki.OpenExistingStore(t.cfg.PKIDir)
+	return store, t.explain(err)
+}
+
+// explain gives the errors about the key directory their hints and exit codes.
+func (t *tool) explain(err error) error {
+	switch {
+	case err == nil || salt.Hint(err) != "" && !errors.Is(err, fs.ErrPermission):
+		return err
+	case errors.Is(err, fs.ErrPermission):
+		return cli.Fail(cli.NoPermission, salt.WithHint(err, "run salt-key as root or as the user that the master runs as"))
+	case errors.Is(err, fs.ErrNotExist):
+		return salt.WithHint(err, "the master makes it when it starts for the first time; if it did, check -c, and pki_dir in the configuration")
+	}
+	return err
+}
+
+// becomeMasterUser gives root's rights up for those of the configured user, as
+// Salt does: files that root makes would be out of the master's reach.
+func (t *tool) becomeMasterUser() error {
+	if os.Geteuid() != 0 || t.cfg.User == "" || t.cfg.User == "root" {
+		return nil
+	}
+	u, err := user.Lookup(t.cfg.User)
+	if err != nil {
+		return fmt.Errorf("become the user of the master: %w", err)
+	}
+	uid, uidErr := strconv.Atoi(u.Uid)
+	gid, gidErr := strconv.Atoi(u.Gid)
+	if err := cmp.Or(uidErr, gidErr); err != nil {
+		return fmt.Errorf("become user %s: %w", u.Username, err)
+	}
+	if uid == 0 {
+		return nil
+	}
+	for _, step := range []func() error{
+		func() error { return syscall.Setgroups([]int{gid}) },
+		func() error { return syscall.Setgid(gid) },
+		func() error { return syscall.Setuid(uid) }, // last: it takes the right to do the others
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("become user %s: %w", u.Username, err)
+		}
+	}
+	return nil
+}
+
+// quiet tells that success is to be silent.
+func (t *tool) quiet() bool { return t.opts.Bool("quiet") }
+
+// forPeople tells that the result is text for people.
+func (t *tool) forPeople() bool { return t.form == textForm }
+
+func (t *tool) outputter() (output.Outputter, error) {
+	o := output.Options{Color: t.color(), Terminal: t.env.StdoutTTY}
+	if t.opts.IsSet("out-indent") {
+		indent := t.opts.Int("out-indent")
+		o.Indent = &indent
+	}
+	return output.New(t.form, o)
+}
+
+// color follows the configuration where the command line says nothing.
+func (t *tool) color() bool {
+	return t.env.Color(t.opts) && (t.cfg.Color || t.opts.Bool("force-color"))
+}
+
+// show prints a result in the form that was asked for. Nothing is printed for
+// people if there is nothing to see.
+func (t *tool) show(data map[string]any) error {
+	o, err := t.outputter()
+	if err != nil {
+		return err
+	}
+	text, err := o.Format(data)
+	if err != nil || text == "" {
+		return err
+	}
+	return t.write(text)
+}
+
+// showUnlessQuiet is show for what -q suppresses.
+func (t *tool) showUnlessQuiet(data map[string]any) error {
+	if t.quiet() {
+		return nil
+	}
+	return t.show(data)
+}
+
+// tell prints lines for people, unless it is a success that is to be silent.
+func (t *tool) tell(format string, args ...any) error {
+	if t.quiet() || !t.forPeople() {
+		return nil
+	}
+	return t.write(fmt.Sprintf(format, args...))
+}
+
+// write prints text to where results go, which is opened at the first call.
+func (t *tool) write(text string) error {
+	if t.out == nil {
+		out, err := t.env.OpenOutput(t.opts)
+		if err != nil {
+			return err
+		}
+		t.out = out
+	}
+	_, err := fmt.Fprintln(t.out, strings.TrimRight(text, "\n"))
+	return err
+}
+
+// close ends the output, and says so if it did not get to where it should.
+func (t *tool) close() error {
+	if t.out == nil {
+		return nil
+	}
+	return t.out.Close()
+}
