@@ -38,6 +38,15 @@ type Identity struct {
 // String names the identity for logs and for the server's list of connections.
 func (i Identity) String() string { return string(i.Role) + ":" + i.Name }
 
+// UID is the number of a local user, -1 for every other identity.
+func (i Identity) UID() int {
+	uid, err := strconv.ParseUint(i.Name, 10, 32)
+	if i.Role != RoleUser || err != nil {
+		return -1
+	}
+	return int(uid)
+}
+
 // Inbox is the prefix of the subjects that only this connection may subscribe
 // to. It is made from the key, not from the id, so that one that is not accepted
 // yet knows its own before it knows its role.

@@ -40,7 +40,6 @@ var Table = []Rule{
 	{RoleMinion, Publish, "salt.minion.<id>.credit", "room for more of an answer"},
 	{RoleMinion, Publish, "salt.key.<key>.req.ask", "am I accepted?"},
 	{RoleMinion, Subscribe, "salt.minion.<id>.job", "its own jobs, nobody else's"},
-	{RoleMinion, Subscribe, "salt.minion.<id>.ctl", "kill and refresh"},
 	{RoleMinion, Subscribe, "<inbox>.>", "answers to this connection"},
 
 	{RoleCaller, Publish, "salt.minion.<id>.fire", "events fired by salt-call"},

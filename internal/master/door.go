@@ -1,0 +1,303 @@
+package master
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"brine/internal/broker"
+	"brine/internal/bus"
+	"brine/internal/pki"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+)
+
+// admit says who a peer is. It is called by the broker for every connection.
+func (m *Master) admit(p broker.Peer) bus.Identity {
+	if p.TLS == nil {
+		return bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(int(p.Local.UID))}
+	}
+	id, key, err := claim(p.TLS)
+	if err != nil {
+		m.log.Warn("connection refused", "remote", p.Remote, "err", err)
+		return bus.Identity{}
+	}
+	v, err := m.keys.admit(id, key)
+	if err != nil {
+		m.log.Error("key not judged, and so not accepted", "minion", id, "remote", p.Remote, "err", err)
+	}
+	m.tellAuth(p, id, key, v)
+	i := bus.Identity{Role: bus.RoleStranger, Name: string(id), Key: bus.KeyToken(key.Key())}
+	if v.state == pki.Accepted {
+		i.Role = bus.RoleMinion
+		if p.Caller {
+			i.Role = bus.RoleCaller
+		}
+	}
+	return i
+}
+
+// claim reads the id and the key of a client certificate. The handshake has
+// proven that the peer holds the key; the id is only what it says.
+func claim(s *tls.ConnectionState) (salt.MinionID, pki.PublicKey, error) {
+	if len(s.PeerCertificates) == 0 {
+		return "", pki.PublicKey{}, errors.New("no client certificate")
+	}
+	c := s.PeerCertificates[0]
+	id, err := salt.ParseMinionID(c.Subject.CommonName)
+	if err != nil {
+		return "", pki.PublicKey{}, err
+	}
+	key, err := pki.PublicFromCertificate(c)
+	return id, key, err
+}
+
+// tellAuth logs and announces what became of a key, in Salt's words and shapes.
+func (m *Master) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v verdict) {
+	log := m.log.With("minion", id, "remote", p.Remote)
+	switch v.act {
+	case "accept":
+		if p.Caller {
+			return // salt-call comes with every command of a script
+		}
+		log.Info("Authentication accepted from " + string(id))
+	case "pend":
+		if !v.isNew {
+			log.Debug("Authentication failed from host " + string(id) + ", the key is in pending and needs to be accepted with salt-key -a " + string(id))
+			return
+		}
+		log.Info("New public key for "+string(id)+" placed in pending", "fingerprint", key.SHA256())
+	case "reject":
+		log.Warn("Public key rejected for " + string(id) + ". Key is present in rejection key dir.")
+	case "full":
+		log.Error("too many keys are waiting; this one was not recorded", "limit", pki.MaxWaiting)
+	default:
+		log.Error("Authentication attempt from "+string(id)+" failed, the public keys did not match. This may be an attempt to compromise the Salt cluster.", "fingerprint", key.SHA256())
+	}
+	if m.relay != nil {
+		m.relay.Announce("salt/auth", map[string]any{
+			"result": v.state == pki.Accepted || v.state == pki.Pending, "act": v.act, "id": string(id), "pub": string(key.PEM()),
+		})
+	}
+}
+
+// gone is told by the broker of every connection that ended.
+func (m *Master) gone(i bus.Identity) {
+	if m.server != nil {
+		m.server.Gone(i.Inbox())
+	}
+	if i.Role != bus.RoleMinion {
+		return
+	}
+	id := salt.MinionID(i.Name)
+	if m.present.leave(id, i.Inbox(), time.Now()) {
+		m.log.Info("minion disconnected", "minion", id)
+		m.jobs.lost(id)
+	}
+}
+
+// ask tells the holder of a key whether it is accepted, and again when that
+// changes. It is all that a stranger is answered.
+func (m *Master) ask(ctx context.Context, r *bus.Request) error {
+	var q protocol.Ask
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	i, ok := m.broker.Owner(r.Inbox())
+	if !ok {
+		return nil // it is gone already
+	}
+	changes, stop := m.keyChanges()
+	defer stop()
+	last := protocol.KeyState("")
+	for {
+		state, err := m.stateOf(i, q.AutosignGrains)
+		if err != nil {
+			return err
+		}
+		if state != last {
+			a := protocol.AskAnswer{State: state, Reconnect: i.Role == bus.RoleStranger, Version: m.version}
+			if err := r.Send(ctx, a); err != nil {
+				return err
+			}
+			last = state
+		}
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// stateOf looks up where the key of a connection stands now.
+func (m *Master) stateOf(i bus.Identity, grains map[string]string) (protocol.KeyState, error) {
+	id := salt.MinionID(i.Name)
+	key, state, err := m.keys.byToken(id, i.Key)
+	if err != nil {
+		return "", err
+	}
+	if state == pki.Pending && len(grains) > 0 {
+		signed, err := m.keys.signByGrains(id, key, grains)
+		if err != nil {
+			m.log.Error("autosign_grains not applied", "minion", id, "err", err)
+		}
+		if signed {
+			m.log.Info("key accepted by autosign_grains", "minion", id)
+			state = pki.Accepted
+		}
+	}
+	switch state {
+	case pki.Accepted:
+		return protocol.KeyAccepted, nil
+	case pki.Pending:
+		return protocol.KeyPending, nil
+	case pki.Rejected:
+		return protocol.KeyRejected, nil
+	case pki.Denied:
+		return protocol.KeyDenied, nil
+	}
+	return protocol.KeyFull, nil
+}
+
+// watchKeys acts on every change of the key store: it cuts the connections whose
+// key is no longer what it was, and wakes those that wait.
+func (m *Master) watchKeys(changed <-chan struct{}) {
+	for range changed {
+		before := m.keys.states()
+		if err := m.keys.refresh(); err != nil {
+			m.log.Error("key store not read", "err", err)
+			continue
+		}
+		m.announceKeys(before, m.keys.states())
+		m.cutRefused()
+		m.wakeKeyWaiters()
+	}
+}
+
+// cutRefused ends the connections of keys that are not accepted any more, and
+// nobody else's.
+func (m *Master) cutRefused() {
+	m.broker.Connections(func(i bus.Identity, cut func()) {
+		if i.Role != bus.RoleMinion && i.Role != bus.RoleCaller {
+			return
+		}
+		_, state, err := m.keys.byToken(salt.MinionID(i.Name), i.Key)
+		if err == nil && state == pki.Accepted {
+			return
+		}
+		m.log.Info("cutting a connection: its key is no longer accepted", "minion", i.Name, "state", state.String())
+		cut()
+	})
+}
+
+// announceKeys fires salt/key for what changed, as salt-key does in Salt; here
+// it happens whoever moved the file.
+func (m *Master) announceKeys(before, after map[keyName]pki.State) {
+	for name, state := range after {
+		if was, known := before[name]; known && was == state || state != pki.Accepted && state != pki.Rejected {
+			continue
+		}
+		m.tellKey(name.id, act(state))
+	}
+	for name := range before {
+		if _, there := after[name]; !there {
+			m.tellKey(name.id, "delete")
+		}
+	}
+}
+
+func (m *Master) tellKey(id salt.MinionID, act string) {
+	m.log.Info("key "+act, "minion", id)
+	m.relay.Announce("salt/key", map[string]any{"result": true, "act": act, "id": string(id)})
+}
+
+// keyChanges returns a channel that gets a signal after each change of the store.
+func (m *Master) keyChanges() (c <-chan struct{}, stop func()) {
+	ch := make(chan struct{}, 1)
+	m.waiting.mu.Lock()
+	defer m.waiting.mu.Unlock()
+	m.waiting.on[ch] = struct{}{}
+	return ch, func() {
+		m.waiting.mu.Lock()
+		defer m.waiting.mu.Unlock()
+		delete(m.waiting.on, ch)
+	}
+}
+
+func (m *Master) wakeKeyWaiters() {
+	m.waiting.mu.Lock()
+	defer m.waiting.mu.Unlock()
+	for ch := range m.waiting.on {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// hello makes a minion a target: it has subscribed to its jobs.
+func (m *Master) hello(ctx context.Context, r *bus.Request) error {
+	var q protocol.Hello
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	i, ok := m.broker.Owner(r.Inbox())
+	if !ok || i.Role != bus.RoleMinion {
+		return bus.Errorf(bus.Denied, "only the daemon of a minion takes jobs")
+	}
+	id := salt.MinionID(i.Name)
+	if err := m.facts.store(ctx, id, q.Grains.V); err != nil {
+		return fmt.Errorf("store the facts of %s: %w", id, err)
+	}
+	m.present.join(id, r.Inbox())
+	if _, alive := m.broker.Owner(r.Inbox()); !alive {
+		m.gone(i) // it went while it was let in
+	}
+	m.log.Info("minion connected", "minion", id, "version", q.Version)
+	return r.Send(ctx, protocol.Welcome{Time: time.Now(), Version: m.version})
+}
+
+// grains takes the facts of a minion anew.
+func (m *Master) grains(ctx context.Context, r *bus.Request) error {
+	var q protocol.Hello
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	if err := m.facts.store(ctx, salt.MinionID(r.From.Name), q.Grains.V); err != nil {
+		return bus.Errorf(bus.Usage, "%v", err)
+	}
+	m.relay.Announce("minion/refresh/"+r.From.Name, map[string]any{"Minion data cache refresh": r.From.Name})
+	return nil
+}
+
+// announcePresence fires salt/presence events where the configuration asks.
+func (m *Master) announcePresence() {
+	if !m.cfg.PresenceEvents {
+		return
+	}
+	tick := time.NewTicker(max(m.cfg.LoopInterval, time.Second))
+	defer tick.Stop()
+	for {
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if joined, left := m.present.changes(); len(joined)+len(left) > 0 {
+			m.relay.Announce("salt/presence/change", map[string]any{"new": texts(joined), "lost": texts(left)})
+		}
+		m.relay.Announce("salt/presence/present", map[string]any{"present": texts(m.present.ids())})
+	}
+}
+
+func texts(ids []salt.MinionID) []any {
+	list := make([]any, len(ids))
+	for i, id := range ids {
+		list[i] = string(id)
+	}
+	return list
+}

@@ -1,0 +1,301 @@
+package master
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"brine/internal/bus"
+	"brine/internal/config"
+	"brine/internal/pki"
+	"brine/internal/salt"
+	"brine/internal/target"
+)
+
+// keyring is the master's knowledge of keys: the store, the ids that are
+// accepted, and the rules that accept or reject keys by themselves.
+type keyring struct {
+	store *pki.Store
+	log   *slog.Logger
+
+	mu       sync.RWMutex
+	accepted []salt.MinionID // sorted
+	known    map[keyName]pki.State
+	rules    keyRules
+}
+
+// keyName is one key of one id.
+type keyName struct {
+	id    salt.MinionID
+	token string
+}
+
+// keyRules is the part of the configuration that judges new keys.
+type keyRules struct {
+	open, auto        bool
+	autosign, autorej string
+	grainsDir         string
+}
+
+func openKeyring(cfg *config.Master, log *slog.Logger) (*keyring, error) {
+	store, err := pki.OpenStore(cfg.PKIDir)
+	if err != nil {
+		return nil, err
+	}
+	k := &keyring{store: store, log: log}
+	return k, k.configure(cfg)
+}
+
+func (k *keyring) configure(cfg *config.Master) error {
+	r := keyRules{open: cfg.OpenMode, auto: cfg.AutoAccept, autosign: cfg.AutosignFile, autorej: cfg.AutorejectFile, grainsDir: cfg.AutosignGrainsDir}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.rules = r
+	return nil
+}
+
+// refresh reads the ids of the accepted keys.
+func (k *keyring) refresh() error {
+	entries, problems, err := k.store.List()
+	if err != nil {
+		return err
+	}
+	for _, p := range problems {
+		k.log.Warn("this file in the key directory is no key", "file", p.Path, "err", p.Err)
+	}
+	var ids []salt.MinionID
+	known := make(map[keyName]pki.State, len(entries))
+	for _, e := range entries {
+		known[keyName{e.ID, bus.KeyToken(e.Key.Key())}] = e.State
+		if e.State == pki.Accepted {
+			ids = append(ids, e.ID)
+		}
+	}
+	slices.Sort(ids)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.accepted, k.known = ids, known
+	return nil
+}
+
+// states returns every key with its state. The map must not be changed.
+func (k *keyring) states() map[keyName]pki.State {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.known
+}
+
+// byToken returns the key of id with this token, and its state now.
+func (k *keyring) byToken(id salt.MinionID, token string) (pki.PublicKey, pki.State, error) {
+	entries, err := k.store.Of(id)
+	if err != nil {
+		return pki.PublicKey{}, pki.Denied, err
+	}
+	for _, e := range entries {
+		if bus.KeyToken(e.Key.Key()) == token {
+			return e.Key, e.State, nil
+		}
+	}
+	return pki.PublicKey{}, pki.Unknown, nil
+}
+
+// ids returns the ids with an accepted key, sorted. The slice must not be changed.
+func (k *keyring) ids() []salt.MinionID {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.accepted
+}
+
+// verdict is what became of a key at the door.
+type verdict struct {
+	state pki.State
+	act   string // as Salt's salt/auth event names it: accept, pend, reject, denied, full
+	isNew bool   // the key was not known before
+}
+
+// admit judges the key that a connection has proven.
+func (k *keyring) admit(id salt.MinionID, key pki.PublicKey) (verdict, error) {
+	state, err := k.store.Lookup(id, key)
+	if err != nil {
+		return verdict{pki.Denied, "denied", false}, err
+	}
+	k.mu.RLock()
+	rules := k.rules
+	k.mu.RUnlock()
+	if rules.open {
+		return k.admitOpen(id, key, state)
+	}
+	if state == pki.Accepted || state == pki.Rejected {
+		return verdict{state, act(state), false}, nil
+	}
+	isNew := state == pki.Unknown
+	if state, err = k.store.Submit(id, key); errors.Is(err, pki.ErrFull) {
+		return verdict{pki.Denied, "full", isNew}, nil
+	} else if err != nil {
+		return verdict{pki.Denied, "denied", isNew}, err
+	}
+	if state == pki.Pending {
+		state, err = k.judge(id, key, rules)
+	}
+	return verdict{state, act(state), isNew}, err
+}
+
+func act(s pki.State) string {
+	switch s {
+	case pki.Accepted:
+		return "accept"
+	case pki.Pending:
+		return "pend"
+	case pki.Rejected:
+		return "reject"
+	}
+	return "denied"
+}
+
+// judge applies the rules to a waiting key. Rejection goes before acceptance.
+func (k *keyring) judge(id salt.MinionID, key pki.PublicKey, rules keyRules) (pki.State, error) {
+	e := pki.Entry{ID: id, State: pki.Pending, Key: key}
+	reject, err := listed(rules.autorej, id)
+	if err != nil {
+		return pki.Pending, err
+	}
+	if reject {
+		return pki.Rejected, k.store.Reject(e)
+	}
+	accept := rules.auto
+	if !accept {
+		if accept, err = listed(rules.autosign, id); err != nil {
+			return pki.Pending, err
+		}
+	}
+	if !accept {
+		return pki.Pending, nil
+	}
+	return k.accept(e)
+}
+
+func (k *keyring) accept(e pki.Entry) (pki.State, error) {
+	if err := k.store.Accept(e); err != nil {
+		return e.State, err
+	}
+	k.learn(e.ID)
+	return pki.Accepted, nil
+}
+
+// learn makes id a target at once, before the watch tells of the new file.
+func (k *keyring) learn(id salt.MinionID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if i, found := slices.BinarySearch(k.accepted, id); !found {
+		k.accepted = slices.Insert(slices.Clone(k.accepted), i, id)
+	}
+}
+
+// admitOpen is open_mode: whoever comes is accepted, and takes the place of
+// another key of its id. A rejected key stays rejected.
+func (k *keyring) admitOpen(id salt.MinionID, key pki.PublicKey, state pki.State) (verdict, error) {
+	if state == pki.Accepted || state == pki.Rejected {
+		return verdict{state, act(state), false}, nil
+	}
+	entries, _, err := k.store.List()
+	if err != nil {
+		return verdict{pki.Denied, "denied", false}, err
+	}
+	for _, e := range entries {
+		if e.ID == id && e.State == pki.Accepted {
+			if err := k.store.Delete(e); err != nil {
+				return verdict{pki.Denied, "denied", false}, err
+			}
+		}
+	}
+	if state, err = k.store.Submit(id, key); err != nil {
+		return verdict{pki.Denied, "denied", true}, err
+	}
+	state, err = k.accept(pki.Entry{ID: id, State: state, Key: key})
+	return verdict{state, act(state), true}, err
+}
+
+// signByGrains accepts a waiting key whose minion shows a value that a file of
+// autosign_grains_dir lists for that grain.
+func (k *keyring) signByGrains(id salt.MinionID, key pki.PublicKey, grains map[string]string) (bool, error) {
+	k.mu.RLock()
+	dir := k.rules.grainsDir
+	k.mu.RUnlock()
+	if dir == "" {
+		return false, nil
+	}
+	for name, shown := range grains {
+		if shown == "" || filepath.Base(name) != name || strings.HasPrefix(name, ".") {
+			continue // the name comes from outside and is about to be a file name
+		}
+		lines, err := ruleLines(filepath.Join(dir, name))
+		if err != nil {
+			return false, err
+		}
+		if slices.Contains(lines, shown) {
+			_, err := k.accept(pki.Entry{ID: id, State: pki.Pending, Key: key})
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// listed says whether id is in an autosign or autoreject file: by name, glob or
+// regular expression, a line each, as in Salt, but matching whole ids only.
+func listed(path string, id salt.MinionID) (bool, error) {
+	lines, err := ruleLines(path)
+	if err != nil {
+		return false, err
+	}
+	for _, line := range lines {
+		if line == string(id) || matches(line, target.Glob, id) || matches("(?:"+line+")$", target.PCRE, id) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func matches(expr string, kind target.Kind, id salt.MinionID) bool {
+	t, err := target.Parse(expr, kind, target.Options{})
+	if err != nil {
+		return false // a glob is often no regular expression
+	}
+	ok, err := t.Match(target.Facts{ID: id})
+	return ok && err == nil
+}
+
+// ruleLines reads a file of rules. One that somebody else could have written is
+// an error; one that is missing has no rules.
+func ruleLines(path string) ([]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !info.Mode().IsRegular() || info.Mode().Perm()&0o022 != 0 || ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return nil, fmt.Errorf("%s decides on keys and is not used: it must be a file of root or the daemon's user that nobody else may write", path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			lines = append(lines, line)
+		}
+	}
+	return lines, nil
+}

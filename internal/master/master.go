@@ -1,0 +1,248 @@
+// Package master is the master's daemon: it lets minions in by their keys, runs
+// jobs on them, keeps the journal, and serves the command line tools.
+//
+// It holds no rules of its own about keys (pki), targets (target), permissions
+// (acl, bus) or the course of a job (job): it carries what happens between them
+// and the bus.
+package master
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"brine/internal/auth"
+	"brine/internal/broker"
+	"brine/internal/bus"
+	"brine/internal/config"
+	"brine/internal/daemon"
+	"brine/internal/job"
+	"brine/internal/journal"
+	"brine/internal/pki"
+	"brine/internal/relay"
+	"brine/internal/socket"
+)
+
+// SocketName is the file in sock_dir through which local tools reach the master.
+const SocketName = "master.sock"
+
+// Options are what a master is started with.
+type Options struct {
+	Config  *config.Master
+	Version string
+	Log     *slog.Logger
+	// Reload reads the configuration anew, at SIGHUP.
+	Reload func() (*config.Master, error)
+}
+
+// Master is a master's daemon. New makes it, Run serves.
+type Master struct {
+	cfg     *config.Master
+	version string
+	log     *slog.Logger
+	key     *pki.PrivateKey
+	keys    *keyring
+	broker  *broker.Broker
+	server  *bus.Server
+	journal *journal.Journal
+	facts   *facts
+	relay   *relay.Relay
+	present *presence
+	jobs    *jobs
+	waiting keyWaiters
+	clock   job.Clock
+	users   auth.Users
+	reload  func() (*config.Master, error)
+	undo    []func() // what New has opened, in order
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+}
+
+// keyWaiters are the strangers who asked whether they are accepted.
+type keyWaiters struct {
+	mu sync.Mutex
+	on map[chan struct{}]struct{}
+}
+
+// New checks everything, takes the lock on the data, opens listener, journal and
+// socket. After an error nothing is left open. The master serves once Run is
+// called; until then minions and tools wait.
+func New(ctx context.Context, o Options) (*Master, error) {
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, reload: o.Reload, jobs: newJobs(), present: newPresence()}
+	m.waiting.on = map[chan struct{}]struct{}{}
+	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	m.undo = append(m.undo, m.cancel)
+	if err := m.open(ctx); err != nil {
+		m.close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Master) open(ctx context.Context) error {
+	release, err := daemon.Lock(m.cfg.CacheDir)
+	if err != nil {
+		return err
+	}
+	m.undo = append(m.undo, release)
+	if err := m.openKeys(); err != nil {
+		return err
+	}
+	if err := m.openBroker(); err != nil {
+		return err
+	}
+	if err := m.openJournal(ctx); err != nil {
+		return err
+	}
+	if err := m.openServer(); err != nil {
+		return err
+	}
+	remove, err := daemon.PIDFile(m.cfg.PIDFile)
+	if err != nil {
+		return err
+	}
+	m.undo = append(m.undo, remove)
+	return nil
+}
+
+func (m *Master) openKeys() error {
+	key, created, err := pki.EnsurePair(m.cfg.PKIDir, "master", pki.KeyType(m.cfg.KeyType), m.cfg.KeySize)
+	if err != nil {
+		return err
+	}
+	if created {
+		m.log.Info("generated the master's keys", "dir", m.cfg.PKIDir, "type", string(key.Type()))
+	}
+	m.key = key
+	m.keys, err = openKeyring(m.cfg, m.log)
+	return err
+}
+
+func (m *Master) openBroker() error {
+	certificate, err := m.key.Certificate("salt-master")
+	if err != nil {
+		return err
+	}
+	m.broker, err = broker.Start(broker.Options{
+		Name:   "salt-master",
+		Listen: net.JoinHostPort(m.cfg.Interface, strconv.Itoa(m.cfg.RetPort)),
+		TLS:    &tls.Config{Certificates: []tls.Certificate{certificate}},
+		// A folder of its own for each mode of the journal: one that was written
+		// alone must never be opened by a cluster.
+		StoreDir:   filepath.Join(m.cfg.CacheDir, "journal"),
+		SyncAlways: m.cfg.JournalSync == "always",
+		Admit:      m.admit,
+		Gone:       m.gone,
+		Log:        m.log,
+	})
+	if err != nil {
+		return err
+	}
+	m.undo = append(m.undo, m.broker.Stop)
+	return nil
+}
+
+func (m *Master) openJournal(ctx context.Context) error {
+	age := m.cfg.EventRetention
+	if m.cfg.KeepJobs > age {
+		age = m.cfg.KeepJobs
+	}
+	if m.cfg.KeepJobs == 0 {
+		age = 0 // for ever
+	}
+	var err error
+	m.journal, err = journal.Open(ctx, m.broker.Conn(), journal.Options{MaxAge: age, MaxBytes: m.cfg.EventMaxBytes})
+	if err != nil {
+		return err
+	}
+	m.relay = relay.New(m.journal, m.cfg.MaxEventSize, m.log)
+	m.facts, err = openFacts(ctx, m.journal)
+	return err
+}
+
+func (m *Master) openServer() error {
+	m.server = bus.NewServer(m.broker.Conn(), m.broker.Owner, m.log)
+	m.register()
+	l, err := socket.Listen(filepath.Join(m.cfg.SockDir, SocketName), 0o666)
+	if err != nil {
+		return err
+	}
+	m.broker.ServeLocal(l)
+	return nil
+}
+
+// Addr is where minions connect.
+func (m *Master) Addr() net.Addr { return m.broker.Addr() }
+
+// Run serves until ctx ends, then stops everything. When it returns nothing of
+// the master is running.
+func (m *Master) Run(ctx context.Context) error {
+	defer m.close()
+	changed, err := m.keys.store.Watch(m.ctx, m.log)
+	if err != nil {
+		return err
+	}
+	if err := m.keys.refresh(); err != nil {
+		return err
+	}
+	if err := m.server.Start(); err != nil {
+		return err
+	}
+	m.wg.Go(func() { m.watchKeys(changed) })
+	m.wg.Go(m.announcePresence)
+	hangups, stop := daemon.Hangups()
+	defer stop()
+	m.log.Info("the master is ready", "address", m.Addr().String(), "fingerprint", m.key.Public().SHA256(), "version", m.version)
+	if m.cfg.OpenMode {
+		m.log.Warn("open_mode is on: every key that connects is accepted, and replaces the one that its id had")
+	}
+	if err := daemon.Notify("READY=1"); err != nil {
+		m.log.Warn("systemd was not told", "err", err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			m.log.Info("the master is stopping", "reason", context.Cause(ctx).Error())
+			_ = daemon.Notify("STOPPING=1")
+			return nil
+		case <-hangups:
+			m.hangup()
+		}
+	}
+}
+
+// hangup re-reads what may change while the master runs. A configuration with
+// errors leaves the old one in force.
+func (m *Master) hangup() {
+	if m.reload == nil {
+		return
+	}
+	cfg, err := m.reload()
+	if err != nil {
+		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
+		return
+	}
+	if err := m.keys.configure(cfg); err != nil {
+		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
+		return
+	}
+	m.log.Info("configuration reloaded")
+}
+
+// close undoes what New opened, the latest first.
+func (m *Master) close() {
+	m.cancel()
+	if m.server != nil {
+		m.server.Stop()
+	}
+	m.wg.Wait()
+	for i := len(m.undo) - 1; i >= 0; i-- {
+		m.undo[i]()
+	}
+}

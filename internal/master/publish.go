@@ -1,0 +1,312 @@
+package master
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"brine/internal/acl"
+	"brine/internal/bus"
+	"brine/internal/job"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+	"brine/internal/target"
+)
+
+// Bounds of what a caller may ask for.
+const (
+	defaultTimeout = 5 * time.Second
+	maxTimeout     = 24 * time.Hour
+	// expiry is how long after its start a minion may still begin a job: enough
+	// for a slow network, less than what the minions' memory of jobs covers.
+	expiry = 5 * time.Minute
+)
+
+// asker is who wants something of the master, as verified.
+type asker struct {
+	name     string // for people: fred
+	subject  acl.Subject
+	identity bus.Identity
+}
+
+func (m *Master) asker(ctx context.Context, i bus.Identity) asker {
+	uid := i.UID()
+	if uid < 0 {
+		return asker{name: i.String(), identity: i} // no user: no rights
+	}
+	u := m.users.Lookup(ctx, uid)
+	return asker{name: string(u.Name), identity: i, subject: acl.Subject{User: string(u.Name), Operator: u.Operator}}
+}
+
+// permit decides whether who may do what, and says so: to the log always, to the
+// asker when it is refused. Nothing is refused silently.
+func (m *Master) permit(who asker, what string, where string) error {
+	d := acl.Decide(who.subject)
+	log := m.log.With("user", who.name, "fun", what, "target", where, "rule", d.Rule)
+	if d.Verdict == acl.Allow {
+		log.Debug("permitted")
+		return nil
+	}
+	log.Warn("refused", "reason", d.Reason)
+	m.relay.Announce("salt/audit/refused", map[string]any{"user": who.name, "fun": what, "tgt": where, "reason": d.Reason})
+	return bus.Errorf(bus.Denied, "Authorization error occurred. User %s may not use %s: %s", who.name, what, d.Reason).
+		WithHint("root may do this; an operator grants it in the master's configuration")
+}
+
+// publish runs a job and tells its course.
+func (m *Master) publish(ctx context.Context, r *bus.Request) error {
+	var q protocol.Publish
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	who := m.asker(ctx, r.From)
+	if err := m.permit(who, functionList(q.Commands), q.Target); err != nil {
+		return err
+	}
+	if q.Preview {
+		start, _, err := m.resolve(q)
+		if err != nil {
+			return err
+		}
+		return r.Send(ctx, start)
+	}
+	run, err := m.start(ctx, q, who)
+	if err != nil {
+		return err
+	}
+	defer m.jobs.forget(run)
+	if err := r.Send(ctx, run.start); err != nil || q.Async {
+		return err
+	}
+	return run.follow(ctx, func(u job.Update) error { return r.Send(ctx, u) })
+}
+
+func functionList(commands []job.Command) string {
+	s := ""
+	for i, c := range commands {
+		if i > 0 {
+			s += ","
+		}
+		s += string(c.Function)
+	}
+	return s
+}
+
+// resolve finds the minions that a target means, by what the master knows.
+func (m *Master) resolve(q protocol.Publish) (job.Start, *target.Target, error) {
+	kind, err := target.ParseKind(q.TargetType)
+	if err != nil {
+		return job.Start{}, nil, bus.Errorf(bus.Usage, "%v", err)
+	}
+	t, err := target.Parse(q.Target, kind, target.Options{Delimiter: q.Delimiter, Nodegroups: m.nodegroups()})
+	if err != nil {
+		return job.Start{}, nil, bus.Errorf(bus.Usage, "target: %v", err)
+	}
+	var start job.Start
+	known := m.keys.ids()
+	if named, ok := t.IDs(); ok {
+		for _, id := range named {
+			if _, found := slices.BinarySearch(known, id); found {
+				start.Minions = append(start.Minions, id)
+			} else {
+				start.Missing = append(start.Missing, id)
+			}
+		}
+		return start, t, nil
+	}
+	for _, id := range known {
+		ok, err := t.Match(target.Facts{ID: id, Grains: m.facts.grains(id)})
+		if err != nil {
+			return job.Start{}, nil, bus.Errorf(bus.Usage, "target: %v", err)
+		}
+		if ok {
+			start.Minions = append(start.Minions, id)
+		}
+	}
+	return start, t, nil
+}
+
+// nodegroups returns the groups of the configuration as package target takes
+// them.
+func (m *Master) nodegroups() map[string]any {
+	groups, _ := m.cfg.Nodegroups.Value().(map[string]any)
+	return groups
+}
+
+// start sends a job to its minions. The job is in the journal before the first
+// minion gets it.
+func (m *Master) start(ctx context.Context, q protocol.Publish, who asker) (*running, error) {
+	if len(q.Commands) == 0 {
+		return nil, bus.Errorf(bus.Usage, "there is no function to run")
+	}
+	start, t, err := m.resolve(q)
+	if err != nil {
+		return nil, err
+	}
+	if len(start.Minions)+len(start.Missing) == 0 {
+		return nil, bus.Errorf(bus.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.")
+	}
+	now := time.Now()
+	start.JID = m.clock.Next(now)
+	timeout := q.Timeout.Duration()
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	timeout = min(timeout, maxTimeout)
+	tgt, kind := t.Published()
+	e := &job.Envelope{
+		JID: start.JID, Commands: q.Commands, Compound: q.Compound, Target: tgt, TargetType: string(kind), Delimiter: q.Delimiter,
+		User: who.name, Returner: q.Returner, Expires: now.Add(expiry), Beat: job.Seconds(timeout.Seconds() / 2.5),
+	}
+	sealed, err := job.Seal(e, m.key)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.record(ctx, e, start); err != nil {
+		return nil, err
+	}
+	run := m.jobs.add(e, start, timeout, now)
+	m.log.Info("job", "jid", e.JID, "fun", functionList(e.Commands), "user", who.name, "target", q.Target, "minions", len(start.Minions))
+	for _, id := range start.Minions {
+		m.send(run, id, sealed)
+	}
+	for _, id := range start.Missing {
+		run.feed(input{id: id, away: true, text: "no accepted key has this id"})
+	}
+	return run, nil
+}
+
+// send gives the job to one minion, or notes that it is not there.
+func (m *Master) send(run *running, id salt.MinionID, sealed []byte) {
+	ready, seen := m.present.has(id)
+	if ready {
+		for _, part := range bus.Parts(sealed) {
+			if err := m.broker.Conn().Publish(bus.JobSubject(id), part); err != nil {
+				m.log.Error("job not sent", "jid", run.start.JID, "minion", id, "err", err)
+			}
+		}
+		return
+	}
+	text := "it was not seen since this master started"
+	if !seen.IsZero() {
+		text = "last seen " + seen.Format("2006-01-02 15:04:05")
+	}
+	run.feed(input{id: id, away: true, text: text})
+}
+
+// record writes the start of a job into the journal, in the shape of Salt's
+// salt/job/<jid>/new.
+func (m *Master) record(ctx context.Context, e *job.Envelope, start job.Start) error {
+	_, err := m.relay.Store(ctx, "salt/job/"+string(e.JID)+"/new", map[string]any{
+		"jid": string(e.JID), "tgt": e.Target, "tgt_type": e.TargetType, "user": e.User, "fun": e.Fun(), "arg": eventArgs(e),
+		"minions": texts(start.Minions), "missing": texts(start.Missing),
+	}, "")
+	return err
+}
+
+// eventArgs shows arguments as Salt's events do: keywords last, in a map that is
+// marked; a list for each function of a compound command.
+func eventArgs(e *job.Envelope) []any {
+	lists := make([]any, len(e.Commands))
+	for i, c := range e.Commands {
+		list := slices.Clone(c.Args)
+		if list == nil {
+			list = []any{}
+		}
+		if len(c.Kwargs) > 0 {
+			marked := map[string]any{"__kwarg__": true}
+			for k, v := range c.Kwargs {
+				marked[k] = v
+			}
+			list = append(list, marked)
+		}
+		lists[i] = list
+	}
+	if !e.Compound && len(lists) == 1 {
+		return lists[0].([]any)
+	}
+	return lists
+}
+
+// input is something that happened to a job.
+type input struct {
+	id     salt.MinionID
+	report *job.Report // what the minion said
+	away   bool        // it was not connected
+	lost   bool        // its connection ended
+	text   string
+}
+
+// running is a job that somebody waits for.
+type running struct {
+	start   job.Start
+	tracker *job.Tracker
+	wake    chan struct{}
+	mu      sync.Mutex
+	queue   []input
+}
+
+// feed hands in what happened. It never blocks: the queue holds at most a few
+// entries for each minion, since a minion's words are bounded by the tracker's
+// reader taking them all at once.
+func (r *running) feed(in input) {
+	r.mu.Lock()
+	r.queue = append(r.queue, in)
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *running) take() []input {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := r.queue
+	r.queue = nil
+	return q
+}
+
+// follow tells the course of the job until nothing more is expected or ctx ends.
+func (r *running) follow(ctx context.Context, tell func(job.Update) error) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		for _, in := range r.take() {
+			if u := r.step(in); u != nil {
+				if err := tell(*u); err != nil {
+					return err
+				}
+			}
+		}
+		given, next := r.tracker.Tick(time.Now())
+		for _, u := range given {
+			if err := tell(u); err != nil {
+				return err
+			}
+		}
+		if r.tracker.Finished() {
+			return nil
+		}
+		timer.Reset(time.Until(next))
+		select {
+		case <-r.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (r *running) step(in input) *job.Update {
+	switch {
+	case in.report != nil:
+		return r.tracker.Report(in.id, *in.report, time.Now())
+	case in.lost:
+		return r.tracker.Lost(in.id, time.Now())
+	case in.away:
+		return r.tracker.Away(in.id, in.text)
+	}
+	return nil
+}

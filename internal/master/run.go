@@ -1,0 +1,95 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/event"
+	"brine/internal/job"
+	"brine/internal/journal"
+	"brine/internal/module"
+	"brine/internal/protocol"
+	"brine/internal/runner"
+	"brine/internal/salt"
+	"brine/internal/value"
+)
+
+// runnerHost lets runners reach this master in the name of who.
+func (m *Master) runnerHost(who asker) *runner.Host {
+	return &runner.Host{
+		Accepted: m.keys.ids,
+		Presence: m.present.has,
+		Grains:   m.facts.grains,
+		Execute: func(ctx context.Context, e runner.Execute) ([]job.Update, error) {
+			return m.execute(ctx, who, e)
+		},
+		Events: func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error {
+			return m.journal.Read(ctx, journal.Query{Subjects: []string{subject}, Since: since}, f)
+		},
+		SendEvent: func(ctx context.Context, tag string, data any) error {
+			_, err := m.relay.Store(ctx, tag, data, "")
+			return err
+		},
+		Version: m.version,
+	}
+}
+
+// execute runs a job for a runner and gathers its course.
+func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]job.Update, error) {
+	run, err := m.start(ctx, protocol.Publish{
+		Target: e.Target, TargetType: e.TargetType, Commands: []job.Command{e.Command}, Timeout: job.Seconds(e.Timeout.Seconds()),
+	}, who)
+	if bus.CodeOf(err) == bus.NoMatch {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer m.jobs.forget(run)
+	var updates []job.Update
+	err = run.follow(ctx, func(u job.Update) error {
+		updates = append(updates, u)
+		return nil
+	})
+	return updates, err
+}
+
+// run runs a runner, between the events salt/run/<jid>/new and ret.
+func (m *Master) run(ctx context.Context, r *bus.Request) error {
+	var q protocol.Run
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	who := m.asker(ctx, r.From)
+	fun := string(q.Command.Function)
+	if err := m.permit(who, "@runner "+fun, ""); err != nil {
+		return err
+	}
+	jid := m.clock.Next(time.Now())
+	tag := "salt/run/" + string(jid)
+	data := map[string]any{"fun": "runner." + fun, "jid": string(jid), "user": who.name, "fun_args": eventArgs(&job.Envelope{Commands: []job.Command{q.Command}})}
+	if _, err := m.relay.Store(ctx, tag+"/new", data, ""); err != nil {
+		return err
+	}
+	if err := r.Send(ctx, protocol.RunStart{JID: jid, Tag: tag}); err != nil {
+		return err
+	}
+	if q.Async {
+		m.wg.Go(func() { m.runOne(m.ctx, who, jid, tag, data, q.Command) })
+		return nil
+	}
+	return r.Send(ctx, m.runOne(ctx, who, jid, tag, data, q.Command))
+}
+
+func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string, data map[string]any, c job.Command) protocol.RunResult {
+	res := runner.Table(m.runnerHost(who)).Run(ctx, module.Call{
+		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: &module.Host{Version: m.version, Log: m.log},
+	})
+	data["return"], data["success"] = res.Return, res.Success
+	if _, err := m.relay.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {
+		m.log.Error("runner's return not stored", "jid", jid, "fun", c.Function, "err", err)
+	}
+	return protocol.RunResult{Return: value.Value{V: res.Return}, Success: res.Success, Retcode: res.Retcode, Out: res.Out}
+}

@@ -1,0 +1,168 @@
+package minion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"brine/internal/config"
+	"brine/internal/grain"
+	"brine/internal/module"
+	"brine/internal/protocol"
+	"brine/internal/value"
+)
+
+// grains are the facts of this machine: collected at the start, without holding
+// it up, and anew when asked.
+type grains struct {
+	cfg     *config.Minion
+	version string
+	once    sync.Once
+	done    chan struct{}
+	mu      sync.RWMutex
+	facts   map[string]any
+	err     error // what could not be found out
+}
+
+func newGrains(cfg *config.Minion, version string) *grains {
+	g := &grains{cfg: cfg, version: version, done: make(chan struct{})}
+	go g.collect(context.Background()) // bounded by package grain
+	return g
+}
+
+func (g *grains) collect(ctx context.Context) {
+	facts, err := grain.Collect(ctx, grain.Options{
+		ID: g.cfg.ID, ConfigGrains: g.cfg.Grains, GrainsFile: filepath.Join(g.cfg.ConfigDir, "grains"), Version: g.version, Master: g.cfg.Master[0],
+	})
+	g.mu.Lock()
+	g.facts, g.err = facts, err
+	g.mu.Unlock()
+	g.once.Do(func() { close(g.done) })
+}
+
+// get waits for the first collection. The map must not be changed.
+func (g *grains) get(ctx context.Context) (map[string]any, error) {
+	select {
+	case <-g.done:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.facts, g.err
+}
+
+// now returns what is known by now.
+func (g *grains) now() map[string]any {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.facts
+}
+
+func (m *Minion) autosignGrains(ctx context.Context) map[string]string {
+	if len(m.cfg.AutosignGrains) == 0 {
+		return nil
+	}
+	facts, _ := m.grains.get(ctx) // incomplete facts are told by hello
+	shown := map[string]string{}
+	for _, name := range m.cfg.AutosignGrains {
+		if v, ok := facts[name]; ok {
+			shown[name] = fmt.Sprint(v)
+		}
+	}
+	return shown
+}
+
+func (m *Minion) refreshGrains(ctx context.Context) error {
+	m.grains.collect(ctx)
+	s := m.link.Load()
+	if s == nil {
+		return nil // hello will tell them
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	facts, err := m.grains.get(ctx)
+	return errors.Join(err, s.Ask(ctx, protocol.OpGrains, protocol.Hello{Grains: value.Value{V: facts}, Version: m.version}, nil))
+}
+
+// host is this minion as functions see it.
+func (m *Minion) host() *module.Host {
+	h := &module.Host{
+		ID: m.id, Version: m.version, Config: m.cfg.Raw, CacheDir: m.cfg.CacheDir, Log: m.log,
+		GrainsFile: filepath.Join(m.cfg.ConfigDir, "grains"), Grains: m.grains.now, RefreshGrains: m.refreshGrains,
+		Events: events{m}, Jobs: m.jobs, Master: masterLink{m}, Fingerprint: m.key.Public().SHA256(),
+	}
+	if s := m.link.Load(); s != nil {
+		h.MasterFingerprint = s.Master.SHA256()
+	}
+	return h
+}
+
+// events implements module.EventBus.
+type events struct{ m *Minion }
+
+// Fire implements module.EventBus.
+func (e events) Fire(ctx context.Context, tag string, data any) error {
+	_, err := e.m.relay.Store(ctx, tag, data, "")
+	return err
+}
+
+// FireMaster implements module.EventBus.
+func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Outcome, error) {
+	outcome := module.Stored
+	for _, one := range list {
+		f, err := single(one)
+		if err != nil {
+			return module.Refused, err
+		}
+		fired, err := e.m.fireMaster(ctx, f)
+		if err != nil {
+			return module.Refused, err
+		}
+		if fired.Outcome == protocol.Queued {
+			outcome = module.Outbox
+		}
+	}
+	return outcome, nil
+}
+
+// single is one event in Salt's single form.
+func single(e module.Event) (protocol.Fire, error) {
+	data, err := value.Encode(e.Data)
+	if err != nil {
+		return protocol.Fire{}, fmt.Errorf("event %q: %w", e.Tag, err)
+	}
+	f := protocol.Fire{Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: e.Tag, Data: data}}}
+	if e.Pretag != "" {
+		f.Pretag = &e.Pretag
+	}
+	return f, nil
+}
+
+// masterLink implements module.MasterLink.
+type masterLink struct{ m *Minion }
+
+// Address implements module.MasterLink.
+func (l masterLink) Address() string {
+	if s := l.m.link.Load(); s != nil {
+		return s.address
+	}
+	return ""
+}
+
+// Connected implements module.MasterLink.
+func (l masterLink) Connected() bool { return l.m.link.Load() != nil }
+
+// Ping implements module.MasterLink.
+func (l masterLink) Ping(ctx context.Context) error {
+	s := l.m.link.Load()
+	if s == nil {
+		return errors.New("no master is connected")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return s.NC.FlushWithContext(ctx)
+}

@@ -1,0 +1,286 @@
+package minion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"brine/internal/job"
+	"brine/internal/module"
+	"brine/internal/salt"
+	"brine/internal/target"
+	"brine/internal/value"
+)
+
+// onJob takes what came on the job subject. It must not block: the next job is
+// behind it.
+func (m *Minion) onJob(s *session, body []byte) {
+	e, err := job.Open(body, s.Master, time.Now().Add(s.offset))
+	switch {
+	case errors.Is(err, job.ErrExpired):
+		m.log.Warn("job refused", "jid", e.JID, "err", err)
+		m.tell(s, e.JID, job.Report{State: job.Expired, Text: "the job came after its time"})
+		return
+	case err != nil:
+		m.log.Error("job refused", "err", err)
+		return
+	}
+	first, err := m.seen.First(e.JID)
+	if err != nil {
+		m.log.Error("job refused: it can not be recorded as started", "jid", e.JID, "err", err)
+		m.tell(s, e.JID, job.Report{State: job.Refused, Text: "the minion can not record the job: " + err.Error()})
+		return
+	}
+	if !first {
+		m.log.Warn("job refused: it was run before", "jid", e.JID)
+		return
+	}
+	if meant, err := m.isTarget(e); err != nil || !meant {
+		m.tellNotMeant(s, e, err)
+		return
+	}
+	m.tell(s, e.JID, job.Report{State: job.Received})
+	m.wg.Go(func() { m.runJob(s, e) })
+}
+
+// isTarget checks the job's target against the live facts.
+func (m *Minion) isTarget(e *job.Envelope) (bool, error) {
+	kind, err := target.ParseKind(e.TargetType)
+	if err != nil {
+		return false, err
+	}
+	t, err := target.Parse(e.Target, kind, target.Options{Delimiter: e.Delimiter})
+	if err != nil {
+		return false, err
+	}
+	f := target.Facts{ID: m.id}
+	if t.NeedsGrains() {
+		f.Grains = m.grains.now()
+	}
+	return t.Match(f)
+}
+
+func (m *Minion) tellNotMeant(s *session, e *job.Envelope, err error) {
+	if err != nil {
+		m.log.Warn("job refused: its target can not be judged", "jid", e.JID, "err", err)
+		m.tell(s, e.JID, job.Report{State: job.Refused, Text: "target: " + err.Error()})
+		return
+	}
+	m.log.Debug("job is not for this minion", "jid", e.JID, "target", e.Target)
+	m.tell(s, e.JID, job.Report{State: job.NotTargeted})
+}
+
+// tell sends a receipt or a sign of life; if it is lost, nothing is.
+func (m *Minion) tell(s *session, jid salt.JID, r job.Report) {
+	if err := s.Tell("ret."+string(jid), r); err != nil {
+		m.log.Debug("receipt not sent", "jid", jid, "err", err)
+	}
+}
+
+// runJob runs a job and sees to it that its return reaches the master.
+func (m *Minion) runJob(s *session, e *job.Envelope) {
+	ctx, run, err := m.jobs.begin(m.ctx, e)
+	if err != nil {
+		m.finish(e, job.Report{State: job.Refused, Text: err.Error()})
+		return
+	}
+	defer run.end()
+	m.log.Info("job", "jid", e.JID, "fun", e.Fun(), "user", e.User)
+	stop := m.beat(s, e)
+	report := m.execute(ctx, e)
+	stop()
+	m.finish(e, report)
+}
+
+// beat says that the job is running, until stop is called.
+func (m *Minion) beat(s *session, e *job.Envelope) (stop func()) {
+	every := max(e.Beat.Duration(), 100*time.Millisecond)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		t := time.NewTicker(every)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				if now := m.link.Load(); now != nil {
+					s = now // after a reconnect the old connection is of no use
+				}
+				m.tell(s, e.JID, job.Report{State: job.Running})
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() { close(done); wg.Wait() }
+}
+
+// finish hands the return over. The job's own end is no reason to lose it.
+func (m *Minion) finish(e *job.Envelope, r job.Report) {
+	ctx := context.WithoutCancel(m.ctx)
+	if _, err := m.outbox.send(ctx, "ret."+string(e.JID), r, nil); err != nil {
+		m.log.Error("return not delivered", "jid", e.JID, "err", err)
+	}
+}
+
+// execute runs the commands of a job, one after the other.
+func (m *Minion) execute(ctx context.Context, e *job.Envelope) job.Report {
+	if !e.Compound && len(e.Commands) == 1 {
+		return report(ctx, m.run(ctx, e, e.Commands[0]))
+	}
+	returns, retcodes, success := map[string]any{}, map[string]any{}, map[string]any{}
+	state := job.Done
+	var text string
+	for _, c := range e.Commands {
+		res := m.run(ctx, e, c)
+		one := report(ctx, res)
+		name := string(c.Function)
+		returns[name], retcodes[name], success[name] = res.Return, res.Retcode, res.Success
+		if one.State != job.Done {
+			state, text = one.State, one.Text
+		}
+	}
+	return job.Report{State: state, Text: text, Return: value.Value{V: returns}, Retcode: retcodes, Success: success}
+}
+
+func (m *Minion) run(ctx context.Context, e *job.Envelope, c job.Command) module.Result {
+	return module.Run(ctx, module.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: m.host()})
+}
+
+// report translates the result of one function.
+func report(ctx context.Context, res module.Result) job.Report {
+	r := job.Report{State: job.Done, Return: value.Value{V: res.Return}, Retcode: res.Retcode, Success: res.Success, Out: res.Out}
+	if !res.Success {
+		r.State = job.Failed
+	}
+	var k *killed
+	if errors.As(context.Cause(ctx), &k) {
+		r.State, r.Text = job.Killed, k.Error()
+	} else if errors.Is(context.Cause(ctx), errStopping) {
+		r.State, r.Text = job.Killed, errStopping.Error()
+	}
+	return r
+}
+
+// killed is the cause of a job that was ended by somebody.
+type killed struct{ signal syscall.Signal }
+
+func (k *killed) Error() string {
+	return fmt.Sprintf("killed by signal %d (%s)", int(k.signal), k.signal)
+}
+
+// jobTable is the jobs that run now. It implements module.JobTable.
+type jobTable struct {
+	mu      sync.Mutex
+	running map[salt.JID]*runningJob
+	slots   chan struct{} // nil for no limit
+	closed  bool
+	idle    sync.WaitGroup
+}
+
+type runningJob struct {
+	module.Running
+	cancel context.CancelCauseFunc
+	table  *jobTable
+}
+
+// newJobTable makes a table for at most limit jobs at a time; 0 or less is no
+// limit.
+func newJobTable(limit int) *jobTable {
+	t := &jobTable{running: map[salt.JID]*runningJob{}}
+	if limit > 0 {
+		t.slots = make(chan struct{}, limit)
+	}
+	return t
+}
+
+// begin waits for a free slot and books the job.
+func (t *jobTable) begin(ctx context.Context, e *job.Envelope) (context.Context, *runningJob, error) {
+	if t.slots != nil {
+		select {
+		case t.slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	r := &runningJob{cancel: cancel, table: t, Running: module.Running{
+		JID: e.JID, Function: e.Commands[0].Function, PID: syscall.Getpid(), Args: e.Commands[0].Args,
+		Target: e.Target, TargetType: e.TargetType, Returner: e.Returner, User: e.User, Started: time.Now(),
+	}}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		cancel(errStopping)
+		t.release()
+		return nil, nil, errStopping
+	}
+	t.idle.Add(1)
+	t.running[e.JID] = r
+	return ctx, r, nil
+}
+
+func (t *jobTable) release() {
+	if t.slots != nil {
+		<-t.slots
+	}
+}
+
+func (r *runningJob) end() {
+	r.cancel(nil)
+	r.table.mu.Lock()
+	delete(r.table.running, r.JID)
+	r.table.mu.Unlock()
+	r.table.release()
+	r.table.idle.Done()
+}
+
+// List implements module.JobTable.
+func (t *jobTable) List() []module.Running {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]module.Running, 0, len(t.running))
+	for _, r := range t.running {
+		list = append(list, r.Running)
+	}
+	slices.SortFunc(list, func(a, b module.Running) int { return a.Started.Compare(b.Started) })
+	return list
+}
+
+// Signal implements module.JobTable. Every signal ends the job: its functions are
+// no processes, and what they started is ended with them.
+func (t *jobTable) Signal(jid salt.JID, sig syscall.Signal) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.running[jid]
+	if r == nil {
+		return fmt.Errorf("no job %s is running here", jid)
+	}
+	r.cancel(&killed{sig})
+	return nil
+}
+
+// stop ends all jobs and waits for them, at most for the given time. It returns
+// how many were still running then.
+func (t *jobTable) stop(cause error, wait time.Duration) int {
+	t.mu.Lock()
+	t.closed = true
+	for _, r := range t.running {
+		r.cancel(cause)
+	}
+	t.mu.Unlock()
+	done := make(chan struct{})
+	go func() { t.idle.Wait(); close(done) }()
+	select {
+	case <-done:
+		return 0
+	case <-time.After(wait):
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.running)
+}

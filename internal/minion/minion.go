@@ -1,0 +1,234 @@
+// Package minion is the minion's daemon: one identity, a small bus of its own for
+// the scripts of its machine, a connection to its master, and the functions that
+// it runs for that master.
+//
+// What can be run is package module; whether a job is genuine is package job.
+package minion
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"brine/internal/auth"
+	"brine/internal/broker"
+	"brine/internal/bus"
+	"brine/internal/config"
+	"brine/internal/daemon"
+	"brine/internal/job"
+	"brine/internal/journal"
+	"brine/internal/link"
+	"brine/internal/pki"
+	"brine/internal/relay"
+	"brine/internal/salt"
+	"brine/internal/socket"
+)
+
+// SocketName is the file in sock_dir through which local tools reach the minion.
+const SocketName = "minion.sock"
+
+// Options are what a minion is started with.
+type Options struct {
+	Config  *config.Minion
+	Version string
+	Log     *slog.Logger
+}
+
+// Minion is a minion's daemon. New makes it, Run serves.
+type Minion struct {
+	cfg     *config.Minion
+	id      salt.MinionID
+	version string
+	log     *slog.Logger
+	key     *pki.PrivateKey
+	broker  *broker.Broker
+	server  *bus.Server
+	relay   *relay.Relay
+	outbox  *outbox
+	seen    *job.Seen
+	grains  *grains
+	jobs    *jobTable
+	users   auth.Users
+	link    atomic.Pointer[session] // the connection to the master in use, nil for none
+	waiting atomic.Pointer[string]  // what for, when there is none
+	started atomic.Bool             // the start was announced
+	undo    []func()
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	wg      sync.WaitGroup
+}
+
+// errStopping is the cause of what ends because the daemon does.
+var errStopping = errors.New("the minion is stopping")
+
+// New checks everything, takes the lock on the data, and opens the minion's own
+// bus. After an error nothing is left open.
+func New(ctx context.Context, o Options) (*Minion, error) {
+	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, jobs: newJobTable(o.Config.ProcessCountMax)}
+	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	m.undo = append(m.undo, func() { m.cancel(errStopping) })
+	if err := m.open(ctx); err != nil {
+		m.close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Minion) open(ctx context.Context) error {
+	release, err := daemon.Lock(m.cfg.CacheDir)
+	if err != nil {
+		return err
+	}
+	m.undo = append(m.undo, release)
+	key, created, err := pki.EnsurePair(m.cfg.PKIDir, "minion", pki.KeyType(m.cfg.KeyType), m.cfg.KeySize)
+	if err != nil {
+		return err
+	}
+	if created {
+		m.log.Info("generated the minion's keys", "dir", m.cfg.PKIDir, "fingerprint", key.Public().SHA256())
+	}
+	m.key = key
+	m.log.Debug("Loaded minion key: " + filepath.Join(m.cfg.PKIDir, "minion.pem"))
+	if m.seen, err = job.OpenSeen(filepath.Join(m.cfg.CacheDir, "jobs_seen")); err != nil {
+		return err
+	}
+	m.undo = append(m.undo, func() { m.seen.Close() })
+	m.grains = newGrains(m.cfg, m.version)
+	if err := m.openBus(ctx); err != nil {
+		return err
+	}
+	remove, err := daemon.PIDFile(m.cfg.PIDFile)
+	if err != nil {
+		return err
+	}
+	m.undo = append(m.undo, remove)
+	return nil
+}
+
+// localRetention bounds what the minion's own bus remembers.
+const localRetention = 24 * time.Hour
+
+// openBus starts the minion's own bus with its journal and its outbox, and the
+// socket by which root and the daemon's user reach them.
+func (m *Minion) openBus(ctx context.Context) error {
+	var err error
+	m.broker, err = broker.Start(broker.Options{
+		Name: "salt-minion", StoreDir: filepath.Join(m.cfg.CacheDir, "journal"), Log: m.log,
+		Admit: func(p broker.Peer) bus.Identity {
+			if !m.users.Lookup(m.ctx, int(p.Local.UID)).Operator {
+				m.log.Warn("local connection refused: the minion's bus is for root and its own user", "uid", p.Local.UID)
+				return bus.Identity{}
+			}
+			return bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(int(p.Local.UID))}
+		},
+		Gone: func(i bus.Identity) {
+			if m.server != nil {
+				m.server.Gone(i.Inbox())
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	m.undo = append(m.undo, m.broker.Stop)
+	j, err := journal.Open(ctx, m.broker.Conn(), journal.Options{MaxAge: localRetention, MaxBytes: m.cfg.OutboxMaxBytes})
+	if err != nil {
+		return err
+	}
+	m.relay = relay.New(j, m.cfg.MaxEventSize, m.log)
+	if m.outbox, err = openOutbox(ctx, m); err != nil {
+		return err
+	}
+	m.server = bus.NewServer(m.broker.Conn(), m.broker.Owner, m.log)
+	m.register()
+	l, err := socket.Listen(filepath.Join(m.cfg.SockDir, SocketName), 0o666)
+	if err != nil {
+		return err
+	}
+	m.broker.ServeLocal(l)
+	return nil
+}
+
+// Run serves until ctx ends or the master refuses this minion for good, which is
+// an error that wraps one of package link. When it returns nothing of the minion
+// is running.
+func (m *Minion) Run(ctx context.Context) error {
+	defer m.close()
+	if err := m.server.Start(); err != nil {
+		return err
+	}
+	hangups, stop := daemon.Hangups()
+	defer stop()
+	refused := make(chan error, 1)
+	m.wg.Go(func() { refused <- m.keepLinked(m.ctx) })
+	m.wg.Go(func() { m.outbox.drain(m.ctx) })
+	m.log.Info("the minion is ready", "minion", m.id, "fingerprint", m.key.Public().SHA256(), "version", m.version)
+	if err := daemon.Notify("READY=1"); err != nil {
+		m.log.Warn("systemd was not told", "err", err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			m.log.Info("The Salt Minion is shutdown. " + context.Cause(ctx).Error())
+			_ = daemon.Notify("STOPPING=1")
+			return nil
+		case err := <-refused:
+			return err
+		case <-hangups:
+			m.refresh()
+		}
+	}
+}
+
+// refresh collects the facts anew and tells them to the master.
+func (m *Minion) refresh() {
+	if err := m.refreshGrains(m.ctx); err != nil {
+		m.log.Error("facts not refreshed", "err", err)
+	}
+}
+
+// stopTime bounds how long running jobs are waited for when the minion stops.
+const stopTime = 5 * time.Second
+
+// close undoes what New opened, the latest first. Jobs are ended and their
+// returns kept in the outbox.
+func (m *Minion) close() {
+	if left := m.jobs.stop(errStopping, stopTime); left > 0 {
+		m.log.Warn("jobs cut off", "count", left)
+	}
+	m.cancel(errStopping)
+	if s := m.link.Load(); s != nil {
+		s.Close()
+	}
+	if m.server != nil {
+		m.server.Stop()
+	}
+	m.wg.Wait()
+	for i := len(m.undo) - 1; i >= 0; i-- {
+		m.undo[i]()
+	}
+}
+
+// linkOptions describe the connection to the master at address.
+func linkOptions(cfg *config.Minion, key *pki.PrivateKey, address, version string, log *slog.Logger) link.Options {
+	return link.Options{
+		Address: address, ID: cfg.ID, Key: key, PinFile: filepath.Join(cfg.PKIDir, "minion_master.pub"),
+		Finger: cfg.MasterFinger, FingerHash: cfg.HashType, Version: version, Timeout: cfg.AuthTimeout, PingInterval: pingInterval(cfg), Log: log,
+	}
+}
+
+// pingInterval is how often a silent connection is tried out: as often as the
+// configuration says, and often enough that a vanished master is noticed within
+// two of them.
+func pingInterval(cfg *config.Minion) time.Duration {
+	const usual = 10 * time.Second
+	if cfg.MasterAliveInterval > 0 {
+		return cfg.MasterAliveInterval
+	}
+	return usual
+}
