@@ -131,7 +131,7 @@ func equal(a, b *yaml.Node) bool {
 		return false
 	}
 	if a.Kind == yaml.ScalarNode {
-		return plain(a) == plain(b)
+		return a.Value == b.Value && a.Style == b.Style && a.Tag == b.Tag || plain(a) == plain(b)
 	}
 	return slices.EqualFunc(a.Content, b.Content, equal)
 }

@@ -32,7 +32,7 @@ func parse(file string, text []byte) ([]entry, error) {
 	if err := checkText(file, text); err != nil {
 		return nil, err
 	}
-	root, err := parseYAML(file, text)
+	root, err := parseYAML(file, shortenComments(text))
 	if err != nil || root == nil || isNull(root) {
 		return nil, err
 	}
@@ -76,6 +76,28 @@ func checkText(file string, text []byte) error {
 	}
 	return nil
 }
+
+// shortenComments empties the comments that fill their line from its beginning,
+// which is most of an example file that somebody has edited: the YAML library
+// would spend a millisecond on their words. Lines keep their numbers. A file
+// with a quote outside of them is left alone, since a quoted text may go on over
+// several lines, and one of them may look like a comment.
+func shortenComments(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for line := range bytes.Lines(text) {
+		switch {
+		case line[0] == '#' && !bytes.ContainsAny(bytes.TrimSuffix(line, []byte("\r\n")), otherBreaks):
+			line = []byte("#\n")
+		case bytes.ContainsAny(line, "'\""+otherBreaks):
+			return text
+		}
+		out = append(out, line...)
+	}
+	return out
+}
+
+// otherBreaks end a line in YAML too.
+const otherBreaks = "\r\u0085\u2028\u2029"
 
 // parseYAML returns the root of the one document in text, nil for none.
 func parseYAML(file string, text []byte) (*yaml.Node, error) {
