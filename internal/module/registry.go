@@ -11,6 +11,7 @@ type Table []*Module
 
 // modules is all that a minion can execute.
 var modules = Table{
+	cmdModule,
 	configModule,
 	testModule,
 }

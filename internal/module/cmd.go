@@ -1,0 +1,411 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// cmdModule runs programs.
+var cmdModule = &Module{
+	Name: "cmd",
+	Doc: "Functions that run programs. Text is run by a shell, a list as the program and its arguments. " +
+		"A program runs in a process group of its own, which is killed as a whole with its job. " +
+		"With runas it gets a fresh environment of that user, not the minion's.",
+	Functions: []Function{
+		{
+			Name:    "exec_code",
+			Doc:     "Run code with the given interpreter and return what it wrote to stdout and stderr.",
+			Example: `salt '*' cmd.exec_code python3 'import sys; sys.stdout.write("hello")'`,
+			Params:  codeParams,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				e, err := c.runCode(ctx, true)
+				return e.stdout, err
+			},
+		},
+		{
+			Name:    "exec_code_all",
+			Doc:     "Run code with the given interpreter and return its pid, retcode, stdout and stderr.",
+			Example: `salt '*' cmd.exec_code_all sh 'echo hello; exit 3'`,
+			Params:  codeParams,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				e, err := c.runCode(ctx, false)
+				return e.dictionary(), err
+			},
+		},
+		{
+			Name:    "has_exec",
+			Doc:     "Return whether the program can be found.",
+			Example: `salt '*' cmd.has_exec cat`,
+			Params:  []Param{{Name: "cmd", Kind: String, Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return which(c.String("cmd")) != nil, nil
+			},
+		},
+		{
+			Name:    "retcode",
+			Doc:     "Run a command and return its return code.",
+			Example: `salt '*' cmd.retcode 'file /bin/bash'`,
+			Params:  commandParams,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				e, err := c.runCommand(ctx, true)
+				return e.code, err
+			},
+		},
+		{
+			Name:    "run",
+			Doc:     "Run a command and return what it wrote, stdout and stderr in the order written.",
+			Example: "salt '*' cmd.run 'ls -l | grep foo'\nsalt '*' cmd.run '[ls, -l, \"my file\"]' cwd=/tmp runas=nobody\nsalt '*' cmd.run cat stdin='one line' timeout=5",
+			Params:  commandParams,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				e, err := c.runCommand(ctx, true)
+				return c.reply(e, e.stdout), err
+			},
+		},
+		{
+			Name:    "run_all",
+			Doc:     "Run a command and return its pid, retcode, stdout and stderr.",
+			Example: `salt '*' cmd.run_all 'ls -l | grep foo'`,
+			Params:  runAllParams,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				e, err := c.runCommand(ctx, c.Bool("redirect_stderr"))
+				return e.dictionary(), err
+			},
+		},
+		{
+			Name:    "run_bg",
+			Doc:     "Start a command that outlives its job and return its pid. Its output is dropped.",
+			Example: `salt '*' cmd.run_bg 'fstrim /'`,
+			Params:  commandParams,
+			Run:     cmdRunBackground,
+		},
+		{
+			Name:    "run_chroot",
+			Doc:     "Run a command within another root directory and return its pid, retcode, stdout and stderr. Nothing is mounted there.",
+			Example: `salt '*' cmd.run_chroot /srv/chroot 'ls -l'`,
+			Params:  chrootParams,
+			Run:     cmdRunChroot,
+		},
+		{
+			Name:    "run_stderr",
+			Doc:     "Run a command and return what it wrote to stderr.",
+			Example: `salt '*' cmd.run_stderr 'ls -l /nosuch'`,
+			Params:  commandParams,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				e, err := c.runCommand(ctx, false)
+				return c.reply(e, e.stderr), err
+			},
+		},
+		{
+			Name:    "run_stdout",
+			Doc:     "Run a command and return what it wrote to stdout.",
+			Example: `salt '*' cmd.run_stdout 'ls -l | grep foo'`,
+			Params:  commandParams,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				e, err := c.runCommand(ctx, false)
+				return c.reply(e, e.stdout), err
+			},
+		},
+		{
+			Name:    "script",
+			Doc:     "Fetch a script, run it and return its pid, retcode, stdout and stderr. The source is a path on the minion or an address that the minion can fetch; args are one line or a list.",
+			Example: "salt '*' cmd.script /srv/scripts/runme.sh\nsalt '*' cmd.script /srv/scripts/runme.sh 'arg1 arg2 \"arg 3\"' runas=nobody",
+			Params:  scriptParams,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				e, err := c.runScript(ctx)
+				return e.dictionary(), err
+			},
+		},
+		{
+			Name:    "script_retcode",
+			Doc:     "Fetch a script, run it and return its return code.",
+			Example: `salt '*' cmd.script_retcode /srv/scripts/runme.sh 'arg1 arg2'`,
+			Params:  scriptParams,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				e, err := c.runScript(ctx)
+				return e.code, err
+			},
+		},
+		{
+			Name:    "shell",
+			Doc:     "Run a command by the shell, also one given as a list, and return what it wrote.",
+			Example: `salt '*' cmd.shell 'ls -l | grep foo'`,
+			Params:  commandParams,
+			Run:     cmdShell,
+		},
+		{
+			Name:    "shell_info",
+			Doc:     "Return whether a shell is installed, its path and its version.",
+			Example: `salt '*' cmd.shell_info bash`,
+			Params:  []Param{{Name: "shell", Kind: String, Required: true}},
+			Run:     cmdShellInfo,
+		},
+		{
+			Name:    "shells",
+			Doc:     "Return the shells that /etc/shells lists.",
+			Example: `salt '*' cmd.shells`,
+			Run:     cmdShells,
+		},
+		{
+			Name:    "tty",
+			Doc:     "Write a line to a terminal of the minion.",
+			Example: `salt '*' cmd.tty pts/3 'This is a test'`,
+			Params:  []Param{{Name: "device", Kind: String, Required: true}, {Name: "echo", Kind: String, Default: ""}},
+			Run:     cmdTTY,
+		},
+		{
+			Name:    "which",
+			Doc:     "Return the path of a program, None if it is not there.",
+			Example: `salt '*' cmd.which cat`,
+			Params:  []Param{{Name: "cmd", Kind: String, Required: true}},
+			Run:     func(_ context.Context, c *Call) (any, error) { return which(c.String("cmd")), nil },
+		},
+		{
+			Name:    "which_bin",
+			Doc:     "Return the path of the first of the programs that is there, None if none is.",
+			Example: `salt '*' cmd.which_bin '[pip3, pip, pip-python]'`,
+			Params:  []Param{{Name: "cmds", Kind: Words, Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				for _, name := range c.Words("cmds") {
+					if path := which(name); path != nil {
+						return path, nil
+					}
+				}
+				return nil, nil
+			},
+		},
+	},
+}
+
+// The parameters of the functions that take more than a command.
+var (
+	runAllParams = slices.Concat(commandParams, []Param{{Name: "redirect_stderr", Kind: Bool, Default: false}})
+	chrootParams = slices.Concat([]Param{{Name: "root", Kind: String, Required: true}}, commandParams)
+	scriptParams = slices.Concat([]Param{{Name: "source", Kind: String, Required: true}, {Name: "args"}}, commandParams[1:])
+	codeParams   = slices.Concat([]Param{{Name: "lang", Kind: String, Required: true}, {Name: "code", Required: true}, {Name: "args"}}, commandParams[1:])
+)
+
+// dictionary is what the functions ending in _all return.
+func (e ending) dictionary() map[string]any {
+	return map[string]any{"pid": e.pid, "retcode": e.code, "stdout": e.stdout, "stderr": e.stderr}
+}
+
+// reply is text, or for a command in the background its pid.
+func (c *Call) reply(e ending, text string) any {
+	if c.Bool("bg") {
+		return map[string]any{"pid": e.pid}
+	}
+	return text
+}
+
+func cmdRunBackground(ctx context.Context, c *Call) (any, error) {
+	args, err := c.commandLine()
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.command(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	pid, err := p.detach()
+	return map[string]any{"pid": pid}, err
+}
+
+func cmdRunChroot(ctx context.Context, c *Call) (any, error) {
+	root := c.String("root")
+	if info, err := os.Stat(root); err != nil || !info.IsDir() || !filepath.IsAbs(root) {
+		return nil, invalid("root %q is not an existing directory with an absolute path", root)
+	}
+	args, err := c.commandLine()
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.command(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	p.chroot, p.dir = root, "/"
+	if c.Has("cwd") {
+		p.dir = c.String("cwd")
+	}
+	e, err := c.runProcess(ctx, p)
+	return e.dictionary(), err
+}
+
+func cmdShell(ctx context.Context, c *Call) (any, error) {
+	text, err := toString(c.Any("cmd"))
+	if err != nil {
+		words, err := toWords(c.Any("cmd"))
+		if err != nil {
+			return nil, err
+		}
+		text = strings.Join(words, " ")
+	}
+	e, err := c.runArgs(ctx, shellCommand(c.String("shell"), text), true)
+	return c.reply(e, e.stdout), err
+}
+
+// runScript copies the script to a private place, runs it and removes it.
+func (c *Call) runScript(ctx context.Context) (ending, error) {
+	source, err := c.open(ctx, c.String("source"))
+	if err != nil {
+		return ending{}, err
+	}
+	defer source.Close()
+	words, err := c.scriptArgs()
+	if err != nil {
+		return ending{}, err
+	}
+	return c.runFile(ctx, source, nil, words, false)
+}
+
+// runCode runs the argument code with the interpreter lang.
+func (c *Call) runCode(ctx context.Context, merge bool) (ending, error) {
+	lines, ok := c.Any("code").([]any)
+	if !ok {
+		lines = []any{c.Any("code")}
+	}
+	var code strings.Builder
+	for _, line := range lines {
+		text, err := toString(line)
+		if err != nil {
+			return ending{}, err
+		}
+		code.WriteString(text + "\n")
+	}
+	words, err := c.scriptArgs()
+	if err != nil {
+		return ending{}, err
+	}
+	return c.runFile(ctx, strings.NewReader(code.String()), []string{c.String("lang")}, words, merge)
+}
+
+// scriptArgs are the words of the argument args, a line or a list.
+func (c *Call) scriptArgs() ([]string, error) {
+	switch args := c.Any("args").(type) {
+	case nil:
+		return nil, nil
+	case []any:
+		return toWords(args)
+	default:
+		line, err := toString(args)
+		if err != nil {
+			return nil, err
+		}
+		return splitCommand(line)
+	}
+}
+
+// runFile runs the content of source as a file, by the interpreter if one is
+// given. The file lies in a new directory that only its user can enter.
+func (c *Call) runFile(ctx context.Context, source io.Reader, interpreter, words []string, merge bool) (ending, error) {
+	if c.Bool("bg") {
+		return ending{}, invalid("a script can not run in the background: its file is removed when its job ends")
+	}
+	dir, err := os.MkdirTemp("", "brine-")
+	if err != nil {
+		return ending{}, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "script")
+	p, err := c.command(ctx, slices.Concat(interpreter, []string{file}, words))
+	if err != nil {
+		return ending{}, err
+	}
+	p.merge = merge
+	if err := writeScript(file, source, p.user); err != nil {
+		return ending{}, err
+	}
+	return c.runProcess(ctx, p)
+}
+
+// writeScript writes a file that its user alone can read and run.
+func writeScript(path string, source io.Reader, user *identity) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, source)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write script: %w", err)
+	}
+	if user == nil || user.isSelf() {
+		return nil
+	}
+	return errors.Join(os.Chown(path, user.uid, user.gid), os.Chown(filepath.Dir(path), user.uid, user.gid))
+}
+
+// open opens a file of the minion, or what its file source knows by an address.
+func (c *Call) open(ctx context.Context, source string) (io.ReadCloser, error) {
+	source = strings.TrimPrefix(source, "file://")
+	switch {
+	case filepath.IsAbs(source):
+		return os.Open(source)
+	case !strings.Contains(source, "://"):
+		return nil, invalid("source %q is neither an absolute path nor an address", source)
+	case c.Host.Files == nil:
+		return nil, unavailable("file source for " + source)
+	}
+	return c.Host.Files.Open(ctx, source)
+}
+
+func cmdShellInfo(ctx context.Context, c *Call) (any, error) {
+	path, ok := which(c.String("shell")).(string)
+	if !ok {
+		return map[string]any{"installed": false}, nil
+	}
+	info := map[string]any{"installed": true, "path": path, "version": nil}
+	if e, err := tool(ctx, path, "--version"); err == nil && e.code == 0 { // dash and others have no such option
+		if version := regexp.MustCompile(`\d+(\.\d+)+`).FindString(e.stdout); version != "" {
+			info["version"] = version
+		}
+	}
+	return info, nil
+}
+
+func cmdShells(context.Context, *Call) (any, error) {
+	data, err := os.ReadFile("/etc/shells")
+	if err != nil {
+		return nil, err
+	}
+	shells := []string{}
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "/") {
+			shells = append(shells, line)
+		}
+	}
+	return shells, nil
+}
+
+func cmdTTY(_ context.Context, c *Call) (any, error) {
+	device := strings.TrimPrefix(c.String("device"), "/dev/")
+	if !regexp.MustCompile(`^(tty[A-Za-z0-9]*|pts/[0-9]+)$`).MatchString(device) {
+		return nil, invalid("%q is not a terminal, for example tty1 or pts/0", device)
+	}
+	f, err := os.OpenFile("/dev/"+device, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.WriteString(c.String("echo") + "\n")
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	return map[string]any{"Success": "Message was successfully echoed to " + device}, nil
+}
+
+// which returns the path of a program, nil if it is not there. A path is
+// checked as it is; a bare name is never looked for in the working directory.
+func which(name string) any {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return nil
+	}
+	return path
+}

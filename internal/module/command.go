@@ -1,0 +1,269 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+// commandParams are the parameters that every function of cmd shares, after
+// its own ones.
+var commandParams = []Param{
+	{Name: "cmd", Required: true},
+	{Name: "cwd", Kind: String},
+	{Name: "stdin", Kind: String},
+	{Name: "runas", Kind: String},
+	{Name: "group", Kind: String},
+	{Name: "shell", Kind: String, Default: "/bin/sh"},
+	{Name: "python_shell", Kind: Bool},
+	{Name: "env", Kind: Map},
+	{Name: "clean_env", Kind: Bool, Default: false},
+	{Name: "rstrip", Kind: Bool, Default: true},
+	{Name: "umask"},
+	{Name: "output_encoding", Kind: String},
+	{Name: "output_loglevel", Kind: String, Default: "debug"},
+	{Name: "timeout", Kind: Float},
+	{Name: "reset_system_locale", Kind: Bool, Default: true},
+	{Name: "ignore_retcode", Kind: Bool, Default: false},
+	{Name: "success_retcodes", Kind: List},
+	{Name: "success_stdout", Kind: List},
+	{Name: "success_stderr", Kind: List},
+	{Name: "hide_output", Kind: Bool, Default: false},
+	{Name: "raise_err", Kind: Bool, Default: false},
+	{Name: "bg", Kind: Bool, Default: false},
+	{Name: "prepend_path", Kind: String},
+}
+
+// command prepares the program that the shared parameters describe, to run args.
+func (c *Call) command(ctx context.Context, args []string) (*process, error) {
+	p := &process{args: args, dir: c.String("cwd"), timeout: seconds(c.Float("timeout"))}
+	if c.Has("stdin") {
+		stdin := c.String("stdin")
+		p.stdin = &stdin
+	}
+	home := os.Getenv("HOME")
+	if c.Has("runas") || c.Has("group") {
+		id, err := findIdentity(ctx, c.String("runas"), c.String("group"))
+		if err != nil {
+			return nil, err
+		}
+		p.user, home = id, id.home
+	}
+	var err error
+	if p.umask, err = c.umask(); err != nil {
+		return nil, err
+	}
+	p.env = c.environ(p.user)
+	p.dir, err = workingDirectory(p.dir, home)
+	return p, err
+}
+
+// workingDirectory is dir, which must exist, or else the user's home.
+func workingDirectory(dir, home string) (string, error) {
+	if dir == "" {
+		if info, err := os.Stat(home); err != nil || !info.IsDir() {
+			return "/", nil
+		}
+		return home, nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil || !info.IsDir() || !strings.HasPrefix(dir, "/") {
+		return "", invalid("cwd %q is not an existing directory with an absolute path", dir)
+	}
+	return dir, nil
+}
+
+// environ is the environment that the parameters describe.
+func (c *Call) environ(user *identity) []string {
+	var env []string
+	switch {
+	case c.Bool("clean_env"):
+		env = []string{} // nil would be the minion's own
+	case user != nil && !user.isSelf():
+		env = user.environ()
+		if c.Bool("reset_system_locale") {
+			env = append(env, "LANG=C", "LC_ALL=C")
+		}
+	default:
+		env = baseEnviron(c.Bool("reset_system_locale"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Map("env"))) {
+		text, err := toString(c.Map("env")[name])
+		if err != nil && c.Map("env")[name] != nil {
+			text = repr(c.Map("env")[name])
+		}
+		env = append(env, name+"="+text) // of two, the last counts
+	}
+	if c.Has("prepend_path") {
+		env = append(env, "PATH="+c.String("prepend_path")+":"+lastPath(env))
+	}
+	return env
+}
+
+func lastPath(env []string) string {
+	for _, pair := range slices.Backward(env) {
+		if path, ok := strings.CutPrefix(pair, "PATH="); ok {
+			return path
+		}
+	}
+	return "/usr/local/bin:/usr/bin:/bin"
+}
+
+// umask returns the octal digits of the mask. A number is refused: 022 without
+// quotes reaches the minion as 18, and guessing would make files too open.
+func (c *Call) umask() (string, error) {
+	switch mask := c.Any("umask").(type) {
+	case nil:
+		return "", nil
+	case string:
+		if mask != "" && len(mask) <= 4 && strings.Trim(mask, "01234567") == "" {
+			return mask, nil
+		}
+	}
+	return "", invalid(`umask must be octal digits as text, for example umask='"022"', not %s`, repr(c.Any("umask")))
+}
+
+// commandLine turns the argument cmd into an argument vector: text goes to the
+// shell, unless python_shell says no; a list is a vector already, unless
+// python_shell says otherwise.
+func (c *Call) commandLine() ([]string, error) {
+	if list, ok := c.Any("cmd").([]any); ok {
+		words, err := toWords(list)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(words) == 0:
+			return nil, invalid("the command is empty")
+		case c.Bool("python_shell"):
+			return shellCommand(c.String("shell"), strings.Join(words, " ")), nil
+		}
+		return words, nil
+	}
+	text, err := toString(c.Any("cmd"))
+	if err != nil || strings.TrimSpace(text) == "" {
+		return nil, invalid("a command is text or a list of words, not %s", repr(c.Any("cmd")))
+	}
+	if !c.Has("python_shell") || c.Bool("python_shell") {
+		return shellCommand(c.String("shell"), text), nil
+	}
+	words, err := splitCommand(text)
+	if err == nil && len(words) == 0 {
+		err = errors.New("the command is empty")
+	}
+	return words, err
+}
+
+func shellCommand(shell, text string) []string {
+	if strings.HasPrefix(text, "-") || strings.HasPrefix(text, "+") {
+		text = " " + text // or the shell would take it for its own option
+	}
+	return []string{shell, "-c", text}
+}
+
+// runCommand runs what the argument cmd says.
+func (c *Call) runCommand(ctx context.Context, merge bool) (ending, error) {
+	args, err := c.commandLine()
+	if err != nil {
+		return ending{}, err
+	}
+	return c.runArgs(ctx, args, merge)
+}
+
+// runArgs runs a program under the shared parameters and sets the job's return
+// code from it.
+func (c *Call) runArgs(ctx context.Context, args []string, merge bool) (ending, error) {
+	p, err := c.command(ctx, args)
+	if err != nil {
+		return ending{}, err
+	}
+	p.merge = merge
+	return c.runProcess(ctx, p)
+}
+
+// runProcess runs a prepared program and reports on it.
+func (c *Call) runProcess(ctx context.Context, p *process) (ending, error) {
+	if c.Bool("bg") {
+		pid, err := p.detach()
+		return ending{pid: pid}, err
+	}
+	e, err := p.run(ctx)
+	if err != nil {
+		return ending{}, err
+	}
+	if err := c.settle(&e, p); err != nil {
+		return ending{}, err
+	}
+	c.logCommand(ctx, &e)
+	if !c.Bool("ignore_retcode") {
+		c.SetRetcode(e.code)
+	}
+	if c.Bool("raise_err") && e.code != 0 {
+		return ending{}, e.failure("command")
+	}
+	return e, nil
+}
+
+// settle brings an ending into the form that the caller asked for.
+func (c *Call) settle(e *ending, p *process) (err error) {
+	for _, stream := range []*string{&e.stdout, &e.stderr} {
+		if *stream, err = decodeText(*stream, c.String("output_encoding")); err != nil {
+			return err
+		}
+		if c.Bool("rstrip") {
+			*stream = strings.TrimRight(*stream, " \t\r\n\v\f")
+		}
+	}
+	if e.timedOut {
+		e.code = 1
+		stream := &e.stderr
+		if p.merge {
+			stream = &e.stdout
+		}
+		*stream = strings.TrimPrefix(*stream+fmt.Sprintf("\nTimed out after %v and was killed", p.timeout), "\n")
+	}
+	if c.countsAsSuccess(e) {
+		e.code = 0
+	}
+	if c.Bool("hide_output") {
+		e.stdout, e.stderr = "", ""
+	}
+	return nil
+}
+
+func (c *Call) countsAsSuccess(e *ending) bool {
+	among := func(param string, v any) bool {
+		return slices.ContainsFunc(c.List(param), func(w any) bool { return w == v })
+	}
+	return !e.timedOut && (among("success_retcodes", int64(e.code)) || among("success_stdout", e.stdout) || among("success_stderr", e.stderr))
+}
+
+// logCommand notes how a command went at the level of output_loglevel. The
+// command itself and its output may hold secrets: they are never logged.
+func (c *Call) logCommand(ctx context.Context, e *ending) {
+	var level slog.Level
+	name := c.String("output_loglevel")
+	if name == "quiet" || level.UnmarshalText([]byte(name)) != nil {
+		return // "quiet", or one of Salt's levels below debug
+	}
+	c.Host.log().Log(ctx, level, "command ended", "jid", c.JID, "fun", c.Function, "pid", e.pid, "retcode", e.code)
+}
+
+// decodeText converts output to UTF-8. Without an encoding it stays as it is.
+func decodeText(s, encoding string) (string, error) {
+	switch strings.ReplaceAll(strings.ToLower(encoding), "_", "-") {
+	case "", "utf-8", "utf8", "ascii":
+		return s, nil
+	case "latin-1", "latin1", "iso-8859-1", "iso8859-1":
+		var b strings.Builder
+		for i := range len(s) {
+			b.WriteRune(rune(s[i]))
+		}
+		return b.String(), nil
+	}
+	return "", invalid("unknown output_encoding %q, known are utf-8 and latin-1", encoding)
+}
