@@ -171,7 +171,7 @@ func EnsurePair(dir, name string, t KeyType, bits int) (key *PrivateKey, created
 // such as the working directory. An existing name.pem is never overwritten, the
 // error then is fs.ErrExist.
 func (k *PrivateKey) WritePair(dir, name string) error {
-	if err := os.MkdirAll(dir, dirMode); err != nil {
+	if err := makeDir(dir); err != nil {
 		return err
 	}
 	private, public := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".pub")
@@ -276,11 +276,23 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
+// makeDir makes dir if it is missing, closed to others; they may enter parents
+// that are made with it, which are no business of keys.
+func makeDir(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
 // ensureDir makes dir, with its parents, a directory that only its owner can
 // enter. One that is ours is closed to others; one of root's is left, unless
 // others may write it; one of somebody else is refused.
 func ensureDir(dir string) error {
-	if err := os.MkdirAll(dir, dirMode); err != nil {
+	if err := makeDir(dir); err != nil {
 		return err
 	}
 	info, err := os.Stat(dir)

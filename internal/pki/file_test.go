@@ -104,7 +104,7 @@ func TestEnsurePairModes(t *testing.T) {
 		t.Fatalf("EnsurePair = %v, %v, %v", k, created, err)
 	}
 	for path, want := range map[string]fs.FileMode{
-		dir: 0o700, filepath.Dir(dir): 0o700,
+		dir: 0o700, filepath.Dir(dir): 0o755,
 		filepath.Join(dir, "master.pem"): 0o400, filepath.Join(dir, "master.pub"): 0o644,
 	} {
 		if got := modeOf(t, path); got != want {

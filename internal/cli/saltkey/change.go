@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"brine/internal/cli"
@@ -130,7 +129,7 @@ func (v verb) confirm(ctx context.Context, t *tool, chosen []pki.Entry) (bool, e
 		fmt.Fprintf(t.env.Stderr, "%s\n%s\n", intro, list)
 	}
 	yes, err := t.env.Confirm(ctx, "Proceed?", v.byDefault)
-	if errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, cli.ErrNoInput) {
 		return false, salt.WithHint(fmt.Errorf("%w; nothing changed", err), "-y proceeds without asking")
 	}
 	return yes, err

@@ -51,32 +51,31 @@ var actions = []struct {
 }
 
 // Run is the program.
-func Run(ctx context.Context, env *cli.Env) int { return env.Run(ctx, spec) }
+func Run(ctx context.Context, env *cli.Env) int { return env.Run(ctx, spec()) }
 
-var spec = cli.Spec{
-	Synopsis: []string{
-		"[-L]",
-		"-a|-r|-d KEYS [-y]",
-		"-f|-p KEYS",
-		"--gen-keys NAME | --gen-signature | --verify-signature",
-	},
-	Summary: "Manage the keys of minions on their master. KEYS are ids of minions or patterns (*, ?, [a-z]) of them, " +
-		"several with commas between. One key of an id that has several is named by the beginning of its fingerprint: " +
-		"web1@SHA256:0f:5b:13:aa. Without options all keys are listed.",
-	Examples: []string{
-		"salt-key -L -v",
-		"salt-key -a web1",
-		"salt-key -d 'web1@SHA256:0f:5b:13:aa' -y",
-		"salt-key --gen-signature --auto-create",
-	},
-	Flags:   flags(),
-	Ignored: []string{"u,user=", "rotate-aes-key=", "preserve-minions"},
-	Output:  true,
-	Run:     run,
-}
-
-func flags() []urcli.Flag {
-	return slices.Concat(lookFlags(), changeFlags(), makeFlags())
+// spec is made anew for each run: its flags keep what they parsed.
+func spec() cli.Spec {
+	return cli.Spec{
+		Synopsis: []string{
+			"[-L]",
+			"-a|-r|-d KEYS [-y]",
+			"-f|-p KEYS",
+			"--gen-keys NAME | --gen-signature | --verify-signature",
+		},
+		Summary: "Manage the keys of minions on their master. KEYS are ids of minions or patterns (*, ?, [a-z]) of them, " +
+			"several with commas between. One key of an id that has several is named by the beginning of its fingerprint: " +
+			"web1@SHA256:0f:5b:13:aa. Without options all keys are listed.",
+		Examples: []string{
+			"salt-key -L -v",
+			"salt-key -a web1",
+			"salt-key -d 'web1@SHA256:0f:5b:13:aa' -y",
+			"salt-key --gen-signature --auto-create",
+		},
+		Flags:   slices.Concat(lookFlags(), changeFlags(), makeFlags()),
+		Ignored: []string{"u,user=", "rotate-aes-key=", "preserve-minions"},
+		Output:  true,
+		Run:     run,
+	}
 }
 
 func lookFlags() []urcli.Flag {

@@ -135,7 +135,9 @@ func (t *tool) details(entries []pki.Entry, describe func(pki.Entry) any) map[st
 
 // keyList returns the list of entries for people, whatever the form of results.
 func (t *tool) keyList(entries []pki.Entry) (string, error) {
-	o, err := output.New(textForm, output.Options{Color: t.forPeople() && t.color()})
+	style := t.style
+	style.Color = style.Color && t.forPeople() // else it goes to standard error
+	o, err := output.New(textForm, style)
 	if err != nil {
 		return "", err
 	}

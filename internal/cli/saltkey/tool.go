@@ -27,8 +27,10 @@ type tool struct {
 	opts *urcli.Context
 	cfg  *config.Master
 	hash string // of fingerprints
-	form string // outputter for results
-	out  io.WriteCloser
+
+	form  string // outputter for results
+	style output.Options
+	out   io.WriteCloser // nil until something is written
 }
 
 // textForm is the outputter for people, with Salt's headings. Notes and
@@ -48,13 +50,14 @@ func newTool(env *cli.Env, opts *urcli.Context) (*tool, error) {
 	t := &tool{
 		env: env, opts: opts, cfg: cfg,
 		hash: cmp.Or(opts.String("finger-hash"), cfg.HashType),
-		form: cmp.Or(opts.String("out"), cfg.Output, textForm),
 	}
+	t.form, t.style = env.OutputForm(opts, cmp.Or(cfg.Output, textForm))
+	t.style.Color = t.style.Color && (cfg.Color || opts.Bool("force-color"))
 	if err := pki.CheckHash(t.hash); err != nil {
 		return nil, cli.Fail(cli.Usage, fmt.Errorf("option --finger-hash: %w", err))
 	}
-	if _, err := t.outputter(); err != nil {
-		return nil, cli.Fail(cli.Usage, fmt.Errorf("option --out: %w", err))
+	if _, err := output.New(t.form, t.style); err != nil {
+		return nil, fmt.Errorf("output in the configuration: %w", err)
 	}
 	return t, nil
 }
@@ -122,24 +125,10 @@ func (t *tool) quiet() bool { return t.opts.Bool("quiet") }
 // forPeople tells that the result is text for people.
 func (t *tool) forPeople() bool { return t.form == textForm }
 
-func (t *tool) outputter() (output.Outputter, error) {
-	o := output.Options{Color: t.color(), Terminal: t.env.StdoutTTY}
-	if t.opts.IsSet("out-indent") {
-		indent := t.opts.Int("out-indent")
-		o.Indent = &indent
-	}
-	return output.New(t.form, o)
-}
-
-// color follows the configuration where the command line says nothing.
-func (t *tool) color() bool {
-	return t.env.Color(t.opts) && (t.cfg.Color || t.opts.Bool("force-color"))
-}
-
 // show prints a result in the form that was asked for. Nothing is printed for
 // people if there is nothing to see.
 func (t *tool) show(data map[string]any) error {
-	o, err := t.outputter()
+	o, err := output.New(t.form, t.style)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,11 @@
+// Command salt-key manages the keys of minions on their master.
+package main
+
+import (
+	"os"
+
+	"brine/internal/cli"
+	"brine/internal/cli/saltkey"
+)
+
+func main() { os.Exit(cli.Main("salt-key", saltkey.Run)) }

@@ -1,0 +1,34 @@
+package pki
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"brine/internal/salt"
+)
+
+// Of returns the keys of one id, whatever their state. Files that hold no key
+// are left out; their error comes with the rest.
+func (s *Store) Of(id salt.MinionID) ([]Entry, error) {
+	var entries []Entry
+	var problems []error
+	for _, p := range places {
+		for _, name := range p.names(id) {
+			path := filepath.Join(s.dir, p.dir, name)
+			key, err := s.read(path)
+			if err != nil {
+				problems = append(problems, err)
+			}
+			if key.IsZero() {
+				continue
+			}
+			e := Entry{ID: id, State: p.state, Key: key, Path: path}
+			if info, err := os.Stat(path); err == nil {
+				e.Modified = info.ModTime()
+			}
+			entries = append(entries, e)
+		}
+	}
+	return entries, errors.Join(problems...)
+}
