@@ -140,7 +140,7 @@ func (v verb) carryOut(t *tool, store *pki.Store, chosen []pki.Entry) (done []pk
 	failed := cli.OK
 	for i, label := range t.labels(chosen, false) {
 		if err := v.apply(store, chosen[i]); err != nil {
-			failed = max(failed, t.env.Report(t.explain(err)))
+			failed = max(failed, t.env.Report(explain(err)))
 			continue
 		}
 		done = append(done, chosen[i])

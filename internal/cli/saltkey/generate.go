@@ -26,7 +26,7 @@ func generate(_ context.Context, t *tool) error {
 	private, public := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".pub")
 	key, created, err := makePair(dir, name, private, kind, bits)
 	if err != nil {
-		return t.explain(err)
+		return explain(err)
 	}
 	if !created && !t.quiet() {
 		t.env.Note("%s exists already and was left as it is", private)

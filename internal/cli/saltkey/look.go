@@ -21,7 +21,7 @@ func (t *tool) entries() (*pki.Store, []pki.Entry, error) {
 	}
 	entries, problems, err := store.List()
 	if err != nil {
-		return nil, nil, t.explain(err)
+		return nil, nil, explain(err)
 	}
 	for _, p := range problems {
 		t.env.Warn(p.Err)

@@ -114,7 +114,7 @@ func (r result) want(t *testing.T, code int, out, err string) {
 	}
 }
 
-// line is the pattern of lines of text.
+// lines is the pattern of exactly these lines.
 func lines(text ...string) string { return regexp.QuoteMeta(strings.Join(text, "\n") + "\n") }
 
 const nothing = ""
@@ -498,6 +498,20 @@ func TestMissingDirectories(t *testing.T) {
 		t.Error("looking made the directory")
 	}
 	runIn(filepath.Join(m.conf, "nosuch"), "", "-L").want(t, cli.Failed, nothing, `salt-key: error: .*nosuch.*`)
+}
+
+func TestUnreadableDirectories(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root can read everything: run as another user")
+	}
+	m := newMaster(t)
+	m.must(os.Chmod(m.pki, 0))
+	defer os.Chmod(m.pki, 0o700)
+	for _, args := range [][]string{{"-L"}, {"-a", "x"}, {"-F"}, {"--gen-signature"}} {
+		m.run("", args...).want(t, cli.NoPermission, nothing, `salt-key: error: .*permission denied\nsalt-key: hint: run salt-key as root.*`)
+	}
+	m.must(os.Chmod(filepath.Join(m.conf, "master"), 0))
+	m.run("", "-L").want(t, cli.NoPermission, nothing, `salt-key: error: .*permission denied\nsalt-key: hint: run salt-key as root.*`)
 }
 
 func TestStateDirectoriesMayBeMissing(t *testing.T) {

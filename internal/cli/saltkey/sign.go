@@ -49,12 +49,12 @@ func sign(_ context.Context, t *tool) error {
 	s := signature{file, signed, named{t.signingFile(), key.Public()}}
 	unlock, err := pki.LockDir(filepath.Dir(file))
 	if err != nil {
-		return t.explain(err)
+		return explain(err)
 	}
 	defer unlock()
 	written, err := t.writeSignature(s, key)
 	if err != nil {
-		return t.explain(err)
+		return explain(err)
 	}
 	return t.tellSignature(s, created, written)
 }
@@ -119,7 +119,7 @@ func verifySignature(_ context.Context, t *tool) error {
 	}
 	s := signature{file, signed, signer}
 	if err := t.check(s); err != nil {
-		return t.explain(salt.WithHint(err, "make it with: salt-key --gen-signature"))
+		return explain(salt.WithHint(err, "make it with: salt-key --gen-signature"))
 	}
 	if !t.forPeople() {
 		return t.showUnlessQuiet(map[string]any{
@@ -162,7 +162,7 @@ func (t *tool) signatureFile() (string, error) {
 	case err != nil && t.opts.IsSet("signature-path"):
 		return "", salt.WithHint(err, "--signature-path names a directory that exists")
 	case err != nil:
-		return "", t.explain(fmt.Errorf("key directory %s: %w", dir, errors.Unwrap(err)))
+		return "", explain(fmt.Errorf("key directory %s: %w", dir, errors.Unwrap(err)))
 	case !info.IsDir():
 		return "", salt.WithHint(fmt.Errorf("%s is no directory", dir),
 			fmt.Sprintf("--signature-path names the directory in which %s is or will be", t.cfg.MasterPubkeySignature))
@@ -180,7 +180,7 @@ func (t *tool) signedKey() (named, error) {
 	if errors.Is(err, fs.ErrNotExist) && !t.opts.IsSet("pub") {
 		err = salt.WithHint(err, "the master makes it when it starts for the first time; --pub names another file")
 	}
-	return named{file, key}, t.explain(err)
+	return named{file, key}, explain(err)
 }
 
 func (t *tool) signingFile() string {
@@ -195,7 +195,7 @@ func (t *tool) signingFile() string {
 func (t *tool) signingKey() (key *pki.PrivateKey, created bool, err error) {
 	key, err = pki.LoadPrivate(t.signingFile())
 	if err == nil || !errors.Is(err, fs.ErrNotExist) || t.opts.IsSet("priv") {
-		return key, false, t.explain(err)
+		return key, false, explain(err)
 	}
 	if !t.opts.Bool("auto-create") {
 		return nil, false, salt.WithHint(err, "--auto-create makes it; a system of several masters copies one pair to all of them")
@@ -205,7 +205,7 @@ func (t *tool) signingKey() (key *pki.PrivateKey, created bool, err error) {
 		return nil, false, err
 	}
 	key, created, err = pki.EnsurePair(t.cfg.PKIDir, t.cfg.MasterSignKeyName, kind, bits)
-	return key, created, t.explain(err)
+	return key, created, explain(err)
 }
 
 // verifyingKey returns the public half of the signing key: from its own file,
@@ -214,11 +214,11 @@ func (t *tool) verifyingKey() (named, error) {
 	if t.opts.IsSet("priv") {
 		key, err := pki.LoadPrivate(t.signingFile())
 		if err != nil {
-			return named{}, t.explain(err)
+			return named{}, explain(err)
 		}
 		return named{t.signingFile(), key.Public()}, nil
 	}
 	file := filepath.Join(t.cfg.PKIDir, t.cfg.MasterSignKeyName+".pub")
 	key, err := pki.LoadPublic(file)
-	return named{file, key}, t.explain(err)
+	return named{file, key}, explain(err)
 }

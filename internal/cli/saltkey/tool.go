@@ -40,12 +40,15 @@ const textForm = "key"
 // newTool reads the configuration and checks the options that all actions have.
 // It does not touch the key directory.
 func newTool(env *cli.Env, opts *urcli.Context) (*tool, error) {
-	// Who may not read the configuration may not read the keys either, but may
-	// make new ones; what the configuration had to say is then the default.
-	load := config.Options{ConfigDir: explicitConfigDir(env, opts), AllowUnreadable: true}
+	load := config.Options{
+		ConfigDir: explicitConfigDir(env, opts),
+		// Anybody may make a key pair, of the default type. Elsewhere the
+		// default would be the wrong directory.
+		AllowUnreadable: opts.IsSet("gen-keys"),
+	}
 	cfg, _, err := load.Master() // its notices are for the master's log
 	if err != nil {
-		return nil, err
+		return nil, explain(err)
 	}
 	t := &tool{
 		env: env, opts: opts, cfg: cfg,
@@ -73,11 +76,11 @@ func explicitConfigDir(env *cli.Env, opts *urcli.Context) string {
 // openStore opens the key directory.
 func (t *tool) openStore() (*pki.Store, error) {
 	store, err := pki.OpenExistingStore(t.cfg.PKIDir)
-	return store, t.explain(err)
+	return store, explain(err)
 }
 
-// explain gives the errors about the key directory their hints and exit codes.
-func (t *tool) explain(err error) error {
+// explain gives the errors about files their hints and exit codes.
+func explain(err error) error {
 	switch {
 	case err == nil || salt.Hint(err) != "" && !errors.Is(err, fs.ErrPermission):
 		return err
