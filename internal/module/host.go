@@ -31,6 +31,8 @@ type Host struct {
 	Master MasterLink
 	Files  FileSource
 
+	Returners []string // names of what can take the returns of jobs, sorted
+
 	Fingerprint       string // of the minion's own key, sha256 colon-hex; "" if it has none
 	MasterFingerprint string // of the pinned master key; "" if none is pinned
 

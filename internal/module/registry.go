@@ -13,6 +13,11 @@ type Table []*Module
 var modules = Table{
 	cmdModule,
 	configModule,
+	eventModule,
+	grainsModule,
+	keyModule,
+	saltutilModule,
+	sysModule,
 	testModule,
 }
 

@@ -1,0 +1,120 @@
+package module
+
+import (
+	"context"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+// eventModule fires events.
+var eventModule = &Module{
+	Name: "event",
+	Doc:  "Functions that fire events on the minion's bus and on the master's. An event carries what was given and nothing of the job.",
+	Functions: []Function{
+		{
+			Name:    "fire",
+			Doc:     "Fire an event on the minion's own bus. The data is a dictionary.",
+			Example: `salt '*' event.fire '{data: my event data}' tag`,
+			Params:  []Param{{Name: "data", Kind: Map, Required: true}, {Name: "tag", Kind: String, Required: true}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				bus, err := c.Host.events()
+				if err != nil {
+					return nil, err
+				}
+				return true, bus.Fire(ctx, c.String("tag"), c.Map("data"))
+			},
+		},
+		{
+			Name: "fire_master",
+			Doc: "Fire an event on the master's bus. Returns True once the master has stored it, or the minion has for as long as there is no master. " +
+				"The preload may set pretag; all else beside the data comes from the master's knowledge of the sender.",
+			Example: `salt '*' event.fire_master '{data: my event data}' tag`,
+			Params:  []Param{{Name: "data", Required: true}, {Name: "tag", Kind: String, Required: true}, {Name: "preload", Kind: Map}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.fireMaster(ctx, c.Any("data"))
+			},
+		},
+		{
+			Name: "send",
+			Doc: "Fire an event on the master's bus, its data the given dictionary over the arguments by name. " +
+				"with_env, with_grains and with_pillar add the environment, grains or pillar: all with True, or the listed ones.",
+			Example: "salt-call event.send myco/mytag foo=Foo bar=Bar\nsalt-call event.send 'myco/mytag' '{foo: Foo, bar: Bar}' with_grains='[os, id]'",
+			Params: []Param{
+				{Name: "tag", Kind: String, Required: true},
+				{Name: "data", Kind: Map},
+				{Name: "preload", Kind: Map},
+				{Name: "with_env"},
+				{Name: "with_grains"},
+				{Name: "with_pillar"},
+			},
+			Kwargs: true,
+			Run:    eventSend,
+		},
+	},
+}
+
+// fireMaster sends one event with the arguments tag and preload.
+func (c *Call) fireMaster(ctx context.Context, data any) (any, error) {
+	bus, err := c.Host.events()
+	if err != nil {
+		return nil, err
+	}
+	event := Event{Tag: c.String("tag"), Data: data}
+	for name, v := range c.Map("preload") {
+		text, err := toString(v)
+		if name != "pretag" || err != nil {
+			return nil, invalid("preload can set pretag, a text, and not %q: the sender is what the master has verified", name)
+		}
+		event.Pretag = text
+	}
+	_, err = bus.FireMaster(ctx, event)
+	return err == nil, err
+}
+
+func eventSend(ctx context.Context, c *Call) (any, error) {
+	data := maps.Clone(c.Extra())
+	maps.Copy(data, c.Map("data"))
+	for _, source := range []struct {
+		param, key string
+		values     func() map[string]any
+	}{
+		{"with_env", "environ", environment},
+		{"with_grains", "grains", c.Host.grains},
+		{"with_pillar", "pillar", c.Host.pillar},
+	} {
+		if err := c.include(data, source.param, source.key, source.values); err != nil {
+			return nil, err
+		}
+	}
+	return c.fireMaster(ctx, data)
+}
+
+// include adds to data, under key, all values or the ones that param lists.
+func (c *Call) include(data map[string]any, param, key string, values func() map[string]any) error {
+	wanted := c.Any(param)
+	if all, err := toBool(wanted); err == nil || wanted == nil {
+		if all {
+			data[key] = values()
+		}
+		return nil
+	}
+	names, err := toWords(wanted)
+	if err != nil {
+		return invalid("%s must be True or a list of names", param)
+	}
+	selected := maps.Clone(values())
+	maps.DeleteFunc(selected, func(name string, _ any) bool { return !slices.Contains(names, name) })
+	data[key] = selected
+	return nil
+}
+
+func environment() map[string]any {
+	env := map[string]any{}
+	for _, pair := range os.Environ() {
+		name, v, _ := strings.Cut(pair, "=")
+		env[name] = v
+	}
+	return env
+}

@@ -1,0 +1,361 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"brine/internal/salt"
+)
+
+var (
+	grainKey       = Param{Name: "key", Kind: String, Required: true}
+	grainDelimiter = Param{Name: "delimiter", Kind: String, Default: ":"}
+)
+
+// grainsModule reads the minion's grains and changes those kept in its file.
+var grainsModule = &Module{
+	Name: "grains",
+	Doc:  "Functions that read the grains of the minion and change those that its grains file holds.",
+	Functions: []Function{
+		{
+			Name:    "append",
+			Doc:     "Append a value to a list in the grains file and return the grain. With convert, a grain that is no list becomes one.",
+			Example: `salt '*' grains.append roles web`,
+			Params:  []Param{grainKey, {Name: "val", Required: true}, {Name: "convert", Kind: Bool, Default: false}, grainDelimiter},
+			Run:     grainsAppend,
+		},
+		{
+			Name:    "delkey",
+			Doc:     "Remove a grain from the grains file. With force, also one that holds a list or a dictionary.",
+			Example: `salt '*' grains.delkey roles force=True`,
+			Params:  []Param{grainKey, {Name: "force", Kind: Bool, Default: false}, grainDelimiter},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.storeGrain(ctx, c.String("key"), nil, c.Bool("force"), true)
+			},
+		},
+		{
+			Name:    "delval",
+			Doc:     "Set a grain of the grains file to None; with destructive, remove it.",
+			Example: `salt '*' grains.delval roles destructive=True`,
+			Params:  []Param{grainKey, {Name: "destructive", Kind: Bool, Default: false}, grainDelimiter},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.storeGrain(ctx, c.String("key"), nil, true, c.Bool("destructive"))
+			},
+		},
+		{
+			Name:    "equals",
+			Doc:     "Return whether the grain has that value.",
+			Example: `salt '*' grains.equals fqdn web1.example.com`,
+			Params:  []Param{grainKey, {Name: "value", Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				v, _ := traverse(c.Host.grains(), c.String("key"), ":")
+				s, err := toString(v)
+				want, wantErr := toString(c.Any("value"))
+				return reflect.DeepEqual(v, c.Any("value")) || err == nil && wantErr == nil && s == want, nil
+			},
+		},
+		{
+			Name: "filter_by",
+			Doc: "Return the entry of a dictionary whose key, which may be a glob, matches a grain; else the default entry. " +
+				"It is merged over the entry base, and merge over the result.",
+			Example: `salt '*' grains.filter_by '{Debian: apt, RedHat: dnf}' grain=os_family default=Debian`,
+			Params: []Param{
+				{Name: "lookup_dict", Kind: Map, Required: true},
+				{Name: "grain", Kind: String, Default: "os_family"},
+				{Name: "merge", Kind: Map},
+				{Name: "default", Kind: String, Default: "default"},
+				{Name: "base", Kind: String},
+			},
+			Run: func(_ context.Context, c *Call) (any, error) { return c.filterBy(c.Host.grains(), c.String("grain")) },
+		},
+		{
+			Name:    "get",
+			Doc:     "Return a grain, which may lie within nested ones, else the default.",
+			Example: `salt '*' grains.get pkg:apache`,
+			Params:  []Param{grainKey, {Name: "default", Default: ""}, grainDelimiter},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				if v, ok := traverse(c.Host.grains(), c.String("key"), c.String("delimiter")); ok {
+					return v, nil
+				}
+				return c.Any("default"), nil
+			},
+		},
+		{
+			Name:    "has_value",
+			Doc:     "Return whether the grain exists and counts as true.",
+			Example: `salt '*' grains.has_value pkg:apache`,
+			Params:  []Param{grainKey},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				v, _ := traverse(c.Host.grains(), c.String("key"), ":")
+				return truthy(v), nil
+			},
+		},
+		{
+			Name:    "item",
+			Doc:     "Return the named grains.",
+			Example: "salt '*' grains.item os osrelease oscodename\nsalt '*' grains.item host sanitize=True",
+			Params:  []Param{{Name: "sanitize", Kind: Bool, Default: false}},
+			Varargs: true,
+			Run:     grainsItem,
+		},
+		{
+			Name:    "items",
+			Doc:     "Return all grains. With sanitize, without what names the machine.",
+			Example: "salt '*' grains.items\nsalt '*' grains.items sanitize=True",
+			Params:  []Param{{Name: "sanitize", Kind: Bool, Default: false}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return c.sanitized(c.Host.grains()), nil
+			},
+		},
+		{
+			Name:    "ls",
+			Doc:     "Return the names of all grains.",
+			Example: `salt '*' grains.ls`,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return slices.Sorted(maps.Keys(c.Host.grains())), nil
+			},
+		},
+		{
+			Name:    "remove",
+			Doc:     "Remove a value from a list in the grains file and return the grain.",
+			Example: `salt '*' grains.remove roles web`,
+			Params:  []Param{grainKey, {Name: "val", Required: true}, grainDelimiter},
+			Run:     grainsRemove,
+		},
+		{
+			Name:    "set",
+			Doc:     "Set a grain in the grains file, which may lie within nested ones. A list or dictionary is replaced, or a value by one, only with force.",
+			Example: `salt '*' grains.set apps:myApp:port 2209`,
+			Params:  []Param{grainKey, {Name: "val", Default: ""}, {Name: "force", Kind: Bool, Default: false}, {Name: "destructive", Kind: Bool, Default: false}, grainDelimiter},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.storeGrain(ctx, c.String("key"), c.Any("val"), c.Bool("force"), c.Bool("destructive"))
+			},
+		},
+		{
+			Name:    "setval",
+			Doc:     "Set a grain in the grains file. With destructive, None removes it. The key is not split.",
+			Example: "salt '*' grains.setval key val\nsalt '*' grains.setval key '{sub-key: val, sub-key2: val2}'",
+			Params:  []Param{grainKey, {Name: "val", Required: true}, {Name: "destructive", Kind: Bool, Default: false}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				values := map[string]any{c.String("key"): c.Any("val")}
+				return values, c.storeGrains(ctx, values, c.Bool("destructive"))
+			},
+		},
+		{
+			Name:    "setvals",
+			Doc:     "Set several grains in the grains file. With destructive, None removes one.",
+			Example: `salt '*' grains.setvals '{key1: val1, key2: val2}'`,
+			Params:  []Param{{Name: "grains", Kind: Map, Required: true}, {Name: "destructive", Kind: Bool, Default: false}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.Map("grains"), c.storeGrains(ctx, c.Map("grains"), c.Bool("destructive"))
+			},
+		},
+	},
+}
+
+func grainsItem(_ context.Context, c *Call) (any, error) {
+	found := map[string]any{}
+	for _, v := range c.Varargs() {
+		name, err := toString(v)
+		if err != nil {
+			return nil, err
+		}
+		if grain, ok := traverse(c.Host.grains(), name, ":"); ok {
+			found[name] = grain
+		}
+	}
+	return c.sanitized(found), nil
+}
+
+// sanitized returns the grains, without what names the machine if the call
+// asks for that.
+func (c *Call) sanitized(grains map[string]any) map[string]any {
+	if !c.Bool("sanitize") {
+		return grains
+	}
+	clean := maps.Clone(grains)
+	for name, replacement := range map[string]string{
+		"domain": "DOMAINNAME", "fqdn": "MINION.DOMAINNAME", "id": "MINION.DOMAINNAME",
+		"host": "MINION", "localhost": "MINION", "nodename": "MINION",
+	} {
+		if _, ok := clean[name]; ok {
+			clean[name] = replacement
+		}
+	}
+	if serial, ok := clean["serialnumber"].(string); ok {
+		keep := len(serial) * 3 / 4
+		clean["serialnumber"] = serial[:keep] + strings.Repeat("X", len(serial)-keep)
+	}
+	return clean
+}
+
+func grainsAppend(ctx context.Context, c *Call) (any, error) {
+	list, err := c.grainList(c.Bool("convert"))
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(list, func(v any) bool { return reflect.DeepEqual(v, c.Any("val")) }) {
+		return nil, fmt.Errorf("the grain %s already holds %s", c.String("key"), repr(c.Any("val")))
+	}
+	return c.storeGrain(ctx, c.String("key"), append(slices.Clone(list), c.Any("val")), true, false)
+}
+
+func grainsRemove(ctx context.Context, c *Call) (any, error) {
+	list, err := c.grainList(false)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(list, func(v any) bool { return reflect.DeepEqual(v, c.Any("val")) })
+	if i < 0 {
+		return nil, fmt.Errorf("the grain %s does not hold %s", c.String("key"), repr(c.Any("val")))
+	}
+	return c.storeGrain(ctx, c.String("key"), slices.Delete(slices.Clone(list), i, i+1), true, false)
+}
+
+// grainList returns the list that the argument key names, none if there is no
+// such grain.
+func (c *Call) grainList(convert bool) ([]any, error) {
+	v, ok := traverse(c.Host.grains(), c.String("key"), c.String("delimiter"))
+	list, isList := v.([]any)
+	switch {
+	case !ok, isList:
+		return list, nil
+	case convert:
+		return []any{v}, nil
+	}
+	return nil, fmt.Errorf("the grain %s is not a list", c.String("key"))
+}
+
+// storeGrain sets the grain at a path of nested names and returns the outermost
+// one as it is then. The file holds the outermost grain whole.
+func (c *Call) storeGrain(ctx context.Context, key string, val any, force, destructive bool) (any, error) {
+	path := strings.Split(key, c.String("delimiter"))
+	if old, ok := traverse(c.Host.grains(), key, c.String("delimiter")); ok && !force && (isNested(old) || isNested(val)) {
+		return nil, salt.WithHint(fmt.Errorf("the grain %s exists and it or the new value is a list or a dictionary", key), "force=True replaces it")
+	}
+	remove := destructive && val == nil
+	top, err := replaceWithin(c.Host.grains()[path[0]], path[1:], val, remove)
+	if err != nil {
+		return nil, fmt.Errorf("set grain %s: %w", key, err)
+	}
+	values := map[string]any{path[0]: top}
+	return values, c.storeGrains(ctx, values, remove && len(path) == 1)
+}
+
+func isNested(v any) bool {
+	switch v.(type) {
+	case []any, map[string]any:
+		return true
+	}
+	return false
+}
+
+// replaceWithin returns a copy of data in which the value at path is val, or is
+// missing. Dictionaries on the way are made as needed.
+func replaceWithin(data any, path []string, val any, remove bool) (any, error) {
+	if len(path) == 0 {
+		return val, nil
+	}
+	m, ok := data.(map[string]any)
+	if !ok && data != nil {
+		return nil, errors.New("a part of the path is not a dictionary")
+	}
+	if m = maps.Clone(m); m == nil {
+		m = map[string]any{}
+	}
+	if remove && len(path) == 1 {
+		delete(m, path[0])
+		return m, nil
+	}
+	inner, err := replaceWithin(m[path[0]], path[1:], val, remove)
+	m[path[0]] = inner
+	return m, err
+}
+
+// storeGrains writes grains to the file and has them collected again. With
+// destructive, None removes.
+func (c *Call) storeGrains(ctx context.Context, values map[string]any, destructive bool) error {
+	if c.Host.GrainsFile == "" {
+		return unavailable("grains file")
+	}
+	if err := updateGrainsFile(c.Host.GrainsFile, values, destructive); err != nil {
+		return err
+	}
+	if c.Host.RefreshGrains == nil {
+		return nil
+	}
+	return c.Host.RefreshGrains(ctx)
+}
+
+// filterBy selects from the argument lookup_dict by a value of data, as
+// grains.filter_by describes.
+func (c *Call) filterBy(data map[string]any, key string) (any, error) {
+	lookup := c.Map("lookup_dict")
+	chosen, ok := selectByGlob(lookup, data, key)
+	if !ok {
+		chosen = lookup[c.String("default")]
+	}
+	if base, ok := lookup[c.String("base")]; ok && c.Has("base") {
+		merged, err := merge(base, chosen)
+		if err != nil {
+			return nil, invalid("filter_by: %w", err)
+		}
+		chosen = merged
+	}
+	if !c.Has("merge") {
+		return chosen, nil
+	}
+	merged, err := merge(chosen, c.Map("merge"))
+	if err != nil {
+		return nil, invalid("filter_by: %w", err)
+	}
+	return merged, nil
+}
+
+// selectByGlob returns the entry of lookup whose key matches the value at key,
+// or one of its values.
+func selectByGlob(lookup, data map[string]any, key string) (any, bool) {
+	found, _ := traverse(data, key, ":")
+	words, err := toWords(found)
+	if text, ok := found.(string); ok {
+		words = []string{text} // a value with a comma is one value
+	}
+	if err != nil {
+		return nil, false
+	}
+	for _, pattern := range slices.Sorted(maps.Keys(lookup)) {
+		if slices.ContainsFunc(words, func(w string) bool { return w == pattern || globMatch(pattern, w) }) {
+			return lookup[pattern], true
+		}
+	}
+	return nil, false
+}
+
+// merge lays over upon base, dictionaries within each other; nil over or base
+// leaves the other. Neither is changed.
+func merge(base, over any) (any, error) {
+	if base == nil {
+		return over, nil
+	}
+	if over == nil {
+		return base, nil
+	}
+	b, okBase := base.(map[string]any)
+	o, okOver := over.(map[string]any)
+	if !okBase || !okOver {
+		return nil, errors.New("only dictionaries can be merged")
+	}
+	merged := maps.Clone(b)
+	for k, v := range o {
+		if inner, err := merge(merged[k], v); err == nil && isNested(v) {
+			v = inner
+		}
+		merged[k] = v
+	}
+	return merged, nil
+}

@@ -1,0 +1,134 @@
+package module
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"brine/internal/salt"
+)
+
+// sysModule describes the functions themselves.
+var sysModule = &Module{
+	Name: "sys",
+	Doc:  "Functions that tell what the minion can run.",
+	Functions: []Function{
+		{
+			Name:    "argspec",
+			Doc:     "Return the parameters of the functions that the pattern selects: a function, a module or a glob.",
+			Example: "salt '*' sys.argspec cmd.run\nsalt '*' sys.argspec 'test.arg*'",
+			Params:  []Param{{Name: "module", Kind: String, Default: ""}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				specs := map[string]any{}
+				c.table.each(c.String("module"), func(m *Module, f *Function) { specs[m.Name+"."+f.Name] = argspec(f) })
+				return specs, c.nothingSelected(len(specs), c.String("module"))
+			},
+		},
+		{
+			Name:    "doc",
+			Doc:     "Return the documentation of functions: all, or those that the arguments select, each a function, a module or a glob.",
+			Example: "salt '*' sys.doc\nsalt '*' sys.doc cmd test.ping\nsalt '*' sys.doc 'network.*'",
+			Varargs: true,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				docs := map[string]any{}
+				for _, pattern := range c.patterns() {
+					c.table.each(pattern, func(m *Module, f *Function) { docs[m.Name+"."+f.Name] = document(m.Name, f) })
+				}
+				return docs, c.nothingSelected(len(docs), c.patterns()...)
+			},
+		},
+		{
+			Name:    "list_functions",
+			Doc:     "Return the names of functions: all, or those that the arguments select, each a module or a glob.",
+			Example: "salt '*' sys.list_functions\nsalt '*' sys.list_functions file 'sys.list_*'",
+			Varargs: true,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				names := []string{}
+				for _, pattern := range c.patterns() {
+					names = append(names, c.table.Functions(pattern)...)
+				}
+				slices.Sort(names)
+				return slices.Compact(names), nil
+			},
+		},
+		{
+			Name:    "list_modules",
+			Doc:     "Return the names of modules: all, or those that match one of the globs.",
+			Example: "salt '*' sys.list_modules\nsalt '*' sys.list_modules 's*'",
+			Varargs: true,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return selectNames(c.table.Names(), c.patterns()), nil
+			},
+		},
+		{
+			Name:    "list_returners",
+			Doc:     "Return the names of the returners that the minion has: all, or those that match one of the globs.",
+			Example: `salt '*' sys.list_returners`,
+			Varargs: true,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return selectNames(c.Host.Returners, c.patterns()), nil
+			},
+		},
+		{
+			Name:    "reload_modules",
+			Doc:     "Return True. The functions are part of the program, so there is never an older state to reload; scripts that ask need not change.",
+			Example: `salt '*' sys.reload_modules`,
+			Run:     func(context.Context, *Call) (any, error) { return true, nil },
+		},
+	},
+}
+
+// patterns are the positional arguments; without any, the one that selects all.
+func (c *Call) patterns() []string {
+	if words := c.VarWords(); len(words) > 0 {
+		return words
+	}
+	return []string{""}
+}
+
+// nothingSelected is the error for patterns without wildcards that selected
+// nothing: then the name is wrong. A glob may select nothing.
+func (c *Call) nothingSelected(found int, patterns ...string) error {
+	if found > 0 || strings.ContainsAny(strings.Join(patterns, ""), "*?[") {
+		return nil
+	}
+	name := strings.Join(patterns, " ")
+	if strings.Contains(name, ".") {
+		return &UnknownError{salt.Function(name), c.table.suggest(name)}
+	}
+	return fmt.Errorf("there is no module %q", name)
+}
+
+func selectNames(names, patterns []string) []string {
+	selected := []string{}
+	for _, name := range names {
+		if slices.ContainsFunc(patterns, func(p string) bool { return p == "" || globMatch(p, name) }) {
+			selected = append(selected, name)
+		}
+	}
+	return selected
+}
+
+// argspec describes a signature as Salt does: the defaults belong to the last
+// of the args.
+func argspec(f *Function) map[string]any {
+	args, defaults := []any{}, []any{}
+	for _, p := range f.Params {
+		args = append(args, p.Name)
+		if !p.Required {
+			defaults = append(defaults, p.Default)
+		}
+	}
+	spec := map[string]any{"args": args, "defaults": nil, "varargs": nil, "kwargs": nil}
+	if len(defaults) > 0 {
+		spec["defaults"] = defaults
+	}
+	if f.Varargs {
+		spec["varargs"] = true
+	}
+	if f.Kwargs {
+		spec["kwargs"] = true
+	}
+	return spec
+}
