@@ -22,6 +22,9 @@ import (
 // ErrLost is wrapped by every error that comes from a connection that ended.
 var ErrLost = errors.New("the connection to the daemon was lost")
 
+// ErrRefused is wrapped by Dial when the daemon does not let this user in.
+var ErrRefused = errors.New("the daemon refused the connection")
+
 // Conn is a client's connection to a daemon. Its methods may be called
 // concurrently.
 type Conn struct {
@@ -44,6 +47,9 @@ func Dial(path string) (*Conn, error) {
 	nc, err := nats.Connect("nats://daemon", nats.SetCustomDialer(dial), nats.SkipHostLookup(),
 		nats.UserInfo(nonce, ""), nats.CustomInboxPrefix(self.Inbox()), nats.NoReconnect(), nats.Timeout(5*time.Second),
 		nats.IgnoreDiscoveredServers(), nats.ErrorHandler(quiet), nats.NoCallbacksAfterClientClose())
+	if errors.Is(err, nats.ErrAuthorization) {
+		return nil, fmt.Errorf("connect to the daemon at %s: %w", path, ErrRefused)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to the daemon at %s: %w", path, err)
 	}

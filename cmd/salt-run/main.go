@@ -1,0 +1,11 @@
+// Command salt-run runs a runner on the master.
+package main
+
+import (
+	"os"
+
+	"brine/internal/cli"
+	"brine/internal/cli/saltrun"
+)
+
+func main() { os.Exit(cli.Main("salt-run", saltrun.Run)) }

@@ -1,0 +1,97 @@
+// Package client is the way of the command line tools to their daemon: the
+// socket, and what its errors mean for a person and for the exit code.
+package client
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/bus"
+	"brine/internal/cli"
+	"brine/internal/config"
+	"brine/internal/salt"
+	"brine/internal/socket"
+)
+
+// The files in sock_dir behind which the daemons listen.
+const (
+	MasterSocket = "master.sock"
+	MinionSocket = "minion.sock"
+)
+
+// Dial connects to the daemon with this socket in dir.
+func Dial(dir, name string) (*bus.Conn, error) {
+	c, err := bus.Dial(filepath.Join(dir, name))
+	if err != nil {
+		return nil, dialError(err, name)
+	}
+	return c, nil
+}
+
+func dialError(err error, name string) error {
+	program := "salt-master"
+	if name == MinionSocket {
+		program = "salt-minion"
+	}
+	switch {
+	case errors.Is(err, socket.ErrNobody):
+		text := "The salt master could not be contacted. Is master running? "
+		if name == MinionSocket {
+			text = "The salt minion could not be contacted. Is minion running? "
+		}
+		return cli.Fail(cli.Unavailable, salt.WithHint(errors.New(text+err.Error()),
+			"start "+program+", or name its configuration directory with -c"))
+	case errors.Is(err, fs.ErrPermission):
+		return cli.Fail(cli.NoPermission, salt.WithHint(err, "the directories on the way to the socket must let you through (sock_dir)"))
+	case errors.Is(err, bus.ErrRefused):
+		return cli.Fail(cli.NoPermission, salt.WithHint(errors.New(program+" refused the connection: its bus is for root and its own user"),
+			"use sudo, or run it as the user of "+program))
+	}
+	return cli.Fail(cli.Unavailable, err)
+}
+
+// Error gives an error of the daemon its exit code.
+func Error(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if errors.Is(err, bus.ErrLost) {
+		return cli.Fail(cli.Unavailable, salt.WithHint(err, "its log says why it ended; a job that was started goes on, see 'salt-run jobs.list_jobs'"))
+	}
+	switch bus.CodeOf(err) {
+	case bus.Denied:
+		return cli.Fail(cli.NoPermission, err)
+	case bus.Usage:
+		return cli.Fail(cli.Usage, err)
+	case bus.NoMatch:
+		return cli.Fail(cli.NoMatch, err)
+	case bus.Unavailable, bus.Busy:
+		return cli.Fail(cli.Unavailable, err)
+	}
+	return cli.Fail(cli.Failed, err)
+}
+
+// dir is the configuration directory; "" is the default one, which may be missing.
+func dir(env *cli.Env, opts *urcli.Context) string {
+	if d := env.ConfigDir(opts); d != cli.DefaultConfigDir {
+		return d
+	}
+	return ""
+}
+
+// MasterConfig reads the master's configuration for a tool, which needs little of
+// it: what the user may not read is taken from the defaults.
+func MasterConfig(env *cli.Env, opts *urcli.Context) (*config.Master, error) {
+	cfg, _, err := config.Options{ConfigDir: dir(env, opts), AllowUnreadable: true}.Master()
+	return cfg, err
+}
+
+// MinionConfig reads the minion's configuration for a tool.
+func MinionConfig(env *cli.Env, opts *urcli.Context, overrides map[string]any) (*config.Minion, error) {
+	cfg, _, err := config.Options{ConfigDir: dir(env, opts), AllowUnreadable: true, Overrides: overrides}.Minion()
+	return cfg, err
+}

@@ -1,0 +1,206 @@
+// Package saltcall is the command salt-call: it runs a function on this minion,
+// in its own process, and tells the master what it returned.
+package saltcall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/argument"
+	"brine/internal/cli"
+	"brine/internal/cli/client"
+	"brine/internal/config"
+	"brine/internal/job"
+	"brine/internal/logging"
+	"brine/internal/module"
+	"brine/internal/output"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+	"brine/internal/value"
+)
+
+// Run runs salt-call.
+func Run(ctx context.Context, env *cli.Env) int {
+	return env.Run(ctx, cli.Spec{
+		Synopsis: []string{"[options] FUNCTION [ARGUMENT...] [NAME=VALUE...]", "-d [PATTERN]", "-g"},
+		Summary:  "Run a function on this minion. The minion's daemon is used where it runs; without it salt-call connects to the master itself; with --local it connects to nobody.",
+		Examples: []string{"salt-call test.ping", "salt-call --local grains.items", `salt-call event.fire_master '{"data": "message for the master"}' mytag`},
+		Flags: []urcli.Flag{
+			&urcli.BoolFlag{Category: "Running", Name: "local", Usage: "run without a master and without the daemon"},
+			&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `SECONDS` for the master to answer (default: auth_timeout of the configuration)"},
+			&urcli.StringFlag{Category: "Running", Name: "master", Usage: "use the master at `ADDRESS`"},
+			&urcli.StringFlag{Category: "Running", Name: "id", Usage: "be the minion `ID`"},
+			&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
+			&urcli.BoolFlag{Category: "Running", Name: "no-return-event", Usage: "do not tell the master what was returned"},
+			&urcli.BoolFlag{Category: "Showing", Name: "retcode-passthrough", Usage: "end with the return code of the function"},
+			&urcli.BoolFlag{Category: "Showing", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the functions that match PATTERN"},
+			&urcli.BoolFlag{Category: "Showing", Name: "grains", Aliases: []string{"g"}, Usage: "show the grains of this minion"},
+		},
+		Ignored: []string{"skip-grains", "refresh-grains-cache", "module-dirs=", "m=", "states-dir=", "proxyid=", "profiling-path=", "enable-profiling", "u,user="},
+		Output:  true,
+		Run:     run,
+	})
+}
+
+func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	command, err := command(opts)
+	if err != nil {
+		return err
+	}
+	cfg, err := client.MinionConfig(env, opts, overrides(opts))
+	if err != nil {
+		return err
+	}
+	log, err := env.OpenLog(opts, cli.LogSettings{Level: cfg.LogLevel})
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	form, o := env.OutputForm(opts, cfg.Output)
+	file, err := env.OpenOutput(opts)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	out, err := output.NewWriter(file, form, o)
+	if err != nil {
+		return cli.Fail(cli.Usage, err)
+	}
+	wait, err := patience(opts, cfg)
+	if err != nil {
+		return err
+	}
+	way, err := findWay(ctx, env, cfg, opts.Bool("local"), wait, log.Logger)
+	if err != nil {
+		return err
+	}
+	defer way.Close()
+	c := call{env: env, opts: opts, cfg: cfg, log: log, way: way, wait: wait}
+	return c.run(ctx, command, out)
+}
+
+func overrides(opts *urcli.Context) map[string]any {
+	o := map[string]any{}
+	for _, name := range []string{"master", "id"} {
+		if opts.IsSet(name) {
+			o[name] = opts.String(name)
+		}
+	}
+	return o
+}
+
+// command reads the function and its arguments.
+func command(opts *urcli.Context) (job.Command, error) {
+	words := opts.Args().Slice()
+	switch {
+	case opts.Bool("doc"):
+		words = append([]string{"sys.doc"}, words...)
+	case opts.Bool("grains"):
+		words = []string{"grains.items"}
+	case len(words) == 0:
+		return job.Command{}, salt.WithHint(cli.Usagef("a function is needed"), "for example: salt-call test.ping; 'salt-call -d' lists them")
+	}
+	f, err := salt.ParseFunction(words[0])
+	if err != nil {
+		return job.Command{}, cli.Fail(cli.Usage, err)
+	}
+	args, kwargs, err := argument.Parse(words[1:], argument.Options{NoParse: argument.List(opts.String("no-parse"))})
+	if err != nil {
+		return job.Command{}, cli.Fail(cli.Usage, err)
+	}
+	return job.Command{Function: f, Args: args, Kwargs: kwargs}, nil
+}
+
+// patience is how long the master is waited for.
+func patience(opts *urcli.Context, cfg *config.Minion) (time.Duration, error) {
+	text := opts.String("timeout")
+	if text == "" {
+		return cfg.AuthTimeout, nil
+	}
+	d, err := time.ParseDuration(text + "s")
+	if err != nil || d <= 0 {
+		return 0, cli.Usagef("option --timeout: %q is no number of seconds above zero", text)
+	}
+	return d, nil
+}
+
+// call is one run of salt-call.
+type call struct {
+	env  *cli.Env
+	opts *urcli.Context
+	cfg  *config.Minion
+	log  *logging.Log
+	way  way
+	wait time.Duration
+}
+
+func (c *call) run(ctx context.Context, command job.Command, out *output.Writer) error {
+	jid := salt.NewJID(time.Now())
+	stop := c.env.Waiting(ctx, cli.Patience, func() string { return "the function " + string(command.Function) })
+	res := module.Run(ctx, module.Call{JID: jid, Function: command.Function, Args: command.Args, Kwargs: command.Kwargs, Host: c.host()})
+	stop()
+	var signal *cli.SignalError
+	if errors.As(context.Cause(ctx), &signal) {
+		return context.Cause(ctx)
+	}
+	told := c.tell(ctx, jid, command, res)
+	var unknown *module.UnknownError
+	var arguments *module.ArgumentError
+	if errors.As(res.Err, &unknown) || errors.As(res.Err, &arguments) {
+		return errors.Join(cli.Fail(cli.Failed, res.Err), out.Close())
+	}
+	if err := out.Return(output.Return{ID: "local", Value: res.Return, Hint: res.Out, Failed: !res.Success}); err != nil {
+		return err
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	return c.verdict(res, told)
+}
+
+// verdict is the exit code.
+func (c *call) verdict(res module.Result, told error) error {
+	switch {
+	case told != nil:
+		return told
+	case res.Err != nil && isRefused(res.Err):
+		return cli.Exit(cli.NoPermission)
+	case res.Retcode != 0 && c.opts.Bool("retcode-passthrough"):
+		return cli.Exit(res.Retcode & 0xff)
+	case !res.Success:
+		return cli.Exit(cli.Failed)
+	}
+	return nil
+}
+
+// tell reports the return to the master. That it could not is a warning: the
+// function has run, and its result stands.
+func (c *call) tell(ctx context.Context, jid salt.JID, command job.Command, res module.Result) error {
+	if c.opts.Bool("no-return-event") {
+		return nil
+	}
+	state := job.Done
+	if !res.Success {
+		state = job.Failed
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.wait)
+	defer cancel()
+	err := c.way.Return(ctx, protocol.LocalReturn{JID: jid, Command: command, Report: job.Report{
+		State: state, Return: value.Value{V: res.Return}, Retcode: res.Retcode, Success: res.Success, Out: res.Out,
+	}})
+	if err != nil {
+		c.env.Warn(fmt.Errorf("the master was not told what was returned: %w", err))
+	}
+	return nil
+}
+
+// host is this minion as functions see it in this process.
+func (c *call) host() *module.Host {
+	h := newHost(c.cfg, c.log.Logger)
+	c.way.Complete(h)
+	return h
+}

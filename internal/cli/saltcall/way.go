@@ -1,0 +1,220 @@
+package saltcall
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/cli"
+	"brine/internal/cli/client"
+	"brine/internal/config"
+	"brine/internal/link"
+	"brine/internal/module"
+	"brine/internal/pki"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+	"brine/internal/socket"
+	"brine/internal/value"
+	"brine/internal/version"
+)
+
+// way is how salt-call reaches the buses: through the daemon, by itself, or not
+// at all.
+type way interface {
+	Return(ctx context.Context, r protocol.LocalReturn) error
+	Complete(h *module.Host) // puts in what functions may use this way
+	Close()
+}
+
+// findWay prefers the daemon, since it has an outbox; without one it goes to the
+// master itself.
+func findWay(ctx context.Context, env *cli.Env, cfg *config.Minion, local bool, wait time.Duration, log *slog.Logger) (way, error) {
+	if local || cfg.FileClient == "local" || cfg.MasterType == "disable" {
+		return nowhere{}, nil
+	}
+	conn, err := client.Dial(cfg.SockDir, client.MinionSocket)
+	if err == nil {
+		return &throughDaemon{conn: conn, wait: wait}, nil
+	}
+	if !errors.Is(err, socket.ErrNobody) && cli.Code(err) != cli.Unavailable {
+		return nil, err
+	}
+	return goDirect(ctx, env, cfg, wait, log)
+}
+
+// nowhere is --local.
+type nowhere struct{}
+
+func (nowhere) Return(context.Context, protocol.LocalReturn) error { return nil }
+func (nowhere) Complete(*module.Host)                              {}
+func (nowhere) Close()                                             {}
+
+// throughDaemon uses the buses of the minion's daemon.
+type throughDaemon struct {
+	conn *bus.Conn
+	wait time.Duration
+}
+
+func (d *throughDaemon) Close() { d.conn.Close() }
+
+func (d *throughDaemon) Return(ctx context.Context, r protocol.LocalReturn) error {
+	return d.conn.Ask(ctx, protocol.OpReturn, r, nil)
+}
+
+func (d *throughDaemon) Complete(h *module.Host) {
+	h.Events = events{conn: d.conn, toMaster: protocol.OpMaster, local: true}
+	h.Master = &daemonStatus{d}
+}
+
+// daemonStatus tells of the daemon's connection; it implements module.MasterLink.
+type daemonStatus struct{ *throughDaemon }
+
+func (d *daemonStatus) status() (s protocol.Status, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), d.wait)
+	defer cancel()
+	err = d.conn.Ask(ctx, protocol.OpStatus, nil, &s)
+	return s, err
+}
+
+// Address implements module.MasterLink.
+func (d *daemonStatus) Address() string {
+	s, _ := d.status() // without an answer there is no address
+	return s.Master
+}
+
+// Connected implements module.MasterLink.
+func (d *daemonStatus) Connected() bool {
+	s, _ := d.status()
+	return s.Connected
+}
+
+// Ping implements module.MasterLink.
+func (d *daemonStatus) Ping(context.Context) error {
+	s, err := d.status()
+	if err == nil && !s.Connected {
+		err = fmt.Errorf("the minion's daemon is waiting for %s", s.Waiting)
+	}
+	return err
+}
+
+// direct is a connection of our own to the master, with the minion's key.
+type direct struct {
+	link    *link.Link
+	address string
+}
+
+func goDirect(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.Duration, log *slog.Logger) (way, error) {
+	key, err := pki.LoadPrivate(filepath.Join(cfg.PKIDir, "minion.pem"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, cli.Fail(cli.Unavailable, salt.WithHint(fmt.Errorf("no minion is running here, and there is no minion key: %w", err),
+			"start salt-minion once, use --local, or name the configuration directory with -c"))
+	}
+	if err != nil {
+		return nil, cli.Fail(cli.NoPermission, err)
+	}
+	address := cfg.Master[0]
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		address = net.JoinHostPort(address, strconv.Itoa(cfg.MasterPort))
+	}
+	defer env.Waiting(ctx, cli.Patience, func() string { return "the master at " + address })()
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	l, err := link.Connect(ctx, link.Options{
+		Address: address, ID: cfg.ID, Key: key, PinFile: filepath.Join(cfg.PKIDir, "minion_master.pub"), Finger: cfg.MasterFinger,
+		FingerHash: cfg.HashType, Caller: true, Version: version.Version(), Timeout: wait, PingInterval: wait, Log: log,
+	})
+	if err != nil {
+		return nil, directError(err)
+	}
+	if !l.Ready() {
+		state := l.State()
+		l.Close()
+		return nil, cli.Fail(cli.NoPermission, salt.WithHint(
+			fmt.Errorf("Minion failed to authenticate with the master, has the minion key been accepted? (its state is %s, its fingerprint %s)", state, key.Public().SHA256()),
+			"on the master: salt-key -a "+string(cfg.ID)))
+	}
+	return &direct{l, address}, nil
+}
+
+func directError(err error) error {
+	switch {
+	case errors.Is(err, link.ErrMasterKey):
+		return cli.Fail(cli.NoPermission, err)
+	case errors.Is(err, link.ErrRejected), errors.Is(err, link.ErrDenied):
+		return cli.Fail(cli.NoPermission, salt.WithHint(err, "delete the public key for this minion on the Salt Master and run this again"))
+	}
+	return cli.Fail(cli.Unavailable, salt.WithHint(err, "start salt-minion, whose outbox keeps what is for the master, or use --local"))
+}
+
+func (d *direct) Close() { d.link.Close() }
+
+func (d *direct) Return(ctx context.Context, r protocol.LocalReturn) error {
+	return d.link.Ask(ctx, protocol.OpReturn, r, nil)
+}
+
+func (d *direct) Complete(h *module.Host) {
+	h.Events = events{conn: d.link.Conn, toMaster: protocol.OpFire}
+	h.Master = d
+	h.MasterFingerprint = d.link.Master.SHA256()
+}
+
+// Address implements module.MasterLink.
+func (d *direct) Address() string { return d.address }
+
+// Connected implements module.MasterLink.
+func (d *direct) Connected() bool { return d.link.NC.IsConnected() }
+
+// Ping implements module.MasterLink.
+func (d *direct) Ping(ctx context.Context) error { return d.link.NC.FlushWithContext(ctx) }
+
+// events implements module.EventBus over a connection.
+type events struct {
+	conn     *bus.Conn
+	toMaster string // the request that fires on the master's bus
+	local    bool   // there is a minion's bus
+}
+
+// Fire implements module.EventBus.
+func (e events) Fire(ctx context.Context, tag string, data any) error {
+	if !e.local {
+		return errors.New("there is no minion's bus here: its daemon is not running")
+	}
+	raw, err := value.Encode(data)
+	if err != nil {
+		return err
+	}
+	return e.conn.Ask(ctx, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, nil)
+}
+
+// FireMaster implements module.EventBus.
+func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Outcome, error) {
+	outcome := module.Stored
+	for _, one := range list {
+		raw, err := value.Encode(one.Data)
+		if err != nil {
+			return module.Refused, err
+		}
+		f := protocol.Fire{ID: bus.NewNonce(), Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: one.Tag, Data: json.RawMessage(raw)}}}
+		if one.Pretag != "" {
+			f.Pretag = &one.Pretag
+		}
+		var fired protocol.Fired
+		if err := e.conn.Ask(ctx, e.toMaster, f, &fired); err != nil {
+			return module.Refused, err
+		}
+		if fired.Outcome == protocol.Queued {
+			outcome = module.Outbox
+		}
+	}
+	return outcome, nil
+}
+
+func isRefused(err error) bool { return bus.CodeOf(err) == bus.Denied }

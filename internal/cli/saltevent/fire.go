@@ -1,0 +1,117 @@
+package saltevent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/bus"
+	"brine/internal/cli"
+	"brine/internal/cli/client"
+	"brine/internal/event"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+)
+
+func fireSpec() cli.Spec {
+	return cli.Spec{
+		Synopsis: []string{"[options] TAG [DATA]", "[options] TAG -   (DATA from standard input)"},
+		Summary:  "Fire an event. DATA is JSON; without it the event has none. Exit code 0 means that the event is stored.",
+		Examples: []string{
+			`salt-event fire mytag '{"sample-msg": "this is a test"}'`,
+			`salt-event fire --bus minion mytag '{"message": "a drop in the bucket"}'`, "df -h | salt-event fire --text disk/report -",
+		},
+		Flags: []urcli.Flag{
+			busFlag(),
+			&urcli.BoolFlag{Category: "Events", Name: "text", Usage: `DATA is plain text; the event gets {"message": DATA}`},
+			&urcli.StringFlag{Category: "Events", Name: "file", Usage: "read DATA from `FILE`"},
+			&urcli.DurationFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Value: 10 * time.Second, Usage: "give up after `TIME`, as in 10s"},
+		},
+		Run: fire,
+	}
+}
+
+func fire(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	words := opts.Args().Slice()
+	if len(words) == 0 || len(words) > 2 || len(words) == 2 && opts.IsSet("file") {
+		return salt.WithHint(cli.Usagef("a tag, and at most one DATA, are needed; there are %d words", len(words)),
+			`put DATA in quotes, for example: salt-event fire mytag '{"message": "hello"}'`)
+	}
+	if err := event.CheckTag(words[0]); err != nil {
+		return cli.Fail(cli.Usage, err)
+	}
+	raw, err := data(env, opts, words[1:])
+	if err != nil {
+		return err
+	}
+	conn, err := dial(env, opts)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer env.Waiting(ctx, cli.Patience, func() string { return "the event to be stored" })()
+	ctx, cancel := context.WithTimeout(ctx, opts.Duration("timeout"))
+	defer cancel()
+	var fired protocol.Fired
+	f := protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: words[0], Data: raw}}}
+	err = conn.Ask(ctx, protocol.OpFire, f, &fired)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return cli.Fail(cli.Unavailable, fmt.Errorf("the event was not confirmed within %s; it may be stored or not", opts.Duration("timeout")))
+	}
+	return client.Error(err)
+}
+
+// maxData bounds what is read for one event, well above what a bus takes, so
+// that the daemon is the one to name its limit.
+const maxData = 64 << 20
+
+// data reads the event's data from the argument, a file or standard input.
+func data(env *cli.Env, opts *urcli.Context, words []string) (json.RawMessage, error) {
+	var text []byte
+	var err error
+	switch {
+	case opts.IsSet("file"):
+		text, err = readFile(opts.String("file"))
+	case len(words) == 0:
+		return nil, nil
+	case words[0] == "-":
+		text, err = io.ReadAll(io.LimitReader(env.Stdin, maxData))
+	default:
+		text = []byte(words[0])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the data: %w", err)
+	}
+	if opts.Bool("text") {
+		return json.Marshal(map[string]string{"message": string(text)})
+	}
+	if !json.Valid(text) {
+		return nil, salt.WithHint(cli.Usagef("the data is no JSON: %s", jsonMistake(text)), "put it in single quotes, or use --text for plain text")
+	}
+	return text, nil
+}
+
+func jsonMistake(text []byte) string {
+	var v any
+	err := json.Unmarshal(text, &v)
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Sprintf("%s at character %d", syntax, syntax.Offset)
+	}
+	return fmt.Sprint(err)
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxData))
+}

@@ -1,0 +1,57 @@
+// Package saltmaster is the command salt-master: it reads the configuration and
+// runs the master's daemon, which is package master.
+package saltmaster
+
+import (
+	"context"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/cli"
+	"brine/internal/cli/serve"
+	"brine/internal/config"
+	"brine/internal/master"
+	"brine/internal/version"
+)
+
+// Run runs salt-master.
+func Run(ctx context.Context, env *cli.Env) int {
+	return env.Run(ctx, cli.Spec{
+		Synopsis: []string{"[options]"},
+		Summary:  "The master: accepts minions by their keys, runs jobs on them and keeps the journal of events.",
+		Examples: []string{"salt-master", "salt-master -l info", "salt-master -c /srv/test/etc -d"},
+		Flags:    serve.Flags(),
+		Daemon:   true,
+		Run:      run,
+	})
+}
+
+func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	load := func() (*config.Master, []config.Notice, error) {
+		return config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true}.Master()
+	}
+	cfg, notices, err := load()
+	if err != nil {
+		return err
+	}
+	log, done, err := serve.Begin(ctx, env, opts, cfg.Common, notices)
+	if err != nil || done {
+		return err
+	}
+	defer log.Close()
+	m, err := master.New(ctx, master.Options{
+		Config: cfg, Version: version.Version(), Log: log.Logger,
+		Reload: func() (*config.Master, error) {
+			cfg, notices, err := load()
+			serve.Tell(log.Logger, notices)
+			if err == nil {
+				err = serve.Reopen(log, opts, cfg.Common)
+			}
+			return cfg, err
+		},
+	})
+	if err != nil {
+		return serve.Failed(err)
+	}
+	return m.Run(ctx)
+}

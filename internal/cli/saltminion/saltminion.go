@@ -1,0 +1,62 @@
+// Package saltminion is the command salt-minion: it reads the configuration and
+// runs the minion's daemon, which is package minion.
+package saltminion
+
+import (
+	"context"
+	"errors"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/cli"
+	"brine/internal/cli/serve"
+	"brine/internal/config"
+	"brine/internal/link"
+	"brine/internal/logging"
+	"brine/internal/minion"
+	"brine/internal/version"
+)
+
+// Run runs salt-minion.
+func Run(ctx context.Context, env *cli.Env) int {
+	return env.Run(ctx, cli.Spec{
+		Synopsis: []string{"[options]"},
+		Summary:  "The minion: connects to its master, runs what the master asks for, and has a small event bus of its own.",
+		Examples: []string{"salt-minion", "salt-minion -l info", "salt-minion -c /srv/test/etc -d"},
+		Flags:    serve.Flags(),
+		Daemon:   true,
+		Run:      run,
+	})
+}
+
+func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	cfg, notices, err := config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true}.Minion()
+	if err != nil {
+		return err
+	}
+	log, done, err := serve.Begin(ctx, env, opts, cfg.Common, notices)
+	if err != nil || done {
+		return err
+	}
+	defer log.Close()
+	m, err := minion.New(ctx, minion.Options{Config: cfg, Version: version.Version(), Log: log.Logger})
+	if err != nil {
+		return serve.Failed(err)
+	}
+	return refusal(ctx, log, m.Run(ctx))
+}
+
+// refusal says in Salt's words, and in ours, why the minion ends.
+func refusal(ctx context.Context, log *logging.Log, err error) error {
+	switch {
+	case errors.Is(err, link.ErrRejected), errors.Is(err, link.ErrDenied):
+		log.Log(ctx, logging.LevelCritical, "The Salt Master has rejected this minion's public key!\n"+
+			"To repair this issue, delete the public key for this minion on the Salt Master and restart this minion.\n"+
+			"Or restart the Salt Master in open mode to clean out the keys. The Salt Minion will now exit.")
+	case errors.Is(err, link.ErrMasterKey):
+		log.Log(ctx, logging.LevelCritical, "The Salt Master server's public key did not authenticate!")
+	default:
+		return err
+	}
+	return cli.Fail(cli.NoPermission, err)
+}

@@ -1,0 +1,140 @@
+// Package saltrun is the command salt-run: it asks the master to run a runner
+// and shows what that returned.
+package saltrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/argument"
+	"brine/internal/cli"
+	"brine/internal/cli/client"
+	"brine/internal/job"
+	"brine/internal/output"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+)
+
+// Run runs salt-run.
+func Run(ctx context.Context, env *cli.Env) int {
+	return env.Run(ctx, cli.Spec{
+		Synopsis: []string{"[options] RUNNER.FUNCTION [ARGUMENT...] [NAME=VALUE...]", "-d [PATTERN]"},
+		Summary:  "Run a runner on the master.",
+		Examples: []string{"salt-run manage.status", "salt-run jobs.list_jobs since=2h", "salt-run jobs.lookup_jid 20261121113344286549", "salt-run -d"},
+		Flags: []urcli.Flag{
+			&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `SECONDS` for the runner (default: as long as it runs)"},
+			&urcli.BoolFlag{Category: "Running", Name: "async", Usage: "start the runner, print the tag of its events, and do not wait"},
+			&urcli.BoolFlag{Category: "Running", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the runners that match PATTERN"},
+			&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
+			&urcli.BoolFlag{Category: "Running", Name: "quiet", Usage: "show no result"},
+		},
+		Ignored: []string{"skip-grains"},
+		Output:  true,
+		Run:     run,
+	})
+}
+
+func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	q, err := request(opts)
+	if err != nil {
+		return err
+	}
+	wait, cancel, err := bounded(ctx, opts.String("timeout"))
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	cfg, err := client.MasterConfig(env, opts)
+	if err != nil {
+		return err
+	}
+	form, o := env.OutputForm(opts, cfg.Output)
+	if opts.Bool("quiet") {
+		form = "quiet"
+	}
+	file, err := env.OpenOutput(opts)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	out, err := output.NewWriter(file, form, o)
+	if err != nil {
+		return cli.Fail(cli.Usage, err)
+	}
+	conn, err := client.Dial(cfg.SockDir, client.MasterSocket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer env.Waiting(ctx, cli.Patience, func() string { return "the runner " + string(q.Command.Function) })()
+	stream, err := conn.Call(protocol.OpRun, q)
+	if err != nil {
+		return client.Error(err)
+	}
+	var start protocol.RunStart
+	if err := stream.Decode(wait, &start); err != nil {
+		return bound(client.Error(err), start)
+	}
+	if q.Async {
+		env.Note("the runner goes on in the master; its return comes with the tag %s/ret", start.Tag)
+		return errors.Join(out.Whole(map[string]any{"jid": string(start.JID), "tag": start.Tag}, ""), out.Close())
+	}
+	var res protocol.RunResult
+	if err := stream.Decode(wait, &res); err != nil {
+		return bound(client.Error(err), start)
+	}
+	if err := errors.Join(out.Whole(res.Return.V, res.Out), out.Close()); err != nil {
+		return err
+	}
+	if !res.Success {
+		return cli.Exit(cli.Failed)
+	}
+	return nil
+}
+
+func request(opts *urcli.Context) (protocol.Run, error) {
+	words := opts.Args().Slice()
+	q := protocol.Run{Async: opts.Bool("async")}
+	if opts.Bool("doc") {
+		words = append([]string{"doc.runner"}, words...)
+	}
+	if len(words) == 0 {
+		return q, salt.WithHint(cli.Usagef("a runner is needed"), "for example: salt-run manage.status; 'salt-run -d' lists them")
+	}
+	f, err := salt.ParseFunction(words[0])
+	if err != nil {
+		return q, cli.Fail(cli.Usage, err)
+	}
+	args, kwargs, err := argument.Parse(words[1:], argument.Options{NoParse: argument.List(opts.String("no-parse"))})
+	if err != nil {
+		return q, cli.Fail(cli.Usage, err)
+	}
+	q.Command = job.Command{Function: f, Args: args, Kwargs: kwargs}
+	return q, nil
+}
+
+// bounded returns a context with the time limit, if there is one.
+func bounded(ctx context.Context, text string) (context.Context, context.CancelFunc, error) {
+	if text == "" {
+		ctx, cancel := context.WithCancel(ctx)
+		return ctx, cancel, nil
+	}
+	d, err := time.ParseDuration(text + "s")
+	if err != nil || d <= 0 {
+		return nil, nil, cli.Usagef("option --timeout: %q is no number of seconds above zero", text)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	return ctx, cancel, nil
+}
+
+func bound(err error, start protocol.RunStart) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return cli.Fail(cli.NoReturn, salt.WithHint(errors.New("the runner did not return in time"),
+			fmt.Sprintf("its return comes as the event %s/ret", start.Tag)))
+	}
+	return err
+}

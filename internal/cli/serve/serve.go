@@ -1,0 +1,122 @@
+// Package serve is what the commands of the two daemons have in common: their
+// options, their log, the step into the background, and the words for a start
+// that failed. What they serve is not here.
+package serve
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/cli"
+	"brine/internal/config"
+	"brine/internal/daemon"
+	"brine/internal/logging"
+	"brine/internal/salt"
+)
+
+// Flags are the options of a daemon.
+func Flags() []urcli.Flag {
+	return []urcli.Flag{
+		&urcli.BoolFlag{Category: "Daemon", Name: "daemon", Aliases: []string{"d"}, Usage: "go into the background once it is ready"},
+		&urcli.StringFlag{Category: "Daemon", Name: "user", Aliases: []string{"u"}, Usage: "run as `USER`"},
+		&urcli.StringFlag{Category: "Daemon", Name: "pid-file", Usage: "write the process number to `FILE`"},
+	}
+}
+
+// Dir is the configuration directory; "" is the default one, which may be missing.
+func Dir(env *cli.Env, opts *urcli.Context) string {
+	if dir := env.ConfigDir(opts); dir != cli.DefaultConfigDir {
+		return dir
+	}
+	return ""
+}
+
+// Overrides are the settings from the command line.
+func Overrides(opts *urcli.Context) map[string]any {
+	o := map[string]any{}
+	for flag, key := range map[string]string{"user": "user", "pid-file": "pidfile"} {
+		if opts.IsSet(flag) {
+			o[key] = opts.String(flag)
+		}
+	}
+	return o
+}
+
+// Begin switches to the user, opens the log and tells the notices. With -d it
+// starts the daemon in the background instead, and done says that this process
+// has nothing left to do.
+func Begin(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg config.Common, notices []config.Notice) (log *logging.Log, done bool, err error) {
+	if opts.Bool("daemon") {
+		return nil, true, background(ctx, env)
+	}
+	if err := daemon.SwitchUser(cfg.User); err != nil {
+		return nil, false, cli.Fail(cli.NoPermission, err)
+	}
+	if err := daemon.MakeDir(filepath.Dir(cfg.LogFile)); err != nil {
+		return nil, false, err
+	}
+	log, err = env.OpenLog(opts, cli.LogSettings{Level: cfg.LogLevel, File: cfg.LogFile, FileLevel: cfg.LogLevelLogfile, FileRequired: true})
+	if err != nil {
+		return nil, false, err
+	}
+	Tell(log.Logger, notices)
+	return log, false, nil
+}
+
+// background starts the same command line without -d.
+func background(ctx context.Context, env *cli.Env) error {
+	args := slices.DeleteFunc(slices.Clone(env.Args), func(a string) bool { return a == "-d" || a == "--daemon" })
+	if len(args) == len(env.Args) {
+		return cli.Usagef("-d must stand alone, not together with other letters")
+	}
+	err := daemon.Detach(ctx, args, env.Stderr)
+	var exit *daemon.ExitError
+	if errors.As(err, &exit) {
+		return cli.Exit(exit.Code) // it has said why
+	}
+	return err
+}
+
+// Tell logs what was noticed in the configuration.
+func Tell(log *slog.Logger, notices []config.Notice) {
+	for _, n := range notices {
+		log.Warn("configuration: " + n.String())
+	}
+}
+
+// Reopen follows a moved log file and takes the levels of a configuration that
+// was read anew.
+func Reopen(log *logging.Log, opts *urcli.Context, cfg config.Common) error {
+	if !opts.IsSet("log-level") {
+		console, err := logging.ParseLevel(cfg.LogLevel)
+		if err != nil {
+			return err
+		}
+		file := console
+		if cfg.LogLevelLogfile != "" {
+			if file, err = logging.ParseLevel(cfg.LogLevelLogfile); err != nil {
+				return err
+			}
+		}
+		log.SetLevels(console, file)
+	}
+	return log.Reopen()
+}
+
+// Failed gives a daemon that could not start its exit code and, where the error
+// has none yet, a way out.
+func Failed(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return salt.WithHint(err, "the disk is full: free some space and start again; nothing was changed")
+	case errors.Is(err, syscall.EACCES) && salt.Hint(err) == "":
+		return cli.Fail(cli.NoPermission, salt.WithHint(err, "start it as root, or set root_dir, or another directory for this, to a place that its user may write"))
+	}
+	return err
+}

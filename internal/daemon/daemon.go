@@ -1,0 +1,95 @@
+// Package daemon is what a daemon owes the system around it: one instance for
+// each data folder, a pid file, and word to systemd that it is ready.
+//
+// It does not fork: service managers want their daemons in the foreground.
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"brine/internal/atomicfile"
+	"brine/internal/salt"
+)
+
+// ErrRunning is wrapped when another instance holds the folder.
+var ErrRunning = errors.New("another instance is running")
+
+// Lock makes this process the only one of its kind on dir, which is made, 0700,
+// when missing. The lock ends with release, or with the process however it ends.
+func Lock(dir string) (release func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, ".lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		pid := make([]byte, 32)
+		n, _ := f.Read(pid) // only for the words of the error
+		f.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		return nil, salt.WithHint(fmt.Errorf("%w on %s%s", ErrRunning, dir, pidText(string(pid[:n]))),
+			"stop it first, or give this one a root_dir of its own")
+	}
+	if err := f.Truncate(0); err == nil {
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0) // only for the words above
+	}
+	return func() { f.Close() }, nil
+}
+
+func pidText(s string) string {
+	if pid, err := strconv.Atoi(strings.TrimSpace(s)); err == nil {
+		return fmt.Sprintf(" (process %d)", pid)
+	}
+	return ""
+}
+
+// MakeDir makes a directory, 0755, where there is none.
+func MakeDir(dir string) error { return os.MkdirAll(dir, 0o755) }
+
+// PIDFile writes the number of this process to path, making its folder, and
+// returns how to remove it. An empty path writes nothing.
+func PIDFile(path string) (remove func(), err error) {
+	if path == "" {
+		return func() {}, nil
+	}
+	if err := MakeDir(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	if err := atomicfile.Write(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
+		return nil, err
+	}
+	return func() { os.Remove(path) }, nil
+}
+
+// Notify tells systemd the state ("READY=1", "STOPPING=1", "RELOADING=1" ...).
+// Without systemd it does nothing. The protocol is that of sd_notify(3).
+func Notify(state string) error {
+	name := os.Getenv("NOTIFY_SOCKET")
+	if name == "" {
+		return nil
+	}
+	if name[0] == '@' {
+		name = "\x00" + name[1:]
+	}
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err != nil {
+		return fmt.Errorf("tell systemd: %w", err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte(state)); err != nil {
+		return fmt.Errorf("tell systemd: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"syscall"
+
+	"brine/internal/salt"
+)
+
+// SwitchUser makes this process the named user, with its groups. An empty name,
+// or the user that it is already, changes nothing; another one needs root.
+func SwitchUser(name string) error {
+	if name == "" {
+		return nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		return salt.WithHint(fmt.Errorf("configured to run as user %q: %w", name, err), "create the user, or correct the setting user")
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return err
+	}
+	if uid == os.Geteuid() {
+		return nil
+	}
+	if os.Geteuid() != 0 {
+		return salt.WithHint(fmt.Errorf("configured to run as user %q, which only root can switch to", name), "start it as root or as that user")
+	}
+	gid, err := strconv.Atoi(u.Gid)
+	if err != nil {
+		return err
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return err
+	}
+	groups := make([]int, 0, len(ids))
+	for _, id := range ids {
+		if n, err := strconv.Atoi(id); err == nil {
+			groups = append(groups, n)
+		}
+	}
+	if err := syscall.Setgroups(groups); err != nil {
+		return fmt.Errorf("take the groups of %q: %w", name, err)
+	}
+	if err := syscall.Setgid(gid); err != nil {
+		return fmt.Errorf("take the group of %q: %w", name, err)
+	}
+	if err := syscall.Setuid(uid); err != nil {
+		return fmt.Errorf("become user %q: %w", name, err)
+	}
+	return nil
+}
