@@ -9,7 +9,6 @@ package master
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"

@@ -1,0 +1,57 @@
+package runner
+
+import (
+	"context"
+	"time"
+
+	"brine/internal/module"
+)
+
+// docModule shows what there is to run.
+func docModule(table func() module.Table) *module.Module {
+	return &module.Module{Name: "doc", Doc: "Documentation of runners and functions.", Functions: []module.Function{
+		{Name: "execution", Doc: "Return the documentation of the functions of minions.", Example: "salt-run doc.execution 'test.*'",
+			Params: []module.Param{{Name: "pattern", Kind: module.String}},
+			Run:    func(_ context.Context, c *module.Call) (any, error) { return module.Docs(c.String("pattern")), nil }},
+		{Name: "runner", Doc: "Return the documentation of the runners.", Example: "salt-run doc.runner",
+			Params: []module.Param{{Name: "pattern", Kind: module.String}},
+			Run:    func(_ context.Context, c *module.Call) (any, error) { return table().Docs(c.String("pattern")), nil }},
+	}}
+}
+
+// eventModule fires events of the master.
+func eventModule(h *Host) *module.Module {
+	return &module.Module{Name: "event", Doc: "Events on the master's bus.", Functions: []module.Function{
+		{Name: "send", Doc: "Fire an event on the master's bus. The data is stored as it is given.", Example: `salt-run event.send my/tag '{"a": 1}'`,
+			Params: []module.Param{{Name: "tag", Kind: module.String, Required: true}, {Name: "data", Kind: module.Any}},
+			Run: func(ctx context.Context, c *module.Call) (any, error) {
+				data := c.Any("data")
+				if data == nil {
+					data = map[string]any{}
+				}
+				return true, h.SendEvent(ctx, c.String("tag"), data)
+			}},
+	}}
+}
+
+// testModule is for trying out runners.
+func testModule(*Host) *module.Module {
+	return &module.Module{Name: "test", Doc: "Functions to try out runners with.", Functions: []module.Function{
+		{Name: "arg", Doc: "Return the arguments.", Example: "salt-run test.arg 1 two a=b", Varargs: true, Kwargs: true,
+			Run: func(_ context.Context, c *module.Call) (any, error) {
+				return map[string]any{"args": c.Varargs(), "kwargs": c.Extra()}, nil
+			}},
+		{Name: "sleep", Doc: "Wait some seconds and return them.", Example: "salt-run test.sleep 2",
+			Params: []module.Param{{Name: "s_time", Kind: module.Float, Default: 10.0}},
+			Run: func(ctx context.Context, c *module.Call) (any, error) {
+				t := time.NewTimer(time.Duration(c.Float("s_time") * float64(time.Second)))
+				defer t.Stop()
+				select {
+				case <-t.C:
+					return c.Float("s_time"), nil
+				case <-ctx.Done():
+					return nil, context.Cause(ctx)
+				}
+			}},
+	}}
+}
