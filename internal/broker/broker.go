@@ -35,6 +35,13 @@ const (
 	// MaxPerKey is how many connections one key may have: the daemon, its
 	// predecessor that has not noticed its end, and several salt-call at once.
 	MaxPerKey = 32
+	// maxStrangers is how many connections may wait for their keys to be accepted,
+	// since anybody can make keys: a large fleet on its first day. What is beyond
+	// tries again; minions with an accepted key do not count.
+	maxStrangers = 10_000
+	// maxPerUser is how many connections an ordinary user may have through the
+	// local socket, which is open to all.
+	maxPerUser = 256
 )
 
 // The one account for traffic, and the server's own.
@@ -76,6 +83,7 @@ type Broker struct {
 	sys    *nats.Conn
 	mu     sync.Mutex
 	locals []net.Listener
+	users  map[uint32]int // local connections, by uid
 	wg     sync.WaitGroup
 }
 
@@ -109,7 +117,7 @@ func Start(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the bus: %w", err)
 	}
-	b := &Broker{opts: o, server: s, gate: g}
+	b := &Broker{opts: o, server: s, gate: g, users: map[uint32]int{}}
 	if err := b.open(fatal); err != nil {
 		b.Stop()
 		return nil, err

@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"sync"
@@ -26,6 +28,8 @@ type gate struct {
 	in      map[uint64]bus.Identity // by the server's connection number
 	inboxes map[string]bus.Identity
 	perKey  map[string]int
+
+	strangers int // connections without an accepted key
 }
 
 func newGate(o Options) (*gate, error) {
@@ -69,8 +73,8 @@ func (g *gate) admit(c server.ClientAuthentication, o *server.ClientOpts, p Peer
 	if i.Role == bus.RoleNobody || i.Role == bus.RoleMaster {
 		return false // the reason was logged by who decided
 	}
-	if !g.enter(c.GetID(), i) {
-		g.log.Warn("connection refused: too many of this key, or an inbox that is taken", "peer", i.String(), "remote", p.Remote, "limit", MaxPerKey)
+	if err := g.enter(c.GetID(), i); err != nil {
+		g.log.Warn("connection refused", "peer", i.String(), "remote", p.Remote, "err", err)
 		return false
 	}
 	return g.register(c, i, g.account)
@@ -118,20 +122,34 @@ func (g *gate) takeLocal(secret string) (socket.Peer, bool) {
 }
 
 // enter books the connection. An inbox belongs to one connection: a second one
-// with the same nonce could hear the answers of the first.
-func (g *gate) enter(cid uint64, i bus.Identity) bool {
+// with the same nonce could hear the answers of the first. A connection enters
+// once: the server would take a second CONNECT for a change of mind, and what the
+// first had booked would stay for ever.
+func (g *gate) enter(cid uint64, i bus.Identity) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	inbox := i.Inbox()
-	if _, taken := g.inboxes[inbox]; taken || i.Key != "" && g.perKey[i.Key] >= MaxPerKey {
-		return false
+	_, again := g.in[cid]
+	_, taken := g.inboxes[inbox]
+	switch {
+	case again:
+		return errors.New("a second CONNECT")
+	case taken:
+		return errors.New("its inbox belongs to another connection")
+	case i.Key != "" && g.perKey[i.Key] >= MaxPerKey:
+		return fmt.Errorf("its key has %d connections already", MaxPerKey)
+	case i.Role == bus.RoleStranger && g.strangers >= maxStrangers:
+		return fmt.Errorf("%d connections without an accepted key are waiting already", maxStrangers)
 	}
 	g.in[cid] = i
 	g.inboxes[inbox] = i
 	if i.Key != "" {
 		g.perKey[i.Key]++
 	}
-	return true
+	if i.Role == bus.RoleStranger {
+		g.strangers++
+	}
+	return nil
 }
 
 func (g *gate) leave(cid uint64) (bus.Identity, bool) {
@@ -145,6 +163,9 @@ func (g *gate) leave(cid uint64) (bus.Identity, bool) {
 	delete(g.inboxes, i.Inbox())
 	if g.perKey[i.Key]--; g.perKey[i.Key] <= 0 {
 		delete(g.perKey, i.Key)
+	}
+	if i.Role == bus.RoleStranger {
+		g.strangers--
 	}
 	return i, true
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"brine/internal/socket"
@@ -43,6 +44,11 @@ func (b *Broker) serveOne(c net.Conn) {
 		b.opts.Log.Error("local connection refused", "err", err)
 		return
 	}
+	if !b.count(peer.UID) {
+		b.opts.Log.Warn("local connection refused: this user has too many", "uid", peer.UID, "limit", maxPerUser)
+		return
+	}
+	defer b.uncount(peer.UID)
 	in, err := b.server.InProcessConn()
 	if err != nil {
 		return // the server is stopping
@@ -50,6 +56,26 @@ func (b *Broker) serveOne(c net.Conn) {
 	defer in.Close()
 	if err := b.join(c, in, peer); err != nil {
 		b.opts.Log.Debug("local connection ended early", "uid", peer.UID, "err", err)
+	}
+}
+
+// count books a connection of a local user. Root and the daemon's own user, who
+// could stop the daemon anyway, have no limit.
+func (b *Broker) count(uid uint32) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.users[uid] >= maxPerUser && uid != 0 && int(uid) != os.Geteuid() {
+		return false
+	}
+	b.users[uid]++
+	return true
+}
+
+func (b *Broker) uncount(uid uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.users[uid]--; b.users[uid] <= 0 {
+		delete(b.users, uid)
 	}
 }
 
@@ -82,21 +108,35 @@ func (b *Broker) join(c, in net.Conn, peer socket.Peer) error {
 	return err
 }
 
+// connect is what is passed on of a client's CONNECT. All else, other credentials
+// above all, is left out however it is spelt: the server, like this, takes the
+// names of JSON in any case.
+type connect struct {
+	User         string `json:"user"`
+	Pass         string `json:"pass"`
+	Name         string `json:"name"`
+	Lang         string `json:"lang"`
+	Version      string `json:"version"`
+	Protocol     int    `json:"protocol"`
+	Verbose      bool   `json:"verbose"`
+	Pedantic     bool   `json:"pedantic"`
+	Echo         bool   `json:"echo"`
+	Headers      bool   `json:"headers"`
+	NoResponders bool   `json:"no_responders"`
+}
+
 // vouch rewrites the CONNECT line.
 func (b *Broker) vouch(line []byte, peer socket.Peer) ([]byte, error) {
 	body, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("CONNECT "))
 	if !ok {
 		return nil, errors.New("the first line is no CONNECT")
 	}
-	var connect map[string]any
-	if err := json.Unmarshal(body, &connect); err != nil {
+	c := connect{Echo: true} // the protocol's default
+	if err := json.Unmarshal(body, &c); err != nil {
 		return nil, fmt.Errorf("unreadable CONNECT: %w", err)
 	}
-	for _, key := range []string{"auth_token", "jwt", "nkey", "sig", "proxy_sig"} {
-		delete(connect, key)
-	}
-	connect["pass"] = b.gate.expect(peer)
-	out, err := json.Marshal(connect)
+	c.Pass = b.gate.expect(peer)
+	out, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}

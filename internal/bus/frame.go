@@ -47,15 +47,26 @@ func Parts(data []byte) [][]byte { return frames(frameItem, data) }
 type Assembler struct {
 	Limit int // the largest message in bytes; 0 is MaxMessage
 	buf   []byte
+	bad   error // why the message under way is dropped
 }
 
 // ErrTooLarge is returned for a message beyond the limit, which is dropped.
 var ErrTooLarge = errors.New("message is too large")
 
-// Add takes the next body. done says that data is a whole message.
+// Add takes the next body. done says that data is a whole message, or with an
+// error that the message ended that is dropped: its pieces are passed over, so
+// that its tail is never taken for a message of its own.
 func (a *Assembler) Add(body []byte) (data []byte, done bool, err error) {
 	kind, data, err := a.add(body)
 	return data, kind != framePart, err
+}
+
+// drop forgets the message under way; err is told at its end.
+func (a *Assembler) drop(err error) {
+	a.buf = nil
+	if a.bad == nil {
+		a.bad = err
+	}
 }
 
 func (a *Assembler) add(body []byte) (kind byte, data []byte, err error) {
@@ -68,20 +79,30 @@ func (a *Assembler) add(body []byte) (kind byte, data []byte, err error) {
 	}
 	kind, data = body[0], body[1:]
 	if len(a.buf)+len(data) > limit {
-		a.buf = nil
-		return kind, nil, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, limit)
+		a.drop(fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, limit))
 	}
 	switch kind {
 	case framePart:
-		a.buf = append(a.buf, data...)
+		if a.bad == nil {
+			a.buf = append(a.buf, data...)
+		}
 		return kind, nil, nil
 	case frameItem, frameEnd, frameError:
-		if len(a.buf) > 0 {
-			data = append(a.buf, data...)
-			a.buf = nil
-		}
-		return kind, data, nil
+		return a.end(kind, data)
 	}
-	a.buf = nil
+	a.buf, a.bad = nil, nil
 	return kind, nil, fmt.Errorf("message of the unknown kind %q", kind)
+}
+
+// end takes the last piece.
+func (a *Assembler) end(kind byte, data []byte) (byte, []byte, error) {
+	have, bad := a.buf, a.bad
+	a.buf, a.bad = nil, nil
+	switch {
+	case bad != nil:
+		return kind, nil, bad
+	case len(have) > 0:
+		data = append(have, data...)
+	}
+	return kind, data, nil
 }

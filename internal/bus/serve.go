@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -19,7 +20,9 @@ import (
 const (
 	maxConcurrent  = 128              // requests of one asker at a time; listeners count
 	maxRequest     = 64 << 20         // bytes of one request
-	maxPartial     = 16               // requests of one asker whose last piece is missing
+	maxAsk         = 64 << 10         // bytes of a stranger's: a version and a few grains
+	maxPartial     = 16               // requests of one connection whose last piece is missing
+	maxHeld        = 2 * maxRequest   // bytes of one asker's requests that are not complete
 	stallTimeout   = 60 * time.Second // an asker that takes nothing for so long has left
 	pendingBytes   = 256 << 20        // requests that wait for the dispatcher
 	pendingMessage = 1 << 20
@@ -75,10 +78,11 @@ type Server struct {
 	handlers map[Role]map[string]Handler
 
 	mu      sync.Mutex
-	streams map[string]*answerer  // by reply subject
-	asking  map[string]int        // requests under way, by asker
-	partial map[string]*Assembler // requests not complete, by reply subject
-	halves  map[string]int        // how many of those, by asker
+	streams map[string]*answerer // by reply subject
+	asking  map[string]int       // requests under way, by asker
+	partial map[string]*partial  // requests not complete, by reply subject
+	halves  map[string]int       // how many of those, by inbox
+	held    map[string]int       // their bytes, by asker
 	wg      sync.WaitGroup
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -93,7 +97,7 @@ func NewServer(nc *nats.Conn, owner Owner, log *slog.Logger) *Server {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
 		nc: nc, owner: owner, log: log, handlers: map[Role]map[string]Handler{}, streams: map[string]*answerer{},
-		asking: map[string]int{}, partial: map[string]*Assembler{}, halves: map[string]int{}, ctx: ctx, stop: stop,
+		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, ctx: ctx, stop: stop,
 	}
 }
 
@@ -136,7 +140,9 @@ func (s *Server) Stop() {
 	for _, sub := range s.subs {
 		_ = sub.Unsubscribe() // fails only when the connection is gone already
 	}
+	s.mu.Lock() // no request is dispatched any more once this is free again
 	s.stop()
+	s.mu.Unlock()
 	s.wg.Wait()
 }
 
@@ -166,8 +172,10 @@ func (s *Server) request(m *nats.Msg) {
 		return
 	}
 	from.Nonce = nonceOf(m.Reply)
-	body, done, err := s.assemble(from.String(), m)
+	body, done, err := s.assemble(from, m)
 	switch {
+	case err != nil && CodeOf(err) == Busy:
+		s.refuse(m.Reply, err)
 	case err != nil:
 		s.refuse(m.Reply, Errorf(Usage, "request %s: %v", op, err))
 	case done:
@@ -175,31 +183,65 @@ func (s *Server) request(m *nats.Msg) {
 	}
 }
 
-// assemble puts together a request of several pieces.
-func (s *Server) assemble(asker string, m *nats.Msg) (body []byte, done bool, err error) {
+// partial is a request whose last piece has not come.
+type partial struct {
+	Assembler
+	asker string
+}
+
+// assemble puts together a request of several pieces. What an asker leaves
+// unfinished costs a bounded part of the memory, and a stranger's nothing: a
+// question whether a key is accepted fits into one piece.
+func (s *Server) assemble(from Identity, m *nats.Msg) (body []byte, done bool, err error) {
+	if from.Role == RoleStranger && (len(m.Data) > maxAsk || len(m.Data) > 0 && m.Data[0] == framePart) {
+		return nil, false, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, maxAsk)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := s.partial[m.Reply]
-	if a == nil {
-		a = &Assembler{Limit: maxRequest}
-	}
-	body, done, err = a.Add(m.Data)
-	_, known := s.partial[m.Reply]
-	switch {
-	case done || err != nil:
-		if known {
-			s.dropPartial(m.Reply)
+	p := s.partial[m.Reply]
+	if p == nil {
+		if len(m.Data) == 0 || m.Data[0] != framePart {
+			var whole Assembler
+			return whole.Add(m.Data)
 		}
-	case !known && s.halves[partialOwner(m.Reply)] >= maxPartial:
-		return nil, false, errors.New("too many requests that are not complete")
-	case !known:
-		s.partial[m.Reply] = a
-		s.halves[partialOwner(m.Reply)]++
+		if p, err = s.begin(from.String(), m.Reply); err != nil {
+			return nil, false, err
+		}
+	}
+	if s.held[p.asker]+len(m.Data) > maxHeld {
+		s.release(p)
+		p.drop(Errorf(Busy, "too many requests that are not complete: they hold %d bytes", maxHeld))
+	}
+	before := len(p.buf)
+	body, done, err = p.Add(m.Data)
+	s.held[p.asker] += len(p.buf) - before
+	if done || err != nil {
+		s.dropPartial(m.Reply)
 	}
 	return body, done, err
 }
 
+// begin books a request that comes in pieces.
+func (s *Server) begin(asker, reply string) (*partial, error) {
+	if s.halves[partialOwner(reply)] >= maxPartial {
+		return nil, Errorf(Busy, "too many requests that are not complete: the limit is %d", maxPartial)
+	}
+	p := &partial{Assembler{Limit: maxRequest}, asker}
+	s.partial[reply] = p
+	s.halves[partialOwner(reply)]++
+	return p, nil
+}
+
+// release takes what p holds off the account of its asker.
+func (s *Server) release(p *partial) {
+	if s.held[p.asker] -= len(p.buf); s.held[p.asker] <= 0 {
+		delete(s.held, p.asker)
+	}
+	p.buf = nil
+}
+
 func (s *Server) dropPartial(reply string) {
+	s.release(s.partial[reply])
 	delete(s.partial, reply)
 	owner := partialOwner(reply)
 	if s.halves[owner]--; s.halves[owner] <= 0 {

@@ -50,12 +50,18 @@ func (i Identity) UID() int {
 // Inbox is the prefix of the subjects that only this connection may subscribe
 // to. It is made from the key, not from the id, so that one that is not accepted
 // yet knows its own before it knows its role.
-func (i Identity) Inbox() string {
-	owner := i.Key
-	if i.Role == RoleUser || i.Role == RoleMaster {
-		owner = event.Escape(string(i.Role) + i.Name)
+func (i Identity) Inbox() string { return InboxPrefix(i.owner(), i.Nonce) }
+
+// owner is the part of the inbox that says whose it is, "" where the identity
+// does not say it.
+func (i Identity) owner() string {
+	switch {
+	case i.Role == RoleMaster, i.Role == RoleUser && i.Name != "":
+		return event.Escape(string(i.Role) + i.Name)
+	case i.Role == RoleUser, i.Key == "":
+		return ""
 	}
-	return InboxPrefix(owner, i.Nonce)
+	return event.Escape(i.Key)
 }
 
 // InboxPrefix returns the private prefix of the connection of owner (the key

@@ -57,8 +57,8 @@ var Table = []Rule{
 }
 
 // Allowed returns the subjects on which the identity may use verb, filled in.
-// An identity with an empty name, key or nonce where a pattern needs it gets
-// nothing from that rule.
+// An identity whose name or key is empty, or whose nonce is none, gets nothing
+// from a rule whose pattern needs it.
 func Allowed(i Identity, verb Verb) []string {
 	var subjects []string
 	for _, r := range Table {
@@ -76,7 +76,7 @@ func (i Identity) fill(pattern string) (string, bool) {
 	for _, part := range []struct {
 		mark, value string
 	}{
-		{"<id>", i.Name}, {"<uid>", i.Name}, {"<key>", i.Key}, {"<inbox>", i.Nonce},
+		{"<id>", i.Name}, {"<uid>", i.Name}, {"<key>", i.Key},
 	} {
 		if !strings.Contains(pattern, part.mark) {
 			continue
@@ -84,11 +84,13 @@ func (i Identity) fill(pattern string) (string, bool) {
 		if part.value == "" {
 			return "", false
 		}
-		value := event.Escape(part.value)
-		if part.mark == "<inbox>" {
-			value = i.Inbox()
-		}
-		pattern = strings.ReplaceAll(pattern, part.mark, value)
+		pattern = strings.ReplaceAll(pattern, part.mark, event.Escape(part.value))
 	}
-	return pattern, true
+	if !strings.Contains(pattern, "<inbox>") {
+		return pattern, true
+	}
+	if i.owner() == "" || CheckNonce(i.Nonce) != nil {
+		return "", false
+	}
+	return strings.ReplaceAll(pattern, "<inbox>", i.Inbox()), true
 }

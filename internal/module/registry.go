@@ -13,10 +13,13 @@ type Table []*Module
 var modules = Table{
 	cmdModule,
 	configModule,
+	diskModule,
 	eventModule,
 	grainsModule,
 	keyModule,
+	psModule,
 	saltutilModule,
+	statusModule,
 	sysModule,
 	testModule,
 }
