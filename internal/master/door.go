@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,6 +18,11 @@ import (
 
 // admit says who a peer is. It is called by the broker for every connection.
 func (m *Master) admit(p broker.Peer) bus.Identity {
+	select {
+	case <-m.serving: // the listener is open a moment before all behind it is
+	case <-m.ctx.Done():
+		return bus.Identity{}
+	}
 	if p.TLS == nil {
 		return bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(int(p.Local.UID))}
 	}
@@ -58,6 +64,9 @@ func claim(s *tls.ConnectionState) (salt.MinionID, pki.PublicKey, error) {
 // tellAuth logs and announces what became of a key, in Salt's words and shapes.
 func (m *Master) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v verdict) {
 	log := m.log.With("minion", id, "remote", p.Remote)
+	if v.act != "accept" && !m.told.first(v.act+" "+string(id)+" "+bus.KeyToken(key.Key()), time.Now()) {
+		return // it keeps knocking; once a minute is enough for log and journal
+	}
 	switch v.act {
 	case "accept":
 		if p.Caller {
@@ -77,18 +86,14 @@ func (m *Master) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v 
 	default:
 		log.Error("Authentication attempt from "+string(id)+" failed, the public keys did not match. This may be an attempt to compromise the Salt cluster.", "fingerprint", key.SHA256())
 	}
-	if m.relay != nil {
-		m.relay.Announce("salt/auth", map[string]any{
-			"result": v.state == pki.Accepted || v.state == pki.Pending, "act": v.act, "id": string(id), "pub": string(key.PEM()),
-		})
-	}
+	m.relay.Announce("salt/auth", map[string]any{
+		"result": v.state == pki.Accepted || v.state == pki.Pending, "act": v.act, "id": string(id), "pub": string(key.PEM()),
+	})
 }
 
 // gone is told by the broker of every connection that ended.
 func (m *Master) gone(i bus.Identity) {
-	if m.server != nil {
-		m.server.Gone(i.Inbox())
-	}
+	m.server.Gone(i.Inbox())
 	if i.Role != bus.RoleMinion {
 		return
 	}
@@ -206,7 +211,18 @@ func (m *Master) announceKeys(before, after map[keyName]pki.State) {
 	for name := range before {
 		if _, there := after[name]; !there {
 			m.tellKey(name.id, "delete")
+			m.forgetFacts(name.id)
 		}
+	}
+}
+
+// forgetFacts drops what a minion without any accepted key once said.
+func (m *Master) forgetFacts(id salt.MinionID) {
+	if _, accepted := slices.BinarySearch(m.keys.ids(), id); accepted {
+		return
+	}
+	if err := m.facts.forget(m.ctx, id); err != nil {
+		m.log.Warn("facts of a deleted minion not dropped", "minion", id, "err", err)
 	}
 }
 
@@ -253,12 +269,26 @@ func (m *Master) hello(ctx context.Context, r *bus.Request) error {
 	if err := m.facts.store(ctx, id, q.Grains.V); err != nil {
 		return fmt.Errorf("store the facts of %s: %w", id, err)
 	}
+	m.cutTwin(id, r.Inbox())
 	m.present.join(id, r.Inbox())
 	if _, alive := m.broker.Owner(r.Inbox()); !alive {
 		m.gone(i) // it went while it was let in
 	}
 	m.log.Info("minion connected", "minion", id, "version", q.Version)
 	return r.Send(ctx, protocol.Welcome{Time: time.Now(), Version: m.version})
+}
+
+// cutTwin ends the older connection of a minion that connects once more: one
+// that has not noticed its end, or a machine with a copy of the key. Both would
+// run every job.
+func (m *Master) cutTwin(id salt.MinionID, inbox string) {
+	m.broker.Connections(func(i bus.Identity, cut func()) {
+		if i.Role != bus.RoleMinion || i.Name != string(id) || i.Inbox() == inbox {
+			return
+		}
+		m.log.Warn("minion connected again while its older connection lasts; the older one is cut. If this goes on, two machines share its key", "minion", id)
+		cut()
+	})
 }
 
 // grains takes the facts of a minion anew.

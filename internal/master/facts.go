@@ -45,6 +45,13 @@ func (f *facts) grains(id salt.MinionID) map[string]any {
 	return f.byID[id]
 }
 
+func (f *facts) forget(ctx context.Context, id salt.MinionID) error {
+	f.mu.Lock()
+	delete(f.byID, id)
+	f.mu.Unlock()
+	return f.table.Delete(ctx, string(id))
+}
+
 func (f *facts) store(ctx context.Context, id salt.MinionID, v any) error {
 	grains, ok := v.(map[string]any)
 	if !ok {

@@ -54,6 +54,8 @@ type Master struct {
 	present *presence
 	jobs    *jobs
 	waiting keyWaiters
+	serving chan struct{} // closed when everything is open; connections wait for it
+	told    throttle      // of words on keys that are not accepted
 	clock   job.Clock
 	users   auth.Users
 	reload  func() (*config.Master, error)
@@ -73,7 +75,7 @@ type keyWaiters struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, reload: o.Reload, jobs: newJobs(), present: newPresence()}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, reload: o.Reload, jobs: newJobs(), present: newPresence(), serving: make(chan struct{})}
 	m.waiting.on = map[chan struct{}]struct{}{}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
@@ -193,6 +195,7 @@ func (m *Master) Run(ctx context.Context) error {
 	if err := m.server.Start(); err != nil {
 		return err
 	}
+	close(m.serving)
 	m.wg.Go(func() { m.watchKeys(changed) })
 	m.wg.Go(m.announcePresence)
 	hangups, stop := daemon.Hangups()

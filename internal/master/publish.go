@@ -103,6 +103,9 @@ func (m *Master) resolve(q protocol.Publish) (job.Start, *target.Target, error) 
 	if err != nil {
 		return job.Start{}, nil, bus.Errorf(bus.Usage, "target: %v", err)
 	}
+	if bad := t.Impossible(); len(bad) > 0 {
+		return job.Start{}, nil, bus.Errorf(bus.Usage, "target: %q can be the id of no minion", bad[0])
+	}
 	var start job.Start
 	known := m.keys.ids()
 	if named, ok := t.IDs(); ok {
@@ -144,7 +147,7 @@ func (m *Master) start(ctx context.Context, q protocol.Publish, who asker) (*run
 	if err != nil {
 		return nil, err
 	}
-	if len(start.Minions)+len(start.Missing) == 0 {
+	if len(start.Minions) == 0 {
 		return nil, bus.Errorf(bus.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.")
 	}
 	now := time.Now()

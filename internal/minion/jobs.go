@@ -44,7 +44,7 @@ func (m *Minion) onJob(s *session, body []byte) {
 		return
 	}
 	m.tell(s, e.JID, job.Report{State: job.Received})
-	m.wg.Go(func() { m.runJob(s, e) })
+	m.jobs.spawn(func() { m.runJob(s, e) })
 }
 
 // isTarget checks the job's target against the live facts.
@@ -198,6 +198,15 @@ func newJobTable(limit int) *jobTable {
 	return t
 }
 
+// spawn runs f in a goroutine that stop waits for; after stop it does nothing.
+func (t *jobTable) spawn(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.idle.Go(f)
+	}
+}
+
 // begin waits for a free slot and books the job.
 func (t *jobTable) begin(ctx context.Context, e *job.Envelope) (context.Context, *runningJob, error) {
 	if t.slots != nil {
@@ -219,7 +228,6 @@ func (t *jobTable) begin(ctx context.Context, e *job.Envelope) (context.Context,
 		t.release()
 		return nil, nil, errStopping
 	}
-	t.idle.Add(1)
 	t.running[e.JID] = r
 	return ctx, r, nil
 }
@@ -236,7 +244,6 @@ func (r *runningJob) end() {
 	delete(r.table.running, r.JID)
 	r.table.mu.Unlock()
 	r.table.release()
-	r.table.idle.Done()
 }
 
 // List implements module.JobTable.

@@ -29,6 +29,12 @@ type session struct {
 // not come back all at once.
 const firstPause = 50 * time.Millisecond
 
+// shortSession is what a session must last for the next attempt to follow at
+// once: a master that takes connections only to end them is left some peace.
+const shortSession = time.Second
+
+var errShort = errors.New("the connection ended as soon as it was made")
+
 // keepLinked keeps a connection to the master for as long as ctx lasts. It
 // returns an error only when the master refuses this minion for good.
 func (m *Minion) keepLinked(ctx context.Context) error {
@@ -146,12 +152,16 @@ func (m *Minion) serve(ctx context.Context, l *link.Link, address string) error 
 	m.log.Info("Minion is ready to receive requests!", "master", address)
 	m.outbox.wake()
 	m.announceStart(ctx)
+	began := time.Now()
 	select {
 	case <-l.Closed:
 		m.log.Warn("Connection to master "+address+" lost", "err", l.NC.LastError())
 	case <-ctx.Done():
 	}
 	m.setWaiting("the connection to the master at " + address + ", which was lost")
+	if time.Since(began) < shortSession {
+		return errShort
+	}
 	return nil
 }
 
