@@ -2,13 +2,13 @@ package daemon
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -18,13 +18,10 @@ import (
 // child says until then goes to stderr. A child that ends before it is ready is
 // an error.
 func Detach(ctx context.Context, args []string, stderr io.Writer) error {
-	dir, err := os.MkdirTemp("", "salt-ready-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "s")
-	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	// The socket has a name and no file: a path below a long TMPDIR would not fit
+	// into an address.
+	name := "@salt-ready-" + rand.Text()
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
 	if err != nil {
 		return err
 	}
@@ -34,7 +31,7 @@ func Detach(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	c := exec.Command(self, args...)
-	c.Env = append(os.Environ(), "NOTIFY_SOCKET="+path)
+	c.Env = append(os.Environ(), "NOTIFY_SOCKET="+name)
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if f, ok := stderr.(*os.File); ok {
 		c.Stderr = f // a copying goroutine would end with this process
