@@ -34,10 +34,16 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Text }
 
-// Errorf returns an Error; a hint within the arguments' errors is kept.
+// Errorf returns an Error; the first hint of the arguments' errors is kept,
+// whatever verb prints them.
 func Errorf(code Code, format string, args ...any) *Error {
-	err := fmt.Errorf(format, args...)
-	return &Error{Code: code, Text: err.Error(), Hint: salt.Hint(err)}
+	e := &Error{Code: code, Text: fmt.Errorf(format, args...).Error()}
+	for _, a := range args {
+		if err, ok := a.(error); ok && e.Hint == "" {
+			e.Hint = salt.Hint(err)
+		}
+	}
+	return e
 }
 
 // WithHint returns a copy of e with the hint.

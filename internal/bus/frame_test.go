@@ -1,0 +1,117 @@
+package bus
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"brine/internal/salt"
+)
+
+func TestFrames(t *testing.T) {
+	for _, n := range []int{0, 1, MaxPart - 1, MaxPart, MaxPart + 1, 3*MaxPart + 7} {
+		data := bytes.Repeat([]byte("x"), n)
+		var a Assembler
+		var got []byte
+		var done bool
+		for i, f := range Parts(data) {
+			if done {
+				t.Fatalf("%d bytes: whole before piece %d", n, i)
+			}
+			if len(f) > MaxPart+1 {
+				t.Errorf("%d bytes: a piece of %d", n, len(f))
+			}
+			var err error
+			if got, done, err = a.Add(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !done || !bytes.Equal(got, data) {
+			t.Errorf("%d bytes became %d, whole: %v", n, len(got), done)
+		}
+	}
+}
+
+// A message over the limit is told once, at its end, costs no memory, and leaves
+// nothing behind that the next message could begin with.
+func TestAssemblerLimit(t *testing.T) {
+	a := Assembler{Limit: 10}
+	for range 3 {
+		for range 1000 {
+			if data, done, err := a.Add([]byte("pxxxx")); data != nil || done || err != nil {
+				t.Fatalf("piece: %q, %v, %v", data, done, err)
+			}
+		}
+		if cap(a.buf) > 64 {
+			t.Errorf("%d bytes are held", cap(a.buf))
+		}
+		if data, done, err := a.Add([]byte("itail")); !errors.Is(err, ErrTooLarge) || !done || data != nil {
+			t.Errorf("the end of a large message: %q, %v, %v", data, done, err)
+		}
+		if data, done, err := a.Add([]byte("isecond")); string(data) != "second" || !done || err != nil {
+			t.Errorf("the next message: %q, %v, %v", data, done, err)
+		}
+	}
+	if _, _, err := a.Add([]byte("i01234567890")); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("11 bytes at once: %v", err)
+	}
+}
+
+func TestAssemblerRefusesJunk(t *testing.T) {
+	for _, body := range []string{"", "z", "\x00abc", "Iabc"} {
+		var a Assembler
+		if data, _, err := a.Add([]byte(body)); err == nil {
+			t.Errorf("Add(%q) = %q", body, data)
+		}
+	}
+	var a Assembler
+	_, _, _ = a.Add([]byte("phead"))
+	if _, _, err := a.Add([]byte("z")); err == nil {
+		t.Error("an unknown kind was taken")
+	}
+	if data, done, err := a.Add([]byte("inew")); string(data) != "new" || !done || err != nil {
+		t.Errorf("after junk: %q, %v, %v", data, done, err)
+	}
+}
+
+func FuzzAssembler(f *testing.F) {
+	f.Add([]byte("pab\nicd\nx{}"))
+	f.Fuzz(func(t *testing.T, script []byte) {
+		a := Assembler{Limit: 100}
+		for _, body := range bytes.Split(script, []byte("\n")) {
+			data, done, err := a.Add(body)
+			if len(data) > 100 || len(a.buf) > 100 {
+				t.Errorf("%d bytes came out, %d are held", len(data), len(a.buf))
+			}
+			if err != nil && data != nil || !done && err == nil && data != nil {
+				t.Errorf("Add(%q) = %q, %v, %v", body, data, done, err)
+			}
+		}
+	})
+}
+
+func TestErrorsTravel(t *testing.T) {
+	for name, c := range map[string]struct {
+		in         error
+		code       Code
+		text, hint string
+	}{
+		"with hint":    {Errorf(Denied, "user %s may not", "fred").WithHint("ask %s", "root"), Denied, "user fred may not", "ask root"},
+		"printed hint": {Errorf(Usage, "bad: %v", salt.WithHint(errors.New("x"), "y")), Usage, "bad: x", "y"},
+		"wrapped":      {errors.Join(errors.New("outer"), Errorf(Busy, "later")), Busy, "later", ""},
+		"unexpected":   {errors.New("secret path /etc/x"), Internal, "the daemon failed to do this", "its log names the cause"},
+		"kept wrapped": {Errorf(Usage, "bad: %w", salt.WithHint(errors.New("x"), "y")), Usage, "bad: x", "y"},
+	} {
+		got := decodeError(encodeError(c.in))
+		if CodeOf(got) != c.code || got.Error() != c.text || salt.Hint(got) != c.hint {
+			t.Errorf("%s: %v, code %s, hint %q; want %v, %s, %q", name, got, CodeOf(got), salt.Hint(got), c.text, c.code, c.hint)
+		}
+		if strings.Contains(got.Error()+salt.Hint(got), "/etc/x") {
+			t.Errorf("%s: the cause reached the peer: %v", name, got)
+		}
+	}
+	if err := decodeError([]byte("{")); err == nil || CodeOf(err) != Internal {
+		t.Errorf("junk for an error: %v", err)
+	}
+}

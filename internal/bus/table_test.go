@@ -1,0 +1,221 @@
+package bus
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write doc/subjects.md anew")
+
+// roles is the order of the table, from the most to the least trusted, users apart.
+var roles = []Role{RoleMaster, RoleMinion, RoleCaller, RoleStranger, RoleUser}
+
+func TestTableIsSorted(t *testing.T) {
+	place := func(r Rule) int {
+		n := 2 * slices.Index(roles, r.Role)
+		if r.Verb == Subscribe {
+			n++
+		}
+		return n
+	}
+	for i, r := range Table {
+		if place(r) < 0 {
+			t.Errorf("rule %d is for the unknown role %q", i, r.Role)
+		}
+		if i > 0 && place(r) < place(Table[i-1]) {
+			t.Errorf("rule %d (%s %s %s) stands behind one of a later role or verb", i, r.Role, r.Verb, r.Pattern)
+		}
+	}
+}
+
+func TestTableIsWellFormed(t *testing.T) {
+	seen := map[string]bool{}
+	for _, r := range Table {
+		name := fmt.Sprintf("%s %s %s", r.Role, r.Verb, r.Pattern)
+		if seen[name] {
+			t.Errorf("%s: twice", name)
+		}
+		seen[name] = true
+		if r.Verb != Publish && r.Verb != Subscribe {
+			t.Errorf("%s: unknown verb", name)
+		}
+		if r.Why == "" || strings.HasSuffix(r.Why, ".") {
+			t.Errorf("%s: the reason is %q, want a phrase without full stop", name, r.Why)
+		}
+		if err := checkPattern(r.Pattern); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// checkPattern knows the one shape that patterns have: literal tokens, marks that
+// stand for a whole token, * and > at the end.
+func checkPattern(p string) error {
+	tokens := strings.Split(p, ".")
+	for i, token := range tokens {
+		switch {
+		case token == "":
+			return fmt.Errorf("an empty token")
+		case token == ">" && i != len(tokens)-1:
+			return fmt.Errorf("> is not the last token")
+		case token == ">", token == "*":
+			continue
+		case strings.HasPrefix(token, "<"):
+			if !slices.Contains([]string{"<id>", "<uid>", "<key>", "<inbox>"}, token) {
+				return fmt.Errorf("the unknown mark %s", token)
+			}
+		case strings.ContainsAny(token, "*<> \t"):
+			return fmt.Errorf("the token %q mixes text with wildcards or marks", token)
+		}
+	}
+	return nil
+}
+
+// Whoever is not the daemon may use only what carries its own verified name.
+func TestEveryRuleIsTiedToItsHolder(t *testing.T) {
+	for _, r := range Table {
+		if r.Role == RoleMaster {
+			continue
+		}
+		if !strings.Contains(r.Pattern, "<") {
+			t.Errorf("%s may %s %s, which is nobody's own", r.Role, r.Verb, r.Pattern)
+		}
+		for _, root := range []string{"$", "salt.event", "salt.queue", "*", ">"} {
+			if strings.HasPrefix(r.Pattern, root) {
+				t.Errorf("%s may %s %s", r.Role, r.Verb, r.Pattern)
+			}
+		}
+	}
+}
+
+func TestNobodyIsAllowedNothing(t *testing.T) {
+	for _, r := range Table {
+		if r.Role == RoleNobody {
+			t.Errorf("a rule for nobody: %s %s", r.Verb, r.Pattern)
+		}
+	}
+	nobody := Identity{Role: RoleNobody, Name: "web1", Key: strings.Repeat("a", 64), Nonce: NewNonce()}
+	for _, verb := range []Verb{Publish, Subscribe} {
+		if got := Allowed(nobody, verb); len(got) > 0 {
+			t.Errorf("nobody may %s %v", verb, got)
+		}
+		if got := Allowed(Identity{Role: "operator", Name: "x", Key: "y", Nonce: NewNonce()}, verb); len(got) > 0 {
+			t.Errorf("an unknown role may %s %v", verb, got)
+		}
+	}
+	if got := Allowed(Identity{Role: RoleMaster, Nonce: "internal"}, "delete"); len(got) > 0 {
+		t.Errorf("an unknown verb allows %v", got)
+	}
+}
+
+// An identity that lacks what a pattern needs gets nothing of that rule, and what
+// it gets never has an empty token or a wildcard that came from a name.
+func TestAllowedOfBrokenIdentities(t *testing.T) {
+	key, nonce := strings.Repeat("ab", 32), NewNonce()
+	for name, i := range map[string]Identity{
+		"no parts":              {},
+		"no name":               {Key: key, Nonce: nonce},
+		"no key":                {Name: "web1", Nonce: nonce},
+		"no nonce":              {Name: "web1", Key: key},
+		"name only":             {Name: "web1"},
+		"key only":              {Key: key},
+		"nonce only":            {Nonce: nonce},
+		"wildcards in the name": {Name: "*.>", Key: key, Nonce: nonce},
+		"dots in the name":      {Name: "web1.job.web2", Key: key, Nonce: nonce},
+		"wildcards as key":      {Name: "web1", Key: ">", Nonce: nonce},
+		"wildcards as nonce":    {Name: "web1", Key: key, Nonce: "*"},
+		"dots in the nonce":     {Name: "web1", Key: key, Nonce: nonce + ".x"},
+		"short nonce":           {Name: "web1", Key: key, Nonce: "abc"},
+	} {
+		for _, role := range roles[1:] {
+			i.Role = role
+			for _, verb := range []Verb{Publish, Subscribe} {
+				checkBroken(t, name, i, verb)
+			}
+		}
+	}
+}
+
+func checkBroken(t *testing.T, name string, i Identity, verb Verb) {
+	t.Helper()
+	for _, r := range Table {
+		if r.Role != i.Role || r.Verb != verb {
+			continue
+		}
+		got, ok := i.fill(r.Pattern)
+		needsName := strings.Contains(r.Pattern, "<id>") || strings.Contains(r.Pattern, "<uid>")
+		inbox := strings.Contains(r.Pattern, "<inbox>")
+		lacks := needsName && i.Name == "" || strings.Contains(r.Pattern, "<key>") && i.Key == "" ||
+			inbox && CheckNonce(i.Nonce) != nil || inbox && i.Role == RoleUser && i.Name == "" || inbox && i.Role != RoleUser && i.Key == ""
+		if ok == lacks {
+			t.Errorf("%s, %s: %s gives %q, %v", name, i.Role, r.Pattern, got, ok)
+		}
+		if !ok {
+			continue
+		}
+		if len(strings.Split(got, ".")) != len(strings.Split(strings.ReplaceAll(r.Pattern, "<inbox>", "a.b.c"), ".")) || strings.Contains(got, "..") {
+			t.Errorf("%s, %s: %s gives %s, of another shape", name, i.Role, r.Pattern, got)
+		}
+		if strings.Count(got, "*") != strings.Count(r.Pattern, "*") || strings.Count(got, ">") != 1*strings.Count(strings.ReplaceAll(r.Pattern, "<inbox>", ""), ".>") {
+			t.Errorf("%s, %s: %s gives %s, with a wildcard of its own", name, i.Role, r.Pattern, got)
+		}
+	}
+}
+
+// TestSubjectsDoc holds doc/subjects.md to the table; -update writes it.
+func TestSubjectsDoc(t *testing.T) {
+	path := filepath.Join("..", "..", "doc", "subjects.md")
+	want := subjectsDoc()
+	if *update {
+		if err := os.WriteFile(path, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("doc/subjects.md is not what the table says; run: go test ./internal/bus -run TestSubjectsDoc -update")
+	}
+}
+
+// about says what each role is, for the document.
+var about = map[Role]string{
+	RoleMaster:   "The daemon itself, on its own embedded server. Nothing connects in this role from outside the process.",
+	RoleMinion:   "The daemon of a minion whose key is accepted.",
+	RoleCaller:   "`salt-call` with the key of an accepted minion: it takes no jobs and reports none.",
+	RoleStranger: "The holder of a key that is waiting, rejected, denied or unknown.",
+	RoleUser:     "A local process, by the uid that the kernel names.",
+}
+
+const docHead = `# Subjects of the bus
+
+Who may publish and subscribe to what. Printed from the table in ` + "`internal/bus/table.go`" + `, which the embedded
+server enforces; what is not listed is refused, for queue subscriptions too. There are no rules that deny.
+
+In a subject ` + "`<id>`" + ` is the minion's id and ` + "`<uid>`" + ` the user's number, ` + "`<key>`" + ` the SHA-256 of the connection's
+public key, and ` + "`<inbox>`" + ` the prefix that belongs to this one connection. All of them come from what the server
+verified and never from a message. They are escaped into one token: letters, digits, ` + "`-`" + ` and ` + "`_`" + ` stay, every
+other byte is ` + "`%`" + ` and two hexadecimal digits. ` + "`*`" + ` is one token and ` + "`>`" + ` all that follow.
+`
+
+func subjectsDoc() []byte {
+	var b bytes.Buffer
+	b.WriteString(docHead)
+	for _, role := range roles {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| may | subject | for |\n|---|---|---|\n", role, about[role])
+		for _, r := range Table {
+			if r.Role == role {
+				fmt.Fprintf(&b, "| %s | `%s` | %s |\n", r.Verb, r.Pattern, r.Why)
+			}
+		}
+	}
+	return b.Bytes()
+}
