@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// bin is the directory of the seven binaries.
+var bin string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("e2e: skipped with -short: it builds and runs the binaries")
+		return 0
+	}
+	syscall.Umask(0o022) // what the scripts see must not depend on who runs them
+	var err error
+	if bin, err = os.MkdirTemp("", "brine-bin"); err == nil {
+		defer os.RemoveAll(bin)
+		err = build(bin)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// build makes the binaries, with the race detector when this test has it.
+func build(dir string) error {
+	if err := os.Chmod(dir, 0o755); err != nil { // other users run them, too
+		return err
+	}
+	args := []string{"build", "-o", dir + "/"}
+	if raced {
+		args = append(args, "-race")
+	}
+	c := exec.Command("go", append(args, "brine/cmd/...")...)
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(c.Args[1:], " "), err, out)
+	}
+	return nil
+}
+
+// inParallel is how many scripts run at a time. They wait more than they work.
+const inParallel = "4"
+
+func TestScripts(t *testing.T) {
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		if err := f.Value.Set(inParallel); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                "testdata",
+		Setup:              setUp,
+		Condition:          condition,
+		Cmds:               commands(),
+		RequireUniqueNames: true,
+	})
+}
+
+// setUp prepares a script's folder and sees to it that nothing outlives it.
+func setUp(env *testscript.Env) error {
+	for _, dir := range []string{filepath.Dir(env.WorkDir), env.WorkDir} {
+		if err := os.Chmod(dir, 0o755); err != nil { // for scripts that act as another user
+			return err
+		}
+	}
+	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+	env.Setenv("HOME", env.WorkDir)
+	env.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=0")
+	env.Setenv("SALT_CONFIG_DIR", filepath.Join(env.WorkDir, "master"))
+	s := newSystem(env)
+	env.Values[systemKey{}] = s
+	env.Defer(s.close)
+	return nil
+}
+
+// condition answers what a script asks of the machine: [root] for the right to
+// act as other users, [tmpfs] for that to mount a small disk.
+func condition(name string) (bool, error) {
+	switch name {
+	case "root":
+		return os.Geteuid() == 0, nil
+	case "tmpfs":
+		return mayMount(), nil
+	}
+	return false, fmt.Errorf("unknown condition %q", name)
+}
+
+// mayMount tries it out, once.
+var mayMount = sync.OnceValue(func() bool {
+	if os.Geteuid() != 0 {
+		return false
+	}
+	dir, err := os.MkdirTemp("", "brine-mount")
+	if err != nil {
+		return false
+	}
+	defer os.Remove(dir)
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		return false
+	}
+	return syscall.Unmount(dir, 0) == nil
+})

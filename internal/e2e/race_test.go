@@ -1,0 +1,5 @@
+//go:build race
+
+package e2e
+
+const raced = true // the binaries are built as this test is
