@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestCmdRun(t *testing.T) {
@@ -153,10 +155,25 @@ func TestCmdIsKilledWithItsJob(t *testing.T) {
 			if r.Return != "ERROR: job killed by root" {
 				t.Errorf("got %v", r.Return)
 			}
-			if n := <-pid; n == 0 || running(n) {
-				t.Errorf("the process %d is still there", n)
-			}
+			waitForEnd(t, <-pid)
 		})
+	}
+}
+
+// waitForEnd waits until the process has ended: SIGKILL works when the kernel
+// gets to it.
+func waitForEnd(t *testing.T, pid int) {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err == unix.ESRCH {
+		return
+	}
+	if err != nil || pid == 0 {
+		t.Fatalf("pid %d: %v", pid, err)
+	}
+	defer unix.Close(fd)
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000); n != 1 {
+		t.Errorf("the process %d is still there (%v)", pid, err)
 	}
 }
 

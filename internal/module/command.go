@@ -40,8 +40,8 @@ var commandParams = []Param{
 }
 
 // command prepares the program that the shared parameters describe, to run args.
-func (c *Call) command(ctx context.Context, args []string) (*process, error) {
-	p := &process{args: args, dir: c.String("cwd"), timeout: seconds(c.Float("timeout"))}
+func (c *Call) command(ctx context.Context, args []string) (*program, error) {
+	p := &program{args: args, dir: c.String("cwd"), timeout: seconds(c.Float("timeout"))}
 	if c.Has("stdin") {
 		stdin := c.String("stdin")
 		p.stdin = &stdin
@@ -186,7 +186,7 @@ func (c *Call) runArgs(ctx context.Context, args []string, merge bool) (ending, 
 }
 
 // runProcess runs a prepared program and reports on it.
-func (c *Call) runProcess(ctx context.Context, p *process) (ending, error) {
+func (c *Call) runProcess(ctx context.Context, p *program) (ending, error) {
 	if c.Bool("bg") {
 		pid, err := p.detach()
 		return ending{pid: pid}, err
@@ -209,7 +209,7 @@ func (c *Call) runProcess(ctx context.Context, p *process) (ending, error) {
 }
 
 // settle brings an ending into the form that the caller asked for.
-func (c *Call) settle(e *ending, p *process) (err error) {
+func (c *Call) settle(e *ending, p *program) (err error) {
 	for _, stream := range []*string{&e.stdout, &e.stderr} {
 		if *stream, err = decodeText(*stream, c.String("output_encoding")); err != nil {
 			return err

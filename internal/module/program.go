@@ -34,8 +34,8 @@ var (
 	errOutput  = fmt.Errorf("the output exceeds %d bytes: write it to a file instead", maxOutput)
 )
 
-// process is a program to run, once, in a process group of its own.
-type process struct {
+// program is a program to run, once, in a process group of its own.
+type program struct {
 	args    []string  // args[0] is looked up in PATH
 	dir     string    // "" for that of the minion
 	env     []string  // the whole environment; nil for that of the minion
@@ -59,7 +59,7 @@ type ending struct {
 // the end of ctx, and after the timeout, the whole process group gets SIGTERM,
 // then SIGKILL; the first returns the cause of ctx as an error, the second an
 // ending. A child that the program leaves behind lives on.
-func (p *process) run(ctx context.Context) (ending, error) {
+func (p *program) run(ctx context.Context) (ending, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if p.timeout > 0 {
@@ -83,7 +83,7 @@ func (p *process) run(ctx context.Context) (ending, error) {
 }
 
 // command prepares the program without starting it.
-func (p *process) command() *exec.Cmd {
+func (p *program) command() *exec.Cmd {
 	args := p.args
 	if p.umask != "" || p.chroot != "" && !strings.Contains(args[0], "/") {
 		// Only a process can change its own umask, and only one within the new
@@ -103,7 +103,7 @@ func (p *process) command() *exec.Cmd {
 }
 
 // start starts the program with its output captured.
-func (p *process) start(cmd *exec.Cmd, overflow func()) (stdout, stderr *capture, err error) {
+func (p *program) start(cmd *exec.Cmd, overflow func()) (stdout, stderr *capture, err error) {
 	stdout, out, err := newCapture(overflow)
 	if err != nil {
 		return nil, nil, err
@@ -125,7 +125,7 @@ func (p *process) start(cmd *exec.Cmd, overflow func()) (stdout, stderr *capture
 
 // detach starts the program in a session of its own and returns its pid. It
 // outlives the job and the minion; its output is dropped.
-func (p *process) detach() (pid int, err error) {
+func (p *program) detach() (pid int, err error) {
 	cmd := p.command()
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Setsid = false, true
 	if err := cmd.Start(); err != nil {
@@ -248,7 +248,7 @@ func tool(ctx context.Context, args ...string) (ending, error) {
 	if _, err := exec.LookPath(args[0]); err != nil {
 		return ending{}, unavailable("program " + args[0])
 	}
-	p := process{args: args, env: baseEnviron(true), timeout: toolTimeout}
+	p := program{args: args, env: baseEnviron(true), timeout: toolTimeout}
 	e, err := p.run(ctx)
 	if err == nil && e.timedOut {
 		err = fmt.Errorf("%s: no answer within %v", args[0], toolTimeout)

@@ -1,0 +1,146 @@
+package module
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// diskModule tells of disks and file systems.
+var diskModule = &Module{
+	Name: "disk",
+	Doc:  "Functions that tell of disks and file systems.",
+	Functions: []Function{
+		{
+			Name:    "blkid",
+			Doc:     "Return what blkid knows of block devices: all, or one.",
+			Example: `salt '*' disk.blkid /dev/sda`,
+			Params:  []Param{{Name: "device", Kind: String}},
+			Run:     diskBlkid,
+		},
+		{
+			Name:    "fstype",
+			Doc:     "Return the type of the file system mounted from a device or at a path.",
+			Example: `salt '*' disk.fstype /dev/sda1`,
+			Params:  []Param{{Name: "device", Kind: String, Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				mounts, err := mountTable()
+				for _, m := range slices.Backward(mounts) {
+					if m.device == c.String("device") || m.path == c.String("device") {
+						return m.kind, nil
+					}
+				}
+				return "", err
+			},
+		},
+		{
+			Name:    "inodeusage",
+			Doc:     "Return how many inodes the mounted file systems have in use.",
+			Example: `salt '*' disk.inodeusage`,
+			Run: func(context.Context, *Call) (any, error) {
+				return eachFileSystem(func(m mount, s *syscall.Statfs_t) any {
+					used := s.Files - s.Ffree
+					return map[string]any{
+						"filesystem": m.device, "inodes": strconv.FormatUint(s.Files, 10), "used": strconv.FormatUint(used, 10),
+						"free": strconv.FormatUint(s.Ffree, 10), "use": percentage(used, s.Files),
+					}
+				})
+			},
+		},
+		{
+			Name:    "percent",
+			Doc:     "Return how full the mounted file systems are: all by path, or the one at a path.",
+			Example: "salt '*' disk.percent\nsalt '*' disk.percent /var",
+			Params:  []Param{{Name: "args", Kind: String}},
+			Run:     diskPercent,
+		},
+		{
+			Name:    "usage",
+			Doc:     "Return how full the mounted file systems are, in units of 1024 bytes.",
+			Example: `salt '*' disk.usage`,
+			Run: func(context.Context, *Call) (any, error) {
+				return eachFileSystem(func(m mount, s *syscall.Statfs_t) any {
+					kib := func(blocks uint64) string { return strconv.FormatUint(blocks*uint64(s.Bsize)/1024, 10) }
+					return map[string]any{
+						"filesystem": m.device, "1K-blocks": kib(s.Blocks), "used": kib(s.Blocks - s.Bfree),
+						"available": kib(s.Bavail), "capacity": capacity(s),
+					}
+				})
+			},
+		},
+	},
+}
+
+// eachFileSystem describes every mounted file system that has a size, by path.
+// Those without, such as /proc, and those that the minion may not see are left
+// out.
+func eachFileSystem(describe func(mount, *syscall.Statfs_t) any) (map[string]any, error) {
+	mounts, err := mountTable()
+	found := map[string]any{}
+	for _, m := range mounts {
+		var s syscall.Statfs_t
+		if syscall.Statfs(m.path, &s) == nil && s.Blocks > 0 {
+			found[m.path] = describe(m, &s)
+		}
+	}
+	return found, err
+}
+
+// capacity is the used share of what ordinary users can use, rounded up.
+func capacity(s *syscall.Statfs_t) string {
+	used := s.Blocks - s.Bfree
+	return percentage(used, used+s.Bavail)
+}
+
+func percentage(part, whole uint64) string {
+	if whole == 0 {
+		return "0%"
+	}
+	return fmt.Sprintf("%d%%", (part*100+whole-1)/whole)
+}
+
+func diskPercent(_ context.Context, c *Call) (any, error) {
+	all, err := eachFileSystem(func(_ mount, s *syscall.Statfs_t) any { return capacity(s) })
+	if err != nil || !c.Has("args") {
+		return all, err
+	}
+	one, ok := all[c.String("args")]
+	if !ok {
+		return nil, invalid("no file system is mounted at %q", c.String("args"))
+	}
+	return one, nil
+}
+
+func diskBlkid(ctx context.Context, c *Call) (any, error) {
+	args := []string{"blkid", "-o", "export"}
+	if c.Has("device") {
+		args = append(args, "--", c.String("device"))
+	}
+	e, err := tool(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	if e.code != 0 && e.code != 2 { // 2 says that there is nothing to tell
+		return nil, e.failure("blkid")
+	}
+	devices := map[string]any{}
+	for block := range strings.SplitSeq(e.stdout, "\n\n") {
+		device, entry := "", map[string]any{}
+		for line := range strings.Lines(block) {
+			name, v, ok := strings.Cut(strings.TrimSpace(line), "=")
+			switch {
+			case ok && name == "DEVNAME":
+				device = v
+			case ok:
+				entry[name] = v
+			}
+		}
+		if device != "" {
+			devices[device] = entry
+		}
+	}
+	return devices, nil
+}
