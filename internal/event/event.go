@@ -25,11 +25,12 @@ var ErrTag = errors.New("invalid event tag")
 // belongs to the master.
 var ErrReserved = errors.New("this tag belongs to the master")
 
-// Event is one event as the journal keeps it and listeners get it.
+// Event is one event as the journal keeps it and listeners get it. The order of
+// the fields is that of its text, see Append.
 type Event struct {
 	Tag  string          `json:"tag"`
-	Data json.RawMessage `json:"data"`           // never empty; an object carries Salt's _stamp
 	From string          `json:"from,omitempty"` // the sender as the bus verified it: a minion id, "user:NAME", "" for the daemon itself
+	Data json.RawMessage `json:"data"`           // never empty; an object carries Salt's _stamp
 	Seq  uint64          `json:"seq,omitempty"`  // the place in the journal, from 1; 0 before it is stored
 }
 

@@ -1,0 +1,180 @@
+package event
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"brine/internal/salt"
+)
+
+// ForwardPrefix begins the tags of a minion's own bus whose events are passed on
+// to the master.
+const ForwardPrefix = "fire_master"
+
+// ErrForward is wrapped by the errors of ParseForward.
+var ErrForward = errors.New("this can not be forwarded to the master")
+
+// Item is an event that is not stored yet.
+type Item struct {
+	Tag  string          `json:"tag"`
+	Data json.RawMessage `json:"data"`
+}
+
+// Forward is what a minion sends to the master's bus: one event in the single
+// form, or a list.
+type Forward struct {
+	Single bool
+	Pretag *string // nil for none; an empty one is one
+	Items  []Item  // never empty; exactly one in the single form
+}
+
+// Forwarded says whether an event with this tag, fired on a minion's bus, is for
+// the master.
+func Forwarded(tag string) bool { return strings.HasPrefix(tag, ForwardPrefix) }
+
+// ParseForward reads the data of an event whose tag is Forwarded: an object with
+// tag and data, or with a list of events, each with its own tag and data, and
+// perhaps pretag. A key that is missing or null means none. The list wins over
+// tag and data, as in Salt; other keys are ignored, an id among them: who sent
+// the event is what the bus has verified.
+func ParseForward(data json.RawMessage) (Forward, error) {
+	f, err := parseForward(data)
+	if err != nil {
+		return Forward{}, salt.WithHint(fmt.Errorf("%w: %w", ErrForward, err),
+			`the data is {"tag": TAG, "data": {...}} or {"events": [{"tag": TAG, "data": {...}}, ...]}, and may have a "pretag"`)
+	}
+	return f, nil
+}
+
+func parseForward(data json.RawMessage) (Forward, error) {
+	keys, err := object(data)
+	if err != nil {
+		return Forward{}, fmt.Errorf("the data is %w", err)
+	}
+	var f Forward
+	if raw, given := keys["pretag"]; given && !isNull(raw) {
+		if f.Pretag = new(string); json.Unmarshal(raw, f.Pretag) != nil {
+			return f, errors.New("pretag is no text")
+		}
+	}
+	var list []json.RawMessage
+	if raw, given := keys["events"]; given && json.Unmarshal(raw, &list) != nil {
+		return f, errors.New("events is no list")
+	}
+	if len(list) > 0 {
+		f.Items, err = parseItems(list)
+		return f, err
+	}
+	tag, err := tagOf(keys)
+	f.Single, f.Items = true, []Item{{Tag: tag, Data: orEmpty(keys["data"])}}
+	return f, err
+}
+
+// parseItems reads the events of a list. One without data is its own data, as in
+// Salt.
+func parseItems(list []json.RawMessage) ([]Item, error) {
+	items := make([]Item, len(list))
+	for i, raw := range list {
+		keys, err := object(raw)
+		if err != nil {
+			return nil, fmt.Errorf("event %d of the list is %w", i+1, err)
+		}
+		if items[i].Tag, err = tagOf(keys); err != nil {
+			return nil, fmt.Errorf("event %d of the list: %w", i+1, err)
+		}
+		data, given := keys["data"]
+		if !given {
+			data = raw
+		}
+		items[i].Data = orEmpty(data)
+		if _, err := object(items[i].Data); err != nil {
+			return nil, fmt.Errorf("the data of event %d of the list, %q, is %w", i+1, items[i].Tag, err)
+		}
+	}
+	return items, nil
+}
+
+func tagOf(keys map[string]json.RawMessage) (string, error) {
+	raw, given := keys["tag"]
+	if !given || isNull(raw) {
+		return "", errors.New("there is no tag")
+	}
+	var tag string
+	if err := json.Unmarshal(raw, &tag); err != nil {
+		return "", errors.New("the tag is no text")
+	}
+	if tag == "" {
+		return "", errors.New("the tag is empty")
+	}
+	return tag, nil
+}
+
+// object takes an object apart, by its exact keys: encoding/json would take "Tag"
+// for the field of a struct that is named "tag".
+func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &keys); err != nil || keys == nil {
+		return nil, errors.New("no object")
+	}
+	return keys, nil
+}
+
+func isNull(raw json.RawMessage) bool { return strings.TrimSpace(string(raw)) == "null" }
+
+func orEmpty(data json.RawMessage) json.RawMessage {
+	if len(data) == 0 || isNull(data) {
+		return json.RawMessage("{}")
+	}
+	return data
+}
+
+// single is Salt's form of a minion's event on the master's bus. The order of the
+// keys is Salt's too.
+type single struct {
+	ID     salt.MinionID   `json:"id"`
+	Cmd    string          `json:"cmd"`
+	Pretag *string         `json:"pretag"`
+	Data   json.RawMessage `json:"data"`
+	Tag    string          `json:"tag"`
+}
+
+// Shape returns the events as they stand on the master's bus. A single one is
+// wrapped together with the id of its verified sender. Those of a list stand as
+// they are; with a pretag each is fired under its own tag, and again under the
+// pretag, a slash and its tag.
+func (f Forward) Shape(id salt.MinionID) ([]Item, error) {
+	shaped := make([]Item, 0, 2*len(f.Items))
+	for _, item := range f.Items {
+		data := orEmpty(item.Data)
+		if f.Single {
+			var err error
+			if data, err = json.Marshal(single{id, "_minion_event", f.Pretag, data, item.Tag}); err != nil {
+				return nil, fmt.Errorf("event %q: %w", item.Tag, err)
+			}
+		}
+		shaped = append(shaped, Item{item.Tag, data})
+		if !f.Single && f.Pretag != nil {
+			shaped = append(shaped, Item{under(*f.Pretag, item.Tag), data})
+		}
+	}
+	return shaped, nil
+}
+
+func under(pretag, tag string) string {
+	if pretag == "" {
+		return tag
+	}
+	return pretag + "/" + tag
+}
+
+// MasterTag names an event that a minion fires on its own bus about its master:
+// what is alive, connected, disconnected or failback. That a master is alive is
+// told under its own address.
+func MasterTag(what, master string) string {
+	if what == "alive" && master != "" {
+		return "__master_alive_" + master
+	}
+	return "__master_" + what
+}

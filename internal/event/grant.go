@@ -1,0 +1,189 @@
+package event
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Grants say which ordinary users may fire and hear which tags: the setting
+// event_acl. Users and tags are shell patterns for the whole name, in which *
+// passes slashes; what nobody granted is refused. Root and the user that the
+// daemon runs as need no grant.
+//
+//	event_acl:
+//	  nagios:                 # a user
+//	    fire: monitoring/*    # one pattern, or a list of them
+//	    listen:
+//	      - monitoring/*
+//	      - salt/minion/*/start
+//	  'web-*':
+//	    - deploy/*            # a list is for both
+//
+// The nil Grants are none.
+type Grants struct{ rules []grant }
+
+type grant struct {
+	user         glob
+	fire, listen []glob
+}
+
+// GrantError is a mistake in event_acl. Node is where it stands; nil is the
+// setting as a whole.
+type GrantError struct {
+	Node *yaml.Node
+	Err  error
+}
+
+// Error implements error.
+func (e *GrantError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the mistake itself.
+func (e *GrantError) Unwrap() error { return e.Err }
+
+func grantErrorf(n *yaml.Node, format string, args ...any) error {
+	return &GrantError{n, fmt.Errorf(format, args...)}
+}
+
+// ParseGrants reads event_acl; n is nil where it is not set. Its errors are
+// *GrantError.
+func ParseGrants(n *yaml.Node) (*Grants, error) {
+	if n == nil || n.Tag == "!!null" {
+		return nil, nil
+	}
+	if n.Kind != yaml.MappingNode {
+		return nil, grantErrorf(n, "it must map users to tags")
+	}
+	g := &Grants{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		user, rights := n.Content[i], n.Content[i+1]
+		if user.Value == "" {
+			return nil, grantErrorf(user, "the name of a user is empty")
+		}
+		one := grant{user: newGlob(user.Value)}
+		if err := one.parse(rights); err != nil {
+			return nil, err
+		}
+		g.rules = append(g.rules, one)
+	}
+	return g, nil
+}
+
+func (g *grant) parse(rights *yaml.Node) error {
+	if rights.Kind != yaml.MappingNode {
+		tags, err := parseTags(rights)
+		g.fire, g.listen = tags, tags
+		return err
+	}
+	for i := 0; i+1 < len(rights.Content); i += 2 {
+		verb := rights.Content[i]
+		tags, err := parseTags(rights.Content[i+1])
+		if err != nil {
+			return err
+		}
+		switch verb.Value {
+		case "fire":
+			g.fire = tags
+		case "listen":
+			g.listen = tags
+		default:
+			return grantErrorf(verb, "%q is no right: there are fire and listen", verb.Value)
+		}
+	}
+	return nil
+}
+
+// parseTags reads one pattern or a list of them.
+func parseTags(n *yaml.Node) ([]glob, error) {
+	nodes := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		nodes = n.Content
+	}
+	var tags []glob
+	for _, one := range nodes {
+		if one.Kind != yaml.ScalarNode || one.Tag == "!!null" {
+			return nil, grantErrorf(one, "a tag or a list of tags is needed here")
+		}
+		if err := CheckTag(one.Value); err != nil {
+			return nil, grantErrorf(one, "%w", err)
+		}
+		tags = append(tags, newGlob(one.Value))
+	}
+	return tags, nil
+}
+
+// MayFire says whether user may fire tag, and the rule that allows it.
+func (g *Grants) MayFire(user, tag string) (rule string, ok bool) {
+	if g == nil {
+		return "", false
+	}
+	for _, one := range g.rules {
+		if !one.user.match(user) {
+			continue
+		}
+		for _, t := range one.fire {
+			if t.match(tag) {
+				return "event_acl: " + one.user.text + ": fire: " + t.text, true
+			}
+		}
+	}
+	return "", false
+}
+
+// Known says whether user has any grant.
+func (g *Grants) Known(user string) bool {
+	return g != nil && slices.ContainsFunc(g.rules, func(one grant) bool {
+		return one.user.match(user) && len(one.fire)+len(one.listen) > 0
+	})
+}
+
+// Hearing is what one user may listen to. The zero value is nothing.
+type Hearing struct {
+	all  bool
+	tags []glob
+}
+
+// HearAll is the hearing of root and of the daemon's user.
+var HearAll = Hearing{all: true}
+
+// Hearing returns what user may listen to.
+func (g *Grants) Hearing(user string) Hearing {
+	var h Hearing
+	if g == nil {
+		return h
+	}
+	for _, one := range g.rules {
+		if one.user.match(user) {
+			h.tags = append(h.tags, one.listen...)
+		}
+	}
+	return h
+}
+
+// May says whether an event of this tag may be heard.
+func (h Hearing) May(tag string) bool {
+	return h.all || slices.ContainsFunc(h.tags, func(t glob) bool { return t.match(tag) })
+}
+
+// Limits are the patterns to which the hearing is limited; nil is no limit.
+func (h Hearing) Limits() []string {
+	if h.all {
+		return nil
+	}
+	limits := make([]string, len(h.tags))
+	for i, t := range h.tags {
+		limits[i] = t.text
+	}
+	return limits
+}
+
+// Covers says whether some tag that begins with prefix may be heard, as far as
+// can be told from the patterns.
+func (h Hearing) Covers(prefix string) bool {
+	return h.all || slices.ContainsFunc(h.tags, func(t glob) bool {
+		p := t.prefix()
+		return strings.HasPrefix(p, prefix) || p != t.text && strings.HasPrefix(prefix, p)
+	})
+}

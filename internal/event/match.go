@@ -1,0 +1,101 @@
+package event
+
+import (
+	"fmt"
+	"strings"
+
+	"brine/internal/target/pyre"
+)
+
+// MatchType says how a pattern is compared with a tag. The names are Salt's.
+type MatchType string
+
+// The ways of comparing. The empty MatchType is StartsWith.
+const (
+	StartsWith MatchType = "startswith"
+	EndsWith   MatchType = "endswith"
+	Find       MatchType = "find"    // anywhere in the tag
+	Regex      MatchType = "regex"   // a regular expression of Python, with a ^ before it
+	Fnmatch    MatchType = "fnmatch" // a shell pattern for the whole tag; * passes slashes
+)
+
+// MatchTypes are all of them, for the words of an error.
+const MatchTypes = "startswith, endswith, find, regex, fnmatch"
+
+// Matcher compares tags with patterns. Its methods may be called concurrently.
+type Matcher struct {
+	all      bool // there is no pattern: every tag matches
+	prefixes []string
+	tests    []func(tag string) (bool, error)
+}
+
+// NewMatcher compiles patterns, one of which is enough for a match; without any,
+// every tag matches.
+func NewMatcher(t MatchType, patterns []string) (*Matcher, error) {
+	m := &Matcher{all: len(patterns) == 0}
+	for _, p := range patterns {
+		if t == StartsWith || t == "" {
+			m.prefixes = append(m.prefixes, p)
+			continue
+		}
+		test, err := compile(t, p)
+		if err != nil {
+			return nil, err
+		}
+		m.tests = append(m.tests, test)
+	}
+	if _, err := compile(t, ""); err != nil { // also where there is no pattern
+		return nil, err
+	}
+	return m, nil
+}
+
+// Match says whether tag matches. An error means that a regular expression took
+// too long over it.
+func (m *Matcher) Match(tag string) (bool, error) {
+	if m.all {
+		return true, nil
+	}
+	for _, p := range m.prefixes {
+		if strings.HasPrefix(tag, p) {
+			return true, nil
+		}
+	}
+	for _, test := range m.tests {
+		if ok, err := test(tag); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, nil
+}
+
+func compile(t MatchType, pattern string) (func(string) (bool, error), error) {
+	switch t {
+	case StartsWith, "":
+		return func(tag string) (bool, error) { return strings.HasPrefix(tag, pattern), nil }, nil
+	case EndsWith:
+		return func(tag string) (bool, error) { return strings.HasSuffix(tag, pattern), nil }, nil
+	case Find:
+		return func(tag string) (bool, error) { return strings.Contains(tag, pattern), nil }, nil
+	case Fnmatch:
+		g := newGlob(pattern)
+		return func(tag string) (bool, error) { return g.match(tag), nil }, nil
+	case Regex:
+		return compileRegex(pattern)
+	}
+	return nil, fmt.Errorf("%q is no way to match a tag: there are %s", t, MatchTypes)
+}
+
+// compileRegex reads pattern as Salt does: a ^ is put before it and it is then
+// searched for, so that of several alternatives only the first is anchored.
+func compileRegex(pattern string) (func(string) (bool, error), error) {
+	anchored := "^" + pattern
+	if _, err := pyre.Compile(anchored); err != nil {
+		return nil, fmt.Errorf("regular expression %q: %w", pattern, err)
+	}
+	re, err := pyre.Compile(`[\s\S]*?(?:` + anchored + `)`)
+	if err != nil {
+		return nil, fmt.Errorf("regular expression %q: %w", pattern, err)
+	}
+	return re.Match, nil
+}

@@ -1,0 +1,143 @@
+package event
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// The text of an event, in the journal and on its way to a listener, is one line
+// of JSON with its keys in one order: tag, from, data, seq. That order lets the
+// daemon tell the tag and the sender, and add the place, without reading data.
+
+// Append writes e behind b as one line of JSON without a line end. e.Data must be
+// valid; line ends between its parts are taken out.
+func (e Event) Append(b []byte) []byte {
+	b = append(b, `{"tag":`...)
+	b = appendText(b, e.Tag)
+	if e.From != "" {
+		b = append(b, `,"from":`...)
+		b = appendText(b, e.From)
+	}
+	b = append(b, `,"data":`...)
+	b = appendLine(b, e.Data)
+	if e.Seq > 0 {
+		b = appendSeq(b, e.Seq)
+	}
+	return append(b, '}')
+}
+
+// AppendPlaced writes stored, the text of an event without a place, behind b with
+// its place.
+func AppendPlaced(b, stored []byte, seq uint64) []byte {
+	b = append(b, stored[:len(stored)-1]...)
+	return append(appendSeq(b, seq), '}')
+}
+
+const seqKey = `,"seq":`
+
+func appendSeq(b []byte, seq uint64) []byte {
+	return strconv.AppendUint(append(b, seqKey...), seq, 10)
+}
+
+// SeqOf reads the place at the end of a line that AppendPlaced or Append wrote; 0
+// where there is none.
+func SeqOf(line []byte) uint64 {
+	line = bytes.TrimSuffix(bytes.TrimRight(line, "\n"), []byte("}"))
+	at := bytes.LastIndex(line, []byte(seqKey))
+	if at < 0 {
+		return 0
+	}
+	seq, err := strconv.ParseUint(string(line[at+len(seqKey):]), 10, 64)
+	if err != nil {
+		return 0 // that was within the data
+	}
+	return seq
+}
+
+// appendText writes s as a JSON string. Go's own way would write < and > as
+// escapes, which people read badly.
+func appendText(b []byte, s string) []byte {
+	if plain(s) {
+		return append(append(append(b, '"'), s...), '"')
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // a string always encodes
+	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
+}
+
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// appendLine writes JSON without line ends, which in valid JSON stand between
+// its parts only.
+func appendLine(b, data []byte) []byte {
+	if bytes.IndexByte(data, '\n') < 0 && bytes.IndexByte(data, '\r') < 0 {
+		return append(b, data...)
+	}
+	var buf bytes.Buffer
+	if err := json.Compact(&buf, data); err != nil {
+		return append(b, data...) // the caller's mistake; it shows where it is read
+	}
+	return append(b, buf.Bytes()...)
+}
+
+// Head is what is known of an event without reading its data.
+type Head struct {
+	Tag  string
+	From string
+}
+
+// HeadOf reads the head of a text that Append wrote, without going through the
+// data.
+func HeadOf(text []byte) (Head, error) {
+	if h, ok := quickHead(text); ok {
+		return h, nil
+	}
+	var e Event
+	if err := json.Unmarshal(text, &e); err != nil {
+		return Head{}, fmt.Errorf("unreadable event: %w", err)
+	}
+	if e.Tag == "" {
+		return Head{}, errors.New("event without a tag")
+	}
+	return Head{e.Tag, e.From}, nil
+}
+
+func quickHead(text []byte) (Head, bool) {
+	var h Head
+	rest, ok := bytes.CutPrefix(text, []byte(`{"tag":"`))
+	if !ok {
+		return h, false
+	}
+	if h.Tag, rest, ok = quickText(rest); !ok {
+		return h, false
+	}
+	if from, has := bytes.CutPrefix(rest, []byte(`,"from":"`)); has {
+		if h.From, rest, ok = quickText(from); !ok {
+			return h, false
+		}
+	}
+	return h, bytes.HasPrefix(rest, []byte(`,"data":`))
+}
+
+// quickText reads a JSON string up to its closing quote, if it has no escapes.
+func quickText(b []byte) (s string, rest []byte, ok bool) {
+	end := bytes.IndexByte(b, '"')
+	if end < 0 || bytes.IndexByte(b[:end], '\\') >= 0 {
+		return "", nil, false
+	}
+	return strings.ToValidUTF8(string(b[:end]), "\ufffd"), b[end+1:], true
+}
