@@ -69,7 +69,7 @@ func TestForwardLikeSalt(t *testing.T) {
 // salt returns what the case says that then stands on the bus.
 func (c forwardCase) salt(t *testing.T) any {
 	if c.Kind == "master_event" {
-		return plain(t, c.Verdict)
+		return decoded(t, c.Verdict)
 	}
 	type stored struct {
 		MasterEvents []any `json:"master_events"`
@@ -124,7 +124,7 @@ func (c forwardCase) brine(t *testing.T) any {
 		if CheckMinionTag(id, item.Tag) != nil {
 			return []any{}
 		}
-		events = append(events, map[string]any{"tag": item.Tag, "data": plain(t, item.Data)})
+		events = append(events, map[string]any{"tag": item.Tag, "data": decoded(t, item.Data)})
 	}
 	return events
 }
@@ -137,7 +137,7 @@ func marshal(t *testing.T, v any) json.RawMessage {
 	return b
 }
 
-func plain(t *testing.T, raw json.RawMessage) (v any) {
+func decoded(t *testing.T, raw json.RawMessage) (v any) {
 	if err := json.Unmarshal(raw, &v); err != nil {
 		t.Fatal(err)
 	}
