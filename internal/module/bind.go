@@ -5,6 +5,8 @@ import (
 	"maps"
 	"math"
 	"math/big"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,6 +129,8 @@ func (k Kind) convert(v any) (any, error) {
 		return toFloat(v)
 	case Bool:
 		return toBool(v)
+	case Path:
+		return toPath(v)
 	case Words:
 		return toWords(v)
 	case List:
@@ -207,6 +211,21 @@ func toBool(v any) (bool, error) {
 		}
 	}
 	return false, mismatch(Bool, v)
+}
+
+// toPath refuses a relative path, which would depend on where the minion was
+// started, and one that the system would cut at a NUL.
+func toPath(v any) (string, error) {
+	s, ok := v.(string)
+	if rest, isHome := strings.CutPrefix(s, "~"); isHome && (rest == "" || rest[0] == '/') {
+		if home, err := os.UserHomeDir(); err == nil {
+			s = home + rest
+		}
+	}
+	if !ok || !filepath.IsAbs(s) || strings.Contains(s, "\x00") {
+		return "", mismatch(Path, v)
+	}
+	return filepath.Clean(s), nil
 }
 
 func toWords(v any) ([]string, error) {

@@ -47,7 +47,7 @@ func (c *Call) Has(name string) bool { return c.value(name) != nil }
 // Any returns an argument as it was given.
 func (c *Call) Any(name string) any { return c.value(name) }
 
-// String returns an argument of the kind String; "" if it has no value.
+// String returns an argument of the kind String or Path; "" if it has no value.
 func (c *Call) String(name string) string { return valueOr[string](c, name) }
 
 // Int returns an argument of the kind Int; 0 if it has no value.

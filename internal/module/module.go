@@ -67,6 +67,7 @@ const (
 	Int                // int
 	Float              // float64
 	Bool               // bool
+	Path               // string: an absolute path without ".." or a final slash; ~ is the home of the minion's user
 	Words              // []string: a list, or text split at commas
 	List               // []any: a list, or one item of it
 	Map                // map[string]any: a dictionary, or a list of one-key dictionaries
@@ -75,5 +76,5 @@ const (
 // String names the kind as an error message does.
 func (k Kind) String() string {
 	return [...]string{"anything", "text", "a whole number", "a number", "true or false",
-		"a list of words", "a list", "a dictionary"}[k]
+		"an absolute path", "a list of words", "a list", "a dictionary"}[k]
 }

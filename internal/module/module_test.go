@@ -138,7 +138,7 @@ func checkDefault(t *testing.T, name string, p Param) {
 	}()
 	c := &Call{params: []Param{p}, bound: []any{p.Default}}
 	switch p.Kind {
-	case String:
+	case String, Path:
 		c.String(p.Name)
 	case Int:
 		c.Int(p.Name)
@@ -248,6 +248,7 @@ func TestKindsConvertWhatPeopleWrite(t *testing.T) {
 		{Int, int64(5), 5}, {Int, 5, 5}, {Int, "5", 5}, {Int, 5.0, 5}, {Int, 5.5, nil}, {Int, "", nil}, {Int, huge, nil}, {Int, list, nil},
 		{Float, int64(2), 2.0}, {Float, "0.5", 0.5}, {Float, "x", nil}, {Float, true, nil},
 		{Bool, true, true}, {Bool, "False", false}, {Bool, "yes", true}, {Bool, int64(0), false}, {Bool, int64(2), true}, {Bool, "maybe", nil}, {Bool, list, nil},
+		{Path, "/a/../b/", "/b"}, {Path, "~/x", os.Getenv("HOME") + "/x"}, {Path, "~root/x", nil}, {Path, "a", nil}, {Path, "/a\x00b", nil}, {Path, int64(1), nil},
 		{Words, "a, b,,c", []string{"a", "b", "c"}}, {Words, list, []string{"a", "1"}}, {Words, int64(7), []string{"7"}}, {Words, []any{list}, nil}, {Words, map[string]any{}, nil},
 		{List, list, list}, {List, "a", []any{"a"}}, {List, map[string]any{}, nil},
 		{Map, map[string]any{"a": "b"}, map[string]any{"a": "b"}}, {Map, []any{map[string]any{"a": "b"}, map[string]any{"c": "d"}}, map[string]any{"a": "b", "c": "d"}},
@@ -318,7 +319,7 @@ func TestUnknownFunction(t *testing.T) {
 		"nosuch.fun":  "'nosuch.fun' is not available.",
 		"test.pign":   "'test.pign' is not available. Did you mean test.ping?",
 		"tests.ping":  "'tests.ping' is not available. Did you mean test.ping",
-		"nosuch.ping": "Did you mean test.ping",
+		"nosuch.ping": "Did you mean network.ping or test.ping?",
 		"test":        "'test' is not available.",
 		"":            "'' is not available.",
 	} {

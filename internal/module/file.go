@@ -1,0 +1,631 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var (
+	filePath   = Param{Name: "path", Kind: Path, Required: true}
+	fileSource = Param{Name: "src", Kind: Path, Required: true}
+	fileTarget = Param{Name: "dst", Kind: Path, Required: true}
+	fileFollow = Param{Name: "follow_symlinks", Kind: Bool, Default: true}
+)
+
+// fileModule reads and changes files of the minion.
+var fileModule = &Module{
+	Name: "file",
+	Doc:  "Functions that read and change files and folders of the minion. Paths are absolute, or begin with ~ for the home of the minion's user.",
+	Functions: []Function{
+		{
+			Name:    "access",
+			Doc:     "Return whether the minion may access a path: mode f asks whether it exists, r, w and x whether it may read, write and execute it.",
+			Example: `salt '*' file.access /path/to/file r`,
+			Params:  []Param{filePath, {Name: "mode", Kind: String, Required: true}},
+			Run:     fileAccess,
+		},
+		{
+			Name:    "append",
+			Doc:     "Append lines to a file, which is created if it is not there.",
+			Example: `salt '*' file.append /etc/motd 'With all thine offerings' 'thou shalt offer salt.'`,
+			Params:  []Param{filePath}, Varargs: true,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return c.writeLines(func(old, lines string) string {
+					if old != "" && !strings.HasSuffix(old, "\n") {
+						old += "\n"
+					}
+					return old + lines
+				}, "appended")
+			},
+		},
+		{
+			Name:    "basename",
+			Doc:     "Return the last part of a path.",
+			Example: `salt '*' file.basename /etc/hosts`,
+			Params:  []Param{{Name: "path", Kind: String, Required: true}},
+			Run:     func(_ context.Context, c *Call) (any, error) { return filepath.Base(c.String("path")), nil },
+		},
+		{
+			Name:    "check_hash",
+			Doc:     "Return whether a file has that digest, written as hex digits, after its type and = or : if it is not sha256.",
+			Example: `salt '*' file.check_hash /etc/fstab md5=d41d8cd98f00b204e9800998ecf8427e`,
+			Params:  []Param{filePath, {Name: "file_hash", Kind: String, Required: true}},
+			Run:     fileCheckHash,
+		},
+		{
+			Name:    "chgrp",
+			Doc:     "Set the group of a file.",
+			Example: `salt '*' file.chgrp /etc/passwd root`,
+			Params:  []Param{filePath, {Name: "group", Kind: String, Required: true}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.chown(ctx, "", c.String("group"), os.Chown)
+			},
+		},
+		{
+			Name:    "chown",
+			Doc:     "Set the owner and group of a file; an empty text leaves either.",
+			Example: `salt '*' file.chown /etc/passwd root root`,
+			Params:  []Param{filePath, {Name: "user", Kind: String, Required: true}, {Name: "group", Kind: String, Required: true}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.chown(ctx, c.String("user"), c.String("group"), os.Chown)
+			},
+		},
+		{
+			Name:    "contains",
+			Doc:     "Return whether a file contains the text.",
+			Example: `salt '*' file.contains /etc/crontab mymaintenance.sh`,
+			Params:  []Param{filePath, {Name: "text", Kind: String, Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				text, err := readText(c.String("path"))
+				return strings.Contains(text, c.String("text")), err
+			},
+		},
+		{
+			Name:    "copy",
+			Doc:     "Copy a file, or with recurse a folder. remove_existing removes the target first.",
+			Example: `salt '*' file.copy /path/to/src /path/to/dst`,
+			Params: []Param{fileSource, fileTarget,
+				{Name: "recurse", Kind: Bool, Default: false}, {Name: "remove_existing", Kind: Bool, Default: false}},
+			Run: fileCopy,
+		},
+		{
+			Name:    "directory_exists",
+			Doc:     "Return whether the path is a folder.",
+			Example: `salt '*' file.directory_exists /etc`,
+			Params:  []Param{filePath},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				info, err := os.Stat(c.String("path"))
+				return err == nil && info.IsDir(), nil
+			},
+		},
+		{
+			Name:    "dirname",
+			Doc:     "Return a path without its last part.",
+			Example: `salt '*' file.dirname /etc/hosts`,
+			Params:  []Param{{Name: "path", Kind: String, Required: true}},
+			Run:     func(_ context.Context, c *Call) (any, error) { return filepath.Dir(c.String("path")), nil },
+		},
+		{
+			Name:    "file_exists",
+			Doc:     "Return whether the path is a file.",
+			Example: `salt '*' file.file_exists /etc/passwd`,
+			Params:  []Param{filePath},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				info, err := os.Stat(c.String("path"))
+				return err == nil && info.Mode().IsRegular(), nil
+			},
+		},
+		{
+			Name:    "find",
+			Doc:     "Return the paths below a folder whose name matches a glob, or a regular expression with regex. type selects files (f), folders (d) and links (l); maxdepth bounds the search.",
+			Example: `salt '*' file.find /var/log name='*.log' type=f maxdepth=2`,
+			Params: []Param{filePath,
+				{Name: "name", Kind: String}, {Name: "regex", Kind: String}, {Name: "type", Kind: String}, {Name: "maxdepth", Kind: Int}},
+			Run: fileFind,
+		},
+		{
+			Name:    "get_gid",
+			Doc:     "Return the number of the group of a file.",
+			Example: `salt '*' file.get_gid /etc/passwd`,
+			Params:  []Param{filePath, fileFollow},
+			Run:     func(_ context.Context, c *Call) (any, error) { return c.stat("gid") },
+		},
+		{
+			Name:    "get_group",
+			Doc:     "Return the group of a file.",
+			Example: `salt '*' file.get_group /etc/passwd`,
+			Params:  []Param{filePath, fileFollow},
+			Run:     func(_ context.Context, c *Call) (any, error) { return c.stat("group") },
+		},
+		{
+			Name:    "get_hash",
+			Doc:     "Return the digest of a file in hex digits.",
+			Example: `salt '*' file.get_hash /etc/shadow`,
+			Params:  []Param{filePath, {Name: "form", Kind: String, Default: "sha256"}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return hashFile(ctx, c.String("path"), c.String("form"))
+			},
+		},
+		{
+			Name:    "get_mode",
+			Doc:     "Return the mode of a file as octal digits.",
+			Example: `salt '*' file.get_mode /etc/passwd`,
+			Params:  []Param{filePath, fileFollow},
+			Run:     func(_ context.Context, c *Call) (any, error) { return c.stat("mode") },
+		},
+		{
+			Name:    "get_uid",
+			Doc:     "Return the number of the owner of a file.",
+			Example: `salt '*' file.get_uid /etc/passwd`,
+			Params:  []Param{filePath, fileFollow},
+			Run:     func(_ context.Context, c *Call) (any, error) { return c.stat("uid") },
+		},
+		{
+			Name:    "get_user",
+			Doc:     "Return the owner of a file.",
+			Example: `salt '*' file.get_user /etc/passwd`,
+			Params:  []Param{filePath, fileFollow},
+			Run:     func(_ context.Context, c *Call) (any, error) { return c.stat("user") },
+		},
+		{
+			Name:    "is_link",
+			Doc:     "Return whether the path is a symbolic link.",
+			Example: `salt '*' file.is_link /path/to/link`,
+			Params:  []Param{filePath},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				info, err := os.Lstat(c.String("path"))
+				return err == nil && info.Mode()&fs.ModeSymlink != 0, nil
+			},
+		},
+		{
+			Name:    "join",
+			Doc:     "Return the parts joined to one path.",
+			Example: `salt '*' file.join / usr local bin`,
+			Varargs: true,
+			Run:     func(_ context.Context, c *Call) (any, error) { return path.Join(c.VarWords()...), nil },
+		},
+		{
+			Name:    "lchown",
+			Doc:     "Set the owner and group of a file, of a link itself; an empty text leaves either.",
+			Example: `salt '*' file.lchown /path/to/link root root`,
+			Params:  []Param{filePath, {Name: "user", Kind: String, Required: true}, {Name: "group", Kind: String, Required: true}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.chown(ctx, c.String("user"), c.String("group"), os.Lchown)
+			},
+		},
+		{
+			Name:    "link",
+			Doc:     "Make path a hard link to the file src.",
+			Example: `salt '*' file.link /path/to/file /path/to/link`,
+			Params:  []Param{fileSource, filePath},
+			Run:     func(_ context.Context, c *Call) (any, error) { return done(os.Link(c.String("src"), c.String("path"))) },
+		},
+		{
+			Name:    "makedirs",
+			Doc:     "Make a folder and those that lead to it.",
+			Example: `salt '*' file.makedirs /opt/code/`,
+			Params:  []Param{{Name: "name", Kind: Path, Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return done(os.MkdirAll(c.String("name"), 0o755))
+			},
+		},
+		{
+			Name:    "mkdir",
+			Doc:     "Make a folder and those that lead to it. Owner and mode are set if the folder is new.",
+			Example: `salt '*' file.mkdir /opt/jetty/context mode='"0750"'`,
+			Params:  []Param{{Name: "dir_path", Kind: Path, Required: true}, {Name: "user", Kind: String}, {Name: "group", Kind: String}, {Name: "mode"}},
+			Run:     fileMkdir,
+		},
+		{
+			Name:    "path_exists_glob",
+			Doc:     "Return whether the glob matches any path.",
+			Example: `salt '*' file.path_exists_glob '/etc/pass*'`,
+			Params:  []Param{filePath},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				found, err := filepath.Glob(c.String("path"))
+				return len(found) > 0, err
+			},
+		},
+		{
+			Name:    "prepend",
+			Doc:     "Write lines before those of a file, which is created if it is not there.",
+			Example: `salt '*' file.prepend /etc/motd 'With all thine offerings' 'thou shalt offer salt.'`,
+			Params:  []Param{filePath}, Varargs: true,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return c.writeLines(func(old, lines string) string { return lines + old }, "prepended")
+			},
+		},
+		{
+			Name:    "read",
+			Doc:     "Return the content of a file, byte for byte.",
+			Example: `salt '*' file.read /path/to/file`,
+			Params:  []Param{filePath},
+			Run:     func(_ context.Context, c *Call) (any, error) { return readText(c.String("path")) },
+		},
+		{
+			Name:    "readdir",
+			Doc:     "Return the names in a folder, . and .. among them.",
+			Example: `salt '*' file.readdir /path/to/dir`,
+			Params:  []Param{filePath},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				entries, err := os.ReadDir(c.String("path"))
+				names := []string{".", ".."}
+				for _, e := range entries {
+					names = append(names, e.Name())
+				}
+				return names, err
+			},
+		},
+		{
+			Name:    "readlink",
+			Doc:     "Return where a symbolic link points; with canonicalize, the path that it leads to in the end.",
+			Example: `salt '*' file.readlink /path/to/link`,
+			Params:  []Param{filePath, {Name: "canonicalize", Kind: Bool, Default: false}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				if c.Bool("canonicalize") {
+					return filepath.EvalSymlinks(c.String("path"))
+				}
+				return os.Readlink(c.String("path"))
+			},
+		},
+		{
+			Name:    "remove",
+			Doc:     "Remove a file, or a folder with all that is in it. The root folder is refused.",
+			Example: `salt '*' file.remove /tmp/foo`,
+			Params:  []Param{filePath},
+			Run:     fileRemove,
+		},
+		{
+			Name:    "rename",
+			Doc:     "Rename a file or folder.",
+			Example: `salt '*' file.rename /path/to/src /path/to/dst`,
+			Params:  []Param{fileSource, fileTarget},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return done(os.Rename(c.String("src"), c.String("dst")))
+			},
+		},
+		{
+			Name:    "rmdir",
+			Doc:     "Remove an empty folder.",
+			Example: `salt '*' file.rmdir /tmp/foo/`,
+			Params:  []Param{filePath},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				info, err := os.Lstat(c.String("path"))
+				if err == nil && !info.IsDir() {
+					return nil, invalid("%s is not a folder", c.String("path"))
+				}
+				return done(errors.Join(err, os.Remove(c.String("path"))))
+			},
+		},
+		{
+			Name:    "search",
+			Doc:     "Return whether a line of a file matches the regular expression. With ignore_if_missing a missing file has none.",
+			Example: `salt '*' file.search /etc/crontab 'mymaintenance.sh'`,
+			Params:  []Param{filePath, {Name: "pattern", Kind: String, Required: true}, {Name: "ignore_if_missing", Kind: Bool, Default: false}},
+			Run:     fileSearch,
+		},
+		{
+			Name:    "set_mode",
+			Doc:     "Set the mode of a file, octal digits as text, and return it.",
+			Example: `salt '*' file.set_mode /etc/passwd '"0644"'`,
+			Params:  []Param{filePath, {Name: "mode", Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				mode, err := fileMode(c.Any("mode"))
+				if err != nil {
+					return nil, err
+				}
+				if err := os.Chmod(c.String("path"), mode); err != nil {
+					return nil, err
+				}
+				return octal(mode), nil
+			},
+		},
+		{
+			Name:    "stats",
+			Doc:     "Return type, size, mode, owner, times and more of a file; with hash_type also its digest.",
+			Example: `salt '*' file.stats /etc/passwd`,
+			Params:  []Param{filePath, {Name: "hash_type", Kind: String}, fileFollow},
+			Run:     fileStats,
+		},
+		{
+			Name:    "symlink",
+			Doc:     "Make path a symbolic link to src. With force, an existing file or link there is replaced.",
+			Example: `salt '*' file.symlink /path/to/file /path/to/link`,
+			Params:  []Param{fileSource, filePath, {Name: "force", Kind: Bool, Default: false}},
+			Run:     fileSymlink,
+		},
+		{
+			Name:    "touch",
+			Doc:     "Set the times of a file, in seconds since 1970, to the given ones or to now. It is created if it is not there.",
+			Example: `salt '*' file.touch /var/log/emptyfile`,
+			Params:  []Param{{Name: "name", Kind: Path, Required: true}, {Name: "atime", Kind: Float}, {Name: "mtime", Kind: Float}},
+			Run:     fileTouch,
+		},
+		{
+			Name:    "truncate",
+			Doc:     "Cut a file off, or extend it with zero bytes, at a length in bytes.",
+			Example: `salt '*' file.truncate /path/to/file 512`,
+			Params:  []Param{filePath, {Name: "length", Kind: Int, Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return done(os.Truncate(c.String("path"), int64(c.Int("length"))))
+			},
+		},
+		{
+			Name:    "write",
+			Doc:     "Write lines as the whole content of a file.",
+			Example: `salt '*' file.write /etc/motd 'With all thine offerings' 'thou shalt offer salt.'`,
+			Params:  []Param{filePath}, Varargs: true,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return c.writeLines(func(_, lines string) string { return lines }, "wrote")
+			},
+		},
+	},
+}
+
+// done is the answer of a function that returns True unless it fails.
+func done(err error) (any, error) { return err == nil, err }
+
+// maxFile bounds what is read of a file: it is sent in one answer.
+const maxFile = maxOutput
+
+func readText(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if info.Size() > maxFile {
+		return "", fmt.Errorf("%s has %d bytes, the limit is %d", path, info.Size(), maxFile)
+	}
+	text, err := os.ReadFile(path)
+	return string(text), err
+}
+
+func fileAccess(_ context.Context, c *Call) (any, error) {
+	modes := map[string]uint32{"f": 0, "r": 4, "w": 2, "x": 1}
+	mode, ok := modes[c.String("mode")]
+	if !ok {
+		return nil, invalid("the mode is f, r, w or x, not %q", c.String("mode"))
+	}
+	return mayAccess(c.String("path"), mode), nil
+}
+
+// writeLines rewrites the file of the argument path from its old content and
+// the lines given as further arguments. Its mode and owner stay.
+func (c *Call) writeLines(combine func(old, lines string) string, verb string) (any, error) {
+	file := c.String("path")
+	lines, err := c.lines()
+	if err != nil {
+		return nil, err
+	}
+	old, err := readText(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	text := strings.Join(lines, "\n")
+	if len(lines) > 0 {
+		text += "\n"
+	}
+	if err := os.WriteFile(file, []byte(combine(old, text)), 0o644); err != nil {
+		return nil, err
+	}
+	return fmt.Sprintf("%s %s to %q", strings.ToUpper(verb[:1])+verb[1:], plural(len(lines), "line"), file), nil
+}
+
+// lines are the further arguments as text, lists of them flattened.
+func (c *Call) lines() ([]string, error) {
+	var lines []string
+	for _, v := range c.Varargs() {
+		items, ok := v.([]any)
+		if !ok {
+			items = []any{v}
+		}
+		for _, item := range items {
+			line, err := toString(item)
+			if err != nil {
+				return nil, err
+			}
+			lines = append(lines, line)
+		}
+	}
+	return lines, nil
+}
+
+// fileMode reads a mode. Numbers are refused for the reason given at umask.
+func fileMode(v any) (fs.FileMode, error) {
+	text, ok := v.(string)
+	n, err := strconv.ParseUint(text, 8, 12)
+	if !ok || err != nil {
+		return 0, invalid(`a mode is octal digits as text, for example '"0644"', not %s`, repr(v))
+	}
+	mode := fs.FileMode(n & 0o777)
+	for bit, flag := range map[uint64]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+		if n&bit != 0 {
+			mode |= flag
+		}
+	}
+	return mode, nil
+}
+
+// octal writes a mode as four octal digits.
+func octal(mode fs.FileMode) string {
+	n := uint32(mode.Perm())
+	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+		if mode&flag != 0 {
+			n |= bit
+		}
+	}
+	return fmt.Sprintf("%04o", n)
+}
+
+func (c *Call) chown(ctx context.Context, user, group string, chown func(string, int, int) error) (any, error) {
+	uid, gid, err := ownerNumbers(ctx, user, group)
+	if err != nil {
+		return nil, err
+	}
+	return nil, chown(c.String("path"), uid, gid)
+}
+
+// ownerNumbers are the numbers of a user and a group, -1 for "".
+func ownerNumbers(ctx context.Context, user, group string) (uid, gid int, err error) {
+	uid, gid = -1, -1
+	if user != "" {
+		a, err := findAccount(ctx, user)
+		if err != nil {
+			return 0, 0, err
+		}
+		uid = a.uid
+	}
+	if group != "" {
+		g, err := findGroup(ctx, group)
+		if err != nil {
+			return 0, 0, err
+		}
+		gid = g.gid
+	}
+	return uid, gid, nil
+}
+
+func fileMkdir(ctx context.Context, c *Call) (any, error) {
+	dir := c.String("dir_path")
+	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+		return true, nil
+	}
+	mode := fs.FileMode(0o755)
+	if c.Has("mode") {
+		var err error
+		if mode, err = fileMode(c.Any("mode")); err != nil {
+			return nil, err
+		}
+	}
+	uid, gid, err := ownerNumbers(ctx, c.String("user"), c.String("group"))
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(dir), 0o755), os.Mkdir(dir, 0o700)); err != nil {
+		return nil, err
+	}
+	return done(errors.Join(os.Chown(dir, uid, gid), os.Chmod(dir, mode)))
+}
+
+func fileRemove(_ context.Context, c *Call) (any, error) {
+	file := c.String("path")
+	if file == "/" {
+		return nil, invalid("the root folder is not removed")
+	}
+	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return done(os.RemoveAll(file))
+}
+
+func fileSymlink(_ context.Context, c *Call) (any, error) {
+	link := c.String("path")
+	if old, err := os.Readlink(link); err == nil && old == c.String("src") {
+		return true, nil
+	}
+	if info, err := os.Lstat(link); err == nil && c.Bool("force") && !info.IsDir() {
+		if err := os.Remove(link); err != nil {
+			return nil, err
+		}
+	}
+	return done(os.Symlink(c.String("src"), link))
+}
+
+func fileTouch(_ context.Context, c *Call) (any, error) {
+	file := c.String("name")
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	f.Close()
+	when := func(param string) time.Time {
+		if !c.Has(param) {
+			return time.Now()
+		}
+		return time.Unix(0, int64(c.Float(param)*1e9))
+	}
+	return done(os.Chtimes(file, when("atime"), when("mtime")))
+}
+
+func fileSearch(_ context.Context, c *Call) (any, error) {
+	pattern, err := regexp.Compile("(?m)" + c.String("pattern"))
+	if err != nil {
+		return nil, invalid("%w", err)
+	}
+	text, err := readText(c.String("path"))
+	if errors.Is(err, fs.ErrNotExist) && c.Bool("ignore_if_missing") {
+		return false, nil
+	}
+	return pattern.MatchString(text), err
+}
+
+// fileFind leaves out what the minion may not read.
+func fileFind(ctx context.Context, c *Call) (any, error) {
+	root := c.String("path")
+	wanted, err := c.findCriteria()
+	if err != nil {
+		return nil, err
+	}
+	found := []string{}
+	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil && p == root || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		if err == nil && wanted(d) {
+			found = append(found, p)
+		}
+		if err == nil && d.IsDir() && c.Has("maxdepth") && depth(root, p) >= c.Int("maxdepth") {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return found, err
+}
+
+// depth counts the parts of p below root.
+func depth(root, p string) int {
+	rest := strings.Trim(strings.TrimPrefix(p, root), "/")
+	if rest == "" {
+		return 0
+	}
+	return strings.Count(rest, "/") + 1
+}
+
+// findCriteria is what file.find selects by.
+func (c *Call) findCriteria() (func(fs.DirEntry) bool, error) {
+	pattern, err := regexp.Compile(c.String("regex"))
+	if err != nil {
+		return nil, invalid("%w", err)
+	}
+	kinds := strings.Split(c.String("type"), "")
+	if strings.Trim(c.String("type"), "fdl") != "" {
+		return nil, invalid("the type is made of f, d and l, not %q", c.String("type"))
+	}
+	return func(d fs.DirEntry) bool {
+		return (!c.Has("name") || globMatch(c.String("name"), d.Name())) &&
+			pattern.MatchString(d.Name()) &&
+			(len(kinds) == 0 || slices.Contains(kinds, kindLetter(d.Type())))
+	}, nil
+}
+
+func kindLetter(mode fs.FileMode) string {
+	switch {
+	case mode.IsRegular():
+		return "f"
+	case mode.IsDir():
+		return "d"
+	case mode&fs.ModeSymlink != 0:
+		return "l"
+	}
+	return ""
+}

@@ -1,0 +1,201 @@
+package module
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// mayAccess asks the kernel whether the minion may access a path: 0 whether it
+// exists, 4, 2 and 1 whether it may read, write and execute it.
+func mayAccess(path string, mode uint32) bool {
+	return unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS) == nil
+}
+
+// hashFile returns the digest of a file in hex digits.
+func hashFile(ctx context.Context, path, form string) (string, error) {
+	h, err := newHash(form)
+	if err != nil {
+		return "", err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if _, err := io.Copy(h, untilDone{ctx, f}); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// untilDone reads until its context ends.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u untilDone) Read(b []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(b)
+}
+
+func fileCheckHash(ctx context.Context, c *Call) (any, error) {
+	form, want := "sha256", c.String("file_hash")
+	if i := strings.IndexAny(want, "=:"); i >= 0 {
+		form, want = want[:i], want[i+1:]
+	}
+	got, err := hashFile(ctx, c.String("path"), form)
+	return strings.EqualFold(got, want), err
+}
+
+// stat returns one of the statistics of the file of the argument path.
+func (c *Call) stat(name string) (any, error) {
+	all, err := statistics(c.String("path"), c.Bool("follow_symlinks"))
+	return all[name], err
+}
+
+func fileStats(ctx context.Context, c *Call) (any, error) {
+	all, err := statistics(c.String("path"), c.Bool("follow_symlinks"))
+	if err != nil || !c.Has("hash_type") {
+		return all, err
+	}
+	all["sum"], err = hashFile(ctx, c.String("path"), c.String("hash_type"))
+	return all, err
+}
+
+// statistics describes a file; times are seconds since 1970.
+func statistics(path string, follow bool) (map[string]any, error) {
+	stat := os.Lstat
+	if follow {
+		stat = os.Stat
+	}
+	info, err := stat(path)
+	if err != nil {
+		return nil, err
+	}
+	users, userErr := userNames()
+	groups, groupErr := groupNames()
+	s := info.Sys().(*syscall.Stat_t)
+	seconds := func(t syscall.Timespec) float64 { return float64(t.Nano()) / 1e9 }
+	return map[string]any{
+		"inode": s.Ino, "uid": int(s.Uid), "gid": int(s.Gid),
+		"user": nameOf(users, int(s.Uid)), "group": nameOf(groups, int(s.Gid)),
+		"atime": seconds(s.Atim), "mtime": seconds(s.Mtim), "ctime": seconds(s.Ctim),
+		"size": info.Size(), "mode": octal(info.Mode()), "type": kindName(info.Mode()), "target": target(path),
+	}, errors.Join(userErr, groupErr)
+}
+
+// target is the path itself, or where a link leads.
+func target(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+func kindName(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "dir"
+	case mode&fs.ModeSymlink != 0:
+		return "link"
+	case mode&fs.ModeCharDevice != 0:
+		return "char"
+	case mode&fs.ModeDevice != 0:
+		return "block"
+	case mode&fs.ModeNamedPipe != 0:
+		return "pipe"
+	case mode&fs.ModeSocket != 0:
+		return "socket"
+	}
+	return "file"
+}
+
+func fileCopy(ctx context.Context, c *Call) (any, error) {
+	src, dst := c.String("src"), c.String("dst")
+	info, err := os.Stat(src)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() && !c.Bool("recurse") {
+		return nil, invalid("%s is a folder: it is copied with recurse=True only", src)
+	}
+	if dst == src || strings.HasPrefix(dst, src+"/") || c.Bool("remove_existing") && strings.HasPrefix(src, dst+"/") {
+		return nil, invalid("%s and %s lie within each other", src, dst)
+	}
+	if c.Bool("remove_existing") {
+		if err := os.RemoveAll(dst); err != nil {
+			return nil, err
+		}
+	}
+	return done(copyTree(ctx, src, dst))
+}
+
+// copyTree copies a file or a folder. Links within a folder are copied as
+// links; devices, pipes and sockets are refused.
+func copyTree(ctx context.Context, src, dst string) error {
+	return filepath.WalkDir(src, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		to := dst + strings.TrimPrefix(p, src)
+		info, err := d.Info()
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			return errors.Join(os.MkdirAll(to, info.Mode().Perm()|0o700), keepOwner(to, info))
+		case d.Type()&fs.ModeSymlink != 0 && p != src:
+			link, err := os.Readlink(p)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(link, to)
+		}
+		return copyFile(ctx, p, to)
+	})
+}
+
+// copyFile copies the content, mode and owner of a regular file, and follows a
+// link to one.
+func copyFile(ctx context.Context, src, dst string) (err error) {
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("copy %s: it is no regular file", src)
+	}
+	out, err := os.OpenFile(dst, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, untilDone{ctx, in})
+	return errors.Join(err, keepOwner(dst, info), out.Chmod(info.Mode()), out.Close())
+}
+
+// keepOwner gives a copy the owner of the original, which only root can.
+func keepOwner(path string, original fs.FileInfo) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	s := original.Sys().(*syscall.Stat_t)
+	return os.Chown(path, int(s.Uid), int(s.Gid))
+}
