@@ -1,0 +1,105 @@
+// Command bare does with nothing but nats.go what Brine's tools do: one request,
+// a request to many, and the answering of both. It has no options, no
+// configuration and no errors worth reading.
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"brine/internal/pki"
+)
+
+func main() {
+	if len(os.Args) < 4 {
+		fail(fmt.Errorf("usage: bare request|scatter|respond URL SUBJECT..."))
+	}
+	url, subjects := os.Args[2], os.Args[3:]
+	switch os.Args[1] {
+	case "request":
+		fail(request(url, subjects[0]))
+	case "scatter":
+		fail(scatter(url, subjects))
+	case "respond":
+		fail(respond(url, subjects[0]))
+	}
+}
+
+func fail(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// request is what salt-call asks its daemon.
+func request(url, subject string) error {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	m, err := nc.Request(subject, []byte("test.ping"), 5*time.Second)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Printf("%s\n", m.Data)
+	return err
+}
+
+// scatter asks each of several responders and prints what they say.
+func scatter(url string, subjects []string) error {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	inbox := nats.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	for _, s := range subjects {
+		if err := nc.PublishRequest(s, inbox, []byte("test.ping")); err != nil {
+			return err
+		}
+	}
+	for range subjects {
+		m, err := sub.NextMsg(5 * time.Second)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s\n", m.Data)
+	}
+	return nil
+}
+
+// respond answers for ever, over TLS with a certificate on both sides.
+func respond(url, subject string) error {
+	key, err := pki.Generate(pki.Ed25519, 0)
+	if err != nil {
+		return err
+	}
+	certificate, err := key.Certificate("bare")
+	if err != nil {
+		return err
+	}
+	nc, err := nats.Connect(url, nats.Secure(&tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, //nolint:gosec // a measurement
+	}))
+	if err != nil {
+		return err
+	}
+	if _, err := nc.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond([]byte("local:\n    True")) }); err != nil {
+		return err
+	}
+	if err := nc.Flush(); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	select {}
+}

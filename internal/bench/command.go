@@ -1,0 +1,57 @@
+package bench
+
+import (
+	"context"
+	"path/filepath"
+)
+
+// pair is a command of Brine and what it is compared with.
+type pair struct {
+	name, beside string
+	goal         float64 // milliseconds
+	brine, bare  []string
+}
+
+func pairs(s *system, b *bare) []pair {
+	local := s.saltCall("one", "--local", "test.ping")
+	return []pair{
+		{"`salt-call --local test.ping`", "a Go program that prints a line", 10, local, []string{filepath.Join(s.bin, "line")}},
+		{"the same", "an empty Go program", 0, local, []string{filepath.Join(s.bin, "empty")}},
+		{"`salt-call test.ping`, daemon running", "one request over TCP", 20, s.saltCall("one", "test.ping"), b.command("request", "ping")},
+		{"`salt '*' test.ping`, two minions", "one request to two responders", 20, s.salt("*", "test.ping"), b.command("scatter", "job.one", "job.two")},
+	}
+}
+
+// commands measures start to exit, in rounds: each has every command once, Brine
+// and bare in turns.
+func commands(ctx context.Context, list []pair, rounds int) ([]Row, error) {
+	wall, cpu := make([]Row, len(list)), make([]Row, len(list))
+	for i, p := range list {
+		wall[i] = Row{What: p.name + ": wall", Beside: p.beside, Unit: "ms", Goal: p.goal}
+		cpu[i] = Row{What: p.name + ": CPU", Beside: p.beside, Unit: "ms"}
+		if p.beside != "an empty Go program" {
+			wall[i].Ratio = 1.5
+		}
+	}
+	for n := range rounds + warmUp {
+		for i, p := range list {
+			ours, err := once(ctx, p.brine...)
+			if err != nil {
+				return nil, err
+			}
+			theirs, err := once(ctx, p.bare...)
+			if err != nil {
+				return nil, err
+			}
+			if n < warmUp {
+				continue
+			}
+			wall[i].Brine, wall[i].Bare = append(wall[i].Brine, ours.wall.Seconds()*1e3), append(wall[i].Bare, theirs.wall.Seconds()*1e3)
+			cpu[i].Brine, cpu[i].Bare = append(cpu[i].Brine, ours.cpu.Seconds()*1e3), append(cpu[i].Bare, theirs.cpu.Seconds()*1e3)
+		}
+	}
+	return append(wall, cpu...), nil
+}
+
+// warmUp is how many rounds are not counted: they read the programs from the disk.
+const warmUp = 2

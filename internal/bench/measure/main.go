@@ -1,0 +1,43 @@
+// Command measure prints the table of package bench. scripts/bench builds what it
+// needs and runs it.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"brine/internal/bench"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: error:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	var o bench.Options
+	flag.StringVar(&o.Bin, "bin", "", "folder of the programs")
+	flag.IntVar(&o.Rounds, "rounds", 60, "how often each command is run")
+	flag.IntVar(&o.Connects, "connects", 2000, "connections in each of the rounds that count them")
+	flag.IntVar(&o.Acceptances, "acceptances", 10, "how many minions are accepted")
+	flag.DurationVar(&o.Settle, "settle", 15*time.Second, "rest before the memory is read")
+	flag.Parse()
+	if err := bench.Programs(o.Bin); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "brine-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	o.Dir = dir
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	return bench.Run(ctx, o, os.Stdout)
+}

@@ -1,0 +1,137 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// limit bounds everything that is waited for.
+const limit = 30 * time.Second
+
+// daemons are the processes that a measurement needs; the latest is stopped first.
+type daemons struct {
+	dir  string // their logs
+	list []*exec.Cmd
+}
+
+// start runs a program until stop, its words in a file.
+func (d *daemons) start(name string, command ...string) (*exec.Cmd, error) {
+	log, err := os.Create(filepath.Join(d.dir, name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the process has its own
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stderr, cmd.Stdout = log, log
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	d.list = append(d.list, cmd)
+	return cmd, nil
+}
+
+// startTalking runs a program until stop and returns its first line.
+func (d *daemons) startTalking(command ...string) (cmd *exec.Cmd, line string, err error) {
+	cmd = exec.Command(command[0], command[1:]...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, "", err
+	}
+	d.list = append(d.list, cmd)
+	line, err = bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return nil, "", fmt.Errorf("%s did not start: %w", filepath.Base(command[0]), err)
+	}
+	return cmd, strings.TrimSpace(line), nil
+}
+
+// end stops one process and waits for it.
+func (d *daemons) end(cmd *exec.Cmd) {
+	_ = cmd.Process.Signal(syscall.SIGTERM) // it has ended already
+	_ = cmd.Wait()                          // by our signal
+	for i, c := range d.list {
+		if c == cmd {
+			d.list = append(d.list[:i], d.list[i+1:]...)
+			return
+		}
+	}
+}
+
+// stop ends all.
+func (d *daemons) stop() {
+	for len(d.list) > 0 {
+		d.end(d.list[len(d.list)-1])
+	}
+}
+
+// ran is one run of a short-lived program.
+type ran struct {
+	wall, cpu time.Duration
+	out       []byte
+}
+
+// once runs a program from start to exit. Its output must not be empty, but for
+// what prints nothing at all.
+func once(ctx context.Context, command ...string) (ran, error) {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	out, err := os.CreateTemp("", "bench")
+	if err != nil {
+		return ran{}, err
+	}
+	defer os.Remove(out.Name())
+	defer out.Close()
+	var words bytes.Buffer
+	cmd.Stdout, cmd.Stderr = out, out // a file: no goroutine of ours copies
+	begin := time.Now()
+	err = cmd.Run()
+	r := ran{wall: time.Since(begin)}
+	if _, e := out.Seek(0, io.SeekStart); e == nil {
+		_, _ = words.ReadFrom(out) // only for the words of an error
+	}
+	r.out = words.Bytes()
+	if err != nil {
+		return r, fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, r.out)
+	}
+	r.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	return r, nil
+}
+
+// until repeats f until it returns true or an error, for a bounded time. The
+// pauses are short, since what is waited for is being measured.
+func until(ctx context.Context, what string, pause time.Duration, f func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("waited %s in vain for %s", limit, what))
+	defer cancel()
+	for {
+		done, err := f()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+func exists(path string) (bool, error) {
+	_, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}

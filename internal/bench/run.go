@@ -1,0 +1,146 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// Options say what to measure with and how often. All are required.
+type Options struct {
+	Bin         string // the folder of the programs
+	Dir         string // an empty folder to work in
+	Rounds      int    // of the commands
+	Connects    int    // in each of the rounds that count connections
+	Acceptances int
+	Settle      time.Duration // before the memory is read
+}
+
+// connectRounds is how often the connections are counted on each side.
+const connectRounds = 5
+
+// Run measures everything and prints the table to out.
+func Run(ctx context.Context, o Options, out io.Writer) error {
+	before := load()
+	s, err := newSystem(o.Bin, o.Dir)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	if err := s.startMaster(); err != nil {
+		return err
+	}
+	for _, id := range []string{"one", "two"} {
+		if err := s.join(ctx, id); err != nil {
+			return err
+		}
+	}
+	b, err := startBare(o.Bin, o.Dir)
+	if err != nil {
+		return err
+	}
+	defer b.stop()
+	rows, err := measure(ctx, o, s, b)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s; %s, %d cores; %s; load %s before, %s after.\n\n",
+		time.Now().Format(time.DateOnly), cpuModel(), runtime.NumCPU(), runtime.Version(), before, load())
+	return WriteTable(out, rows)
+}
+
+func measure(ctx context.Context, o Options, s *system, b *bare) ([]Row, error) {
+	select { // the daemons come to rest
+	case <-time.After(o.Settle):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	quiet, err := idle(s, b)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := commands(ctx, pairs(s, b), o.Rounds)
+	if err != nil {
+		return nil, err
+	}
+	accepted, err := acceptances(ctx, s, o.Acceptances)
+	if err != nil {
+		return nil, err
+	}
+	rate, err := connectRates(ctx, s, b, connectRounds, o.Connects)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(rows, accepted, rate), quiet...), nil
+}
+
+// join brings a new minion up to its first answer.
+func (s *system) join(ctx context.Context, id string) error {
+	if err := s.startMinion(ctx, id); err != nil {
+		return err
+	}
+	if err := s.accept(ctx, id); err != nil {
+		return err
+	}
+	return s.answered(ctx, id)
+}
+
+// acceptances measures from the start of salt-key to the first answer of the
+// minion that waited, asked by salt again and again.
+func acceptances(ctx context.Context, s *system, rounds int) (Row, error) {
+	row := Row{What: "`salt-key -a` to the first answer", Unit: "ms", Goal: 300}
+	for n := range rounds {
+		id := fmt.Sprintf("new%d", n)
+		if err := s.startMinion(ctx, id); err != nil {
+			return row, err
+		}
+		begin := time.Now()
+		if err := s.accept(ctx, id); err != nil {
+			return row, err
+		}
+		if err := s.answered(ctx, id); err != nil {
+			return row, err
+		}
+		row.Brine = append(row.Brine, time.Since(begin).Seconds()*1e3)
+		s.end(s.cmd[id])
+	}
+	return row, nil
+}
+
+// load is the machine's load over the last minute.
+func load() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	one, _, _ := strings.Cut(string(b), " ")
+	return one
+}
+
+func cpuModel() string {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	_, rest, found := strings.Cut(string(b), "model name")
+	if !found {
+		return runtime.GOARCH
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(strings.TrimLeft(line, "\t :"))
+}
+
+// Programs are what must be in the folder of the programs.
+func Programs(bin string) error {
+	for _, name := range []string{"salt", "salt-call", "salt-key", "salt-master", "salt-minion", "empty", "line", "bare", "bareserver"} {
+		if there, err := exists(filepath.Join(bin, name)); err != nil || !there {
+			return fmt.Errorf("program %s is not in %s", name, bin)
+		}
+	}
+	return nil
+}

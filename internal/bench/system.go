@@ -1,0 +1,139 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"brine/internal/pki"
+)
+
+// system is a master with minions in a folder of its own.
+type system struct {
+	daemons
+	bin  string
+	port int
+	cmd  map[string]*exec.Cmd // by id; the master is "master"
+}
+
+func newSystem(bin, dir string) (*system, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	return &system{daemons: daemons{dir: dir}, bin: bin, port: port, cmd: map[string]*exec.Cmd{}}, nil
+}
+
+// freePort asks the kernel. Somebody else may take it before the master does; the
+// start then fails, and says so.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+func (s *system) program(name string) string { return filepath.Join(s.bin, name) }
+func (s *system) conf(name string) string    { return filepath.Join(s.dir, name, "etc") }
+func (s *system) root(name string) string    { return filepath.Join(s.dir, name, "root") }
+func (s *system) address() string            { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
+// keyFile is where the master keeps the key of a minion.
+func (s *system) keyFile(state, id string) string {
+	return filepath.Join(s.root("master"), "pki", state, id)
+}
+
+// configure writes the configuration of a daemon: its places, and the settings
+// given; everything else has its default.
+func (s *system) configure(name, file, settings string) error {
+	if err := os.MkdirAll(s.conf(name), 0o755); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("root_dir: %s\npki_dir: pki\n%s", s.root(name), settings)
+	return os.WriteFile(filepath.Join(s.conf(name), file), []byte(text), 0o644)
+}
+
+// startMaster starts the master. It is not waited for: minions come back until it
+// is there.
+func (s *system) startMaster() error {
+	if err := s.configure("master", "master", fmt.Sprintf("interface: 127.0.0.1\nret_port: %d\n", s.port)); err != nil {
+		return err
+	}
+	cmd, err := s.start("master", s.program("salt-master"), "-c", s.conf("master"))
+	s.cmd["master"] = cmd
+	return err
+}
+
+// admit puts a key among the accepted ones, as somebody who prepares minions does.
+func (s *system) admit(id string, key *pki.PrivateKey) error {
+	return os.WriteFile(s.keyFile("minions", id), key.Public().PEM(), 0o644)
+}
+
+// startMinion starts a minion with a new key and waits until the master has seen
+// it.
+func (s *system) startMinion(ctx context.Context, id string) error {
+	if err := s.configure(id, "minion", fmt.Sprintf("id: %s\nmaster: 127.0.0.1\nmaster_port: %d\n", id, s.port)); err != nil {
+		return err
+	}
+	cmd, err := s.start(id, s.program("salt-minion"), "-c", s.conf(id))
+	if err != nil {
+		return err
+	}
+	s.cmd[id] = cmd
+	return until(ctx, "the key of "+id, 10*time.Millisecond, func() (bool, error) { return exists(s.keyFile("minions_pre", id)) })
+}
+
+func (s *system) accept(ctx context.Context, id string) error {
+	_, err := once(ctx, s.program("salt-key"), "-c", s.conf("master"), "-y", "-a", id)
+	return err
+}
+
+// answered waits for the first answer of a minion.
+func (s *system) answered(ctx context.Context, id string) error {
+	return until(ctx, "an answer of "+id, time.Millisecond, func() (bool, error) {
+		_, err := once(ctx, s.salt(id, "test.ping")...)
+		return err == nil, nil
+	})
+}
+
+func (s *system) salt(words ...string) []string {
+	return append([]string{s.program("salt"), "-c", s.conf("master")}, words...)
+}
+
+func (s *system) saltCall(id string, words ...string) []string {
+	return append([]string{s.program("salt-call"), "-c", s.conf(id)}, words...)
+}
+
+// bare is the same with nothing but NATS: one server and two responders.
+type bare struct {
+	daemons
+	bin, address string
+	server       *exec.Cmd
+}
+
+func startBare(bin, dir string) (*bare, error) {
+	b := &bare{daemons: daemons{dir: dir}, bin: bin}
+	server, address, err := b.startTalking(filepath.Join(bin, "bareserver"), filepath.Join(dir, "bare"))
+	if err != nil {
+		b.stop()
+		return nil, err
+	}
+	b.server, b.address = server, address
+	for _, subject := range []string{"job.one", "job.two"} {
+		if _, _, err := b.startTalking(filepath.Join(bin, "bare"), "respond", "tls://"+address, subject); err != nil {
+			b.stop()
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func (b *bare) command(verb string, subjects ...string) []string {
+	return append([]string{filepath.Join(b.bin, "bare"), verb, "nats://" + b.address}, subjects...)
+}
