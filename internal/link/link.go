@@ -10,16 +10,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"brine/internal/atomicfile"
 	"brine/internal/bus"
 	"brine/internal/pki"
 	"brine/internal/protocol"
@@ -30,6 +26,7 @@ import (
 // it could not be reached, and that trying again is right.
 var (
 	ErrMasterKey = errors.New("the master's key is not the one that is trusted")
+	ErrSignature = errors.New("The Salt Master server's public key did not authenticate")
 	ErrRejected  = errors.New("the master has rejected this minion's public key")
 	ErrDenied    = errors.New("the master knows this minion's id with another public key")
 )
@@ -40,13 +37,12 @@ type Options struct {
 	ID             salt.MinionID
 	Key            *pki.PrivateKey
 	PinFile        string // where the master's public key is kept: minion_master.pub
-	Finger         string // master_finger: what the first contact must show; "" takes any
-	FingerHash     string // hash_type, for Finger
+	Trust          Trust  // which master keys are taken
 	Caller         bool   // salt-call: no jobs
 	AutosignGrains map[string]string
 	Version        string
 	Timeout        time.Duration // for each step: to connect, to be answered
-	PingInterval   time.Duration // how often the connection is tried out; dead after two
+	PingInterval   time.Duration // how often the connection is tried out; dead after two of them without an answer
 	Log            *slog.Logger
 }
 
@@ -61,14 +57,14 @@ type Link struct {
 }
 
 // Connect makes one attempt. The link that it returns may be pending: Wait says
-// when that changes. An error that wraps ErrMasterKey, ErrRejected or ErrDenied
-// is a refusal, any other a failure to reach the master.
+// when that changes. An error that wraps ErrMasterKey, ErrSignature,
+// ErrRejected or ErrDenied is a refusal, any other a failure to reach the master.
 func Connect(ctx context.Context, o Options) (*Link, error) {
 	certificate, err := o.Key.Certificate(string(o.ID))
 	if err != nil {
 		return nil, err
 	}
-	trust, err := newTrust(o)
+	hand, err := newHandshake(o)
 	if err != nil {
 		return nil, err
 	}
@@ -78,26 +74,31 @@ func Connect(ctx context.Context, o Options) (*Link, error) {
 		self.Role, name = bus.RoleCaller, "salt-call"
 	}
 	closed := make(chan struct{})
+	dial := &dialer{ctx: ctx, timeout: o.Timeout}
 	nc, err := nats.Connect("nats://"+o.Address,
-		nats.SetCustomDialer(dialer{ctx, o.Timeout}), nats.SkipHostLookup(), nats.Timeout(o.Timeout),
+		nats.SetCustomDialer(dial), nats.SkipHostLookup(), nats.Timeout(o.Timeout),
 		nats.Secure(&tls.Config{
 			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate},
 			// Names and dates in certificates decide nothing: verify compares the key.
-			InsecureSkipVerify: true, VerifyConnection: trust.verify, //nolint:gosec
+			InsecureSkipVerify: true, VerifyConnection: hand.verify, //nolint:gosec
 		}),
 		nats.UserInfo(self.Nonce, ""), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.IgnoreDiscoveredServers(),
-		nats.NoReconnect(), nats.PingInterval(o.PingInterval), nats.MaxPingsOutstanding(2),
+		nats.NoReconnect(), nats.PingInterval(o.PingInterval), nats.MaxPingsOutstanding(1),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			o.Log.Debug("connection to the master", "master", o.Address, "err", err)
 		}))
+	dial.release()
 	if err != nil {
-		if trust.refusal != nil {
-			return nil, trust.refusal
+		switch {
+		case hand.refusal != nil:
+			return nil, hand.refusal
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
 		}
 		return nil, fmt.Errorf("connect to the master at %s: %w", o.Address, unwrapNATS(err))
 	}
-	l := &Link{Conn: bus.NewConn(nc, self), Master: trust.seen, Closed: closed, opts: o}
-	if err := l.settle(ctx, trust); err != nil {
+	l := &Link{Conn: bus.NewConn(nc, self), Master: hand.shown, Closed: closed, opts: o}
+	if err := l.settle(ctx, hand); err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -105,8 +106,8 @@ func Connect(ctx context.Context, o Options) (*Link, error) {
 }
 
 // settle pins the key, now that the handshake has proven it, and asks.
-func (l *Link) settle(ctx context.Context, t *trust) error {
-	if err := t.pin(); err != nil {
+func (l *Link) settle(ctx context.Context, h *handshake) error {
+	if err := h.pin(); err != nil {
 		return err
 	}
 	stream, err := l.Call(protocol.OpAsk, protocol.Ask{AutosignGrains: l.opts.AutosignGrains, Version: l.opts.Version})
@@ -152,16 +153,29 @@ func (l *Link) next(ctx context.Context) error {
 	return nil
 }
 
-// dialer resolves the name at each attempt and tries every address of it.
+// dialer resolves the name at each attempt and tries every address of it. Until
+// release is called the end of the context ends the connection too, so that
+// nobody waits for a master that takes the call and says nothing.
 type dialer struct {
 	ctx     context.Context
 	timeout time.Duration
+	stop    func() bool
 }
 
 // Dial implements nats.CustomDialer.
-func (d dialer) Dial(network, address string) (net.Conn, error) {
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	nd := net.Dialer{Timeout: d.timeout, KeepAlive: 15 * time.Second}
-	return nd.DialContext(d.ctx, network, address)
+	c, err := nd.DialContext(d.ctx, network, address)
+	if err == nil {
+		d.stop = context.AfterFunc(d.ctx, func() { c.Close() })
+	}
+	return c, err
+}
+
+func (d *dialer) release() {
+	if d.stop != nil {
+		d.stop()
+	}
 }
 
 // unwrapNATS keeps the cause and drops the client library's own words.
@@ -173,67 +187,4 @@ func unwrapNATS(err error) error {
 		return errors.New("there is no TLS on that port: is it a master?")
 	}
 	return err
-}
-
-// trust decides on the master's key.
-type trust struct {
-	opts    Options
-	pinned  pki.PublicKey // zero at the first contact
-	seen    pki.PublicKey
-	refusal error
-}
-
-func newTrust(o Options) (*trust, error) {
-	t := &trust{opts: o}
-	var err error
-	t.pinned, err = pki.LoadPublic(o.PinFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	return t, nil
-}
-
-// verify is called within the handshake, before anything is sent to the master.
-func (t *trust) verify(s tls.ConnectionState) error {
-	if len(s.PeerCertificates) == 0 {
-		return errors.New("the master showed no certificate")
-	}
-	key, err := pki.PublicFromCertificate(s.PeerCertificates[0])
-	if err != nil {
-		return err
-	}
-	t.seen = key
-	t.refusal = t.judge(key)
-	return t.refusal
-}
-
-func (t *trust) judge(key pki.PublicKey) error {
-	if t.opts.Finger != "" {
-		have, err := key.Fingerprint(t.opts.FingerHash)
-		if err != nil {
-			return err
-		}
-		if !strings.EqualFold(have, t.opts.Finger) {
-			return salt.WithHint(fmt.Errorf("%w: the master at %s has the fingerprint %s, master_finger says %s", ErrMasterKey, t.opts.Address, have, t.opts.Finger),
-				"compare with 'salt-key -F master' on the master; if it is the right one, correct master_finger")
-		}
-	}
-	if t.pinned.IsZero() || t.pinned.Equal(key) {
-		return nil
-	}
-	return salt.WithHint(fmt.Errorf("%w: the master at %s has the fingerprint %s, the trusted key in %s has %s",
-		ErrMasterKey, t.opts.Address, key.SHA256(), t.opts.PinFile, t.pinned.SHA256()),
-		"compare with 'salt-key -F master' on the master; if its key was changed on purpose, remove "+t.opts.PinFile+" and restart the minion")
-}
-
-// pin keeps the key of the first contact.
-func (t *trust) pin() error {
-	if !t.pinned.IsZero() {
-		return nil
-	}
-	t.opts.Log.Info("trusting the master's key from now on", "master", t.opts.Address, "fingerprint", t.seen.SHA256(), "file", filepath.Base(t.opts.PinFile))
-	if err := atomicfile.Write(t.opts.PinFile, t.seen.PEM(), 0o644); err != nil {
-		return fmt.Errorf("keep the master's key: %w", err)
-	}
-	return nil
 }

@@ -275,7 +275,7 @@ func (m *Master) hello(ctx context.Context, r *bus.Request) error {
 		m.gone(i) // it went while it was let in
 	}
 	m.log.Info("minion connected", "minion", id, "version", q.Version)
-	return r.Send(ctx, protocol.Welcome{Time: time.Now(), Version: m.version})
+	return r.Send(ctx, protocol.Welcome{Time: m.steady.Now(), Version: m.version})
 }
 
 // cutTwin ends the older connection of a minion that connects once more: one

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"time"
 
 	"brine/internal/auth"
 	"brine/internal/broker"
@@ -56,7 +57,8 @@ type Master struct {
 	waiting keyWaiters
 	serving chan struct{} // closed when everything is open; connections wait for it
 	told    throttle      // of words on keys that are not accepted
-	clock   job.Clock
+	clock   job.Clock     // of job ids
+	steady  job.Steady    // of the expiry of jobs
 	users   auth.Users
 	reload  func() (*config.Master, error)
 	undo    []func() // what New has opened, in order
@@ -75,7 +77,7 @@ type keyWaiters struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, reload: o.Reload, jobs: newJobs(), present: newPresence(), serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, jobs: newJobs(), present: newPresence(), serving: make(chan struct{})}
 	m.waiting.on = map[chan struct{}]struct{}{}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
@@ -126,7 +128,11 @@ func (m *Master) openKeys() error {
 }
 
 func (m *Master) openBroker() error {
-	certificate, err := m.key.Certificate("salt-master")
+	signature, err := m.showSignature()
+	if err != nil {
+		return err
+	}
+	certificate, err := m.key.Certificate("salt-master", signature...)
 	if err != nil {
 		return err
 	}

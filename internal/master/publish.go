@@ -160,7 +160,7 @@ func (m *Master) start(ctx context.Context, q protocol.Publish, who asker) (*run
 	tgt, kind := t.Published()
 	e := &job.Envelope{
 		JID: start.JID, Commands: q.Commands, Compound: q.Compound, Target: tgt, TargetType: string(kind), Delimiter: q.Delimiter,
-		User: who.name, Returner: q.Returner, Expires: now.Add(expiry), Beat: job.Seconds(timeout.Seconds() / 2.5),
+		User: who.name, Returner: q.Returner, Expires: m.steady.Now().Add(expiry), Beat: job.Seconds(timeout.Seconds() / 2.5),
 	}
 	sealed, err := job.Seal(e, m.key)
 	if err != nil {

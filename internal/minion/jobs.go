@@ -19,7 +19,7 @@ import (
 // onJob takes what came on the job subject. It must not block: the next job is
 // behind it.
 func (m *Minion) onJob(s *session, body []byte) {
-	e, err := job.Open(body, s.Master, time.Now().Add(s.offset))
+	e, err := job.Open(body, s.Master, s.clock.Now())
 	switch {
 	case errors.Is(err, job.ErrExpired):
 		m.log.Warn("job refused", "jid", e.JID, "err", err)

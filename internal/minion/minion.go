@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -22,7 +23,6 @@ import (
 	"brine/internal/daemon"
 	"brine/internal/job"
 	"brine/internal/journal"
-	"brine/internal/link"
 	"brine/internal/pki"
 	"brine/internal/relay"
 	"brine/internal/salt"
@@ -55,12 +55,15 @@ type Minion struct {
 	jobs    *jobTable
 	users   auth.Users
 	link    atomic.Pointer[session] // the connection to the master in use, nil for none
+	roster  *roster                 // the masters, in the order in which they are tried
 	waiting atomic.Pointer[string]  // what for, when there is none
 	started atomic.Bool             // the start was announced
-	undo    []func()
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	wg      sync.WaitGroup
+
+	lastMaster string // the one that was in use last; only the loop that links knows it
+	undo       []func()
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	wg         sync.WaitGroup
 }
 
 // errStopping is the cause of what ends because the daemon does.
@@ -70,6 +73,7 @@ var errStopping = errors.New("the minion is stopping")
 // bus. After an error nothing is left open.
 func New(ctx context.Context, o Options) (*Minion, error) {
 	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, jobs: newJobTable(o.Config.ProcessCountMax)}
+	m.roster = newRoster(o.Config.Master, o.Config.MasterPort, o.Config.RandomMaster, o.Config.MasterFailback)
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, func() { m.cancel(errStopping) })
 	if err := m.open(ctx); err != nil {
@@ -94,6 +98,7 @@ func (m *Minion) open(ctx context.Context) error {
 	}
 	m.key = key
 	m.log.Debug("Loaded minion key: " + filepath.Join(m.cfg.PKIDir, "minion.pem"))
+	m.warnOfSigningKey()
 	if m.seen, err = job.OpenSeen(filepath.Join(m.cfg.CacheDir, "jobs_seen")); err != nil {
 		return err
 	}
@@ -108,6 +113,15 @@ func (m *Minion) open(ctx context.Context) error {
 	}
 	m.undo = append(m.undo, remove)
 	return nil
+}
+
+// warnOfSigningKey looks for what must never be on a minion: who has the private
+// half of the signing pair can make any key a master's.
+func (m *Minion) warnOfSigningKey() {
+	path := filepath.Join(m.cfg.PKIDir, m.cfg.MasterSignKeyName+".pem")
+	if _, err := os.Lstat(path); err == nil {
+		m.log.Error("the private signing key of the masters is on this minion: whoever has it can pretend to be a master. Remove it here, and make a new pair if others may have read it", "file", path)
+	}
 }
 
 // localRetention bounds what the minion's own bus remembers.
@@ -212,23 +226,4 @@ func (m *Minion) close() {
 	for i := len(m.undo) - 1; i >= 0; i-- {
 		m.undo[i]()
 	}
-}
-
-// linkOptions describe the connection to the master at address.
-func linkOptions(cfg *config.Minion, key *pki.PrivateKey, address, version string, log *slog.Logger) link.Options {
-	return link.Options{
-		Address: address, ID: cfg.ID, Key: key, PinFile: filepath.Join(cfg.PKIDir, "minion_master.pub"),
-		Finger: cfg.MasterFinger, FingerHash: cfg.HashType, Version: version, Timeout: cfg.AuthTimeout, PingInterval: pingInterval(cfg), Log: log,
-	}
-}
-
-// pingInterval is how often a silent connection is tried out: as often as the
-// configuration says, and often enough that a vanished master is noticed within
-// two of them.
-func pingInterval(cfg *config.Minion) time.Duration {
-	const usual = 10 * time.Second
-	if cfg.MasterAliveInterval > 0 {
-		return cfg.MasterAliveInterval
-	}
-	return usual
 }

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"brine/internal/bus"
+	"brine/internal/job"
 	"brine/internal/link"
 	"brine/internal/protocol"
 	"brine/internal/value"
@@ -21,7 +22,7 @@ import (
 type session struct {
 	*link.Link
 	address string
-	offset  time.Duration // the master's clock less ours
+	clock   job.Steady // the master's
 }
 
 // The pauses between two attempts to reach a master: short at first, since most
@@ -35,22 +36,26 @@ const shortSession = time.Second
 
 var errShort = errors.New("the connection ended as soon as it was made")
 
-// keepLinked keeps a connection to the master for as long as ctx lasts. It
-// returns an error only when the master refuses this minion for good.
+// keepLinked keeps a connection to one of the masters for as long as ctx lasts.
+// It returns an error only when every master of the list refuses this minion:
+// masters that can not be reached never end it.
 func (m *Minion) keepLinked(ctx context.Context) error {
 	pause := firstPause
+	if len(m.roster.masters) > 1 {
+		m.log.Info("Got list of available master addresses", "masters", strings.Join(m.roster.masters, ", "))
+	}
 	for ctx.Err() == nil {
-		err := m.linkOnce(ctx)
+		served, err := m.tryAll(ctx)
 		switch {
-		case refusal(err):
-			return err
-		case err == nil:
-			pause = firstPause
-			continue
 		case ctx.Err() != nil:
 			return nil
+		case refusal(err):
+			return err
+		case served:
+			pause = firstPause
+			continue
 		}
-		m.log.Warn("the master can not be reached, trying again", "err", err, "pause", pause.Round(time.Millisecond))
+		m.log.Warn("no master can be reached, trying again", "err", err, "pause", pause.Round(time.Millisecond))
 		if !sleep(ctx, jitter(pause)) {
 			return nil
 		}
@@ -59,8 +64,45 @@ func (m *Minion) keepLinked(ctx context.Context) error {
 	return nil
 }
 
+// tryAll tries the masters of one round. served says that one of them was in
+// use, or asks to be tried again at once. The error is a refusal if all have
+// refused, else the last of those that did not.
+func (m *Minion) tryAll(ctx context.Context) (served bool, err error) {
+	var refused, failed error
+	for i, address := range m.roster.round() {
+		if i > 0 {
+			m.log.Info("Trying to tune in to next master from master-list", "master", address)
+		}
+		err := m.linkOnce(ctx, address)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return true, nil
+		case errors.Is(err, errShort):
+			m.roster.failed(address)
+			return false, err
+		case refusal(err):
+			refused = errors.Join(refused, err)
+			m.log.Error("master "+address+" is passed over", "err", err)
+		default:
+			failed = err
+			if len(m.roster.masters) > 1 {
+				m.log.Info("Master "+address+" could not be reached, trying next master (if any)", "err", err)
+			}
+		}
+	}
+	if failed == nil {
+		return false, refused
+	}
+	return false, failed
+}
+
 func refusal(err error) bool {
-	return errors.Is(err, link.ErrMasterKey) || errors.Is(err, link.ErrRejected) || errors.Is(err, link.ErrDenied)
+	for _, refused := range []error{link.ErrMasterKey, link.ErrSignature, link.ErrRejected, link.ErrDenied} {
+		if errors.Is(err, refused) {
+			return true
+		}
+	}
+	return false
 }
 
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
@@ -78,12 +120,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // linkOnce makes one connection and lives with it. It returns nil when the next
 // attempt should follow at once.
-func (m *Minion) linkOnce(ctx context.Context) error {
-	address := m.address()
+func (m *Minion) linkOnce(ctx context.Context, address string) error {
 	m.setWaiting("connecting to the master at " + address)
 	m.log.Debug("Attempting to authenticate with the Salt Master at " + address)
-	o := linkOptions(m.cfg, m.key, address, m.version, m.log)
-	o.AutosignGrains = m.autosignGrains(ctx)
+	o, err := link.FromConfig(m.cfg, m.key, address, m.log)
+	if err != nil {
+		return err
+	}
+	o.Version, o.AutosignGrains = m.version, m.autosignGrains(ctx)
 	l, err := link.Connect(ctx, o)
 	if err != nil {
 		return err
@@ -94,18 +138,6 @@ func (m *Minion) linkOnce(ctx context.Context) error {
 	}
 	m.log.Info("Authentication with master successful!", "master", address, "fingerprint", l.Master.SHA256())
 	return m.serve(ctx, l, address)
-}
-
-// address is the master's, with its port.
-func (m *Minion) address() string {
-	return withPort(m.cfg.Master[0], m.cfg.MasterPort)
-}
-
-func withPort(host string, port int) string {
-	if h, p, err := net.SplitHostPort(host); err == nil && h != "" {
-		return net.JoinHostPort(h, p)
-	}
-	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
 func (m *Minion) awaitAcceptance(ctx context.Context, l *link.Link, address string) error {
@@ -146,6 +178,7 @@ func (m *Minion) serve(ctx context.Context, l *link.Link, address string) error 
 	if err := m.hello(ctx, s); err != nil {
 		return err
 	}
+	m.tune(address)
 	m.link.Store(s)
 	defer m.link.CompareAndSwap(s, nil)
 	m.setWaiting("")
@@ -153,16 +186,87 @@ func (m *Minion) serve(ctx context.Context, l *link.Link, address string) error 
 	m.outbox.wake()
 	m.announceStart(ctx)
 	began := time.Now()
+	return m.untilLost(ctx, s, began)
+}
+
+// untilLost returns when the connection ends, or when the first master of the
+// list is back and the minion shall return to it.
+func (m *Minion) untilLost(ctx context.Context, s *session, began time.Time) error {
+	back, stop := m.watchFirst(ctx, s.address)
+	defer stop()
 	select {
-	case <-l.Closed:
-		m.log.Warn("Connection to master "+address+" lost", "err", l.NC.LastError())
 	case <-ctx.Done():
+		return nil
+	case <-back:
+		m.localEvent("__master_failback", m.roster.first())
+		m.log.Info("failing back to "+m.roster.first(), "from", s.address)
+		return nil
+	case <-s.Closed:
 	}
-	m.setWaiting("the connection to the master at " + address + ", which was lost")
+	m.log.Warn("Connection to master "+s.address+" lost", "err", s.NC.LastError())
+	m.localEvent("__master_disconnected", s.address)
+	m.setWaiting("the connection to the master at " + s.address + ", which was lost")
+	if len(m.roster.masters) > 1 {
+		m.log.Info("Removing possibly failed master " + s.address + " from list of masters")
+		m.roster.failed(s.address)
+	}
 	if time.Since(began) < shortSession {
 		return errShort
 	}
 	return nil
+}
+
+// tune tells of the master that is now in use.
+func (m *Minion) tune(address string) {
+	before := m.lastMaster
+	m.lastMaster = address
+	m.localEvent("__master_connected", address)
+	if before != "" && before != address {
+		m.log.Warn("Master ip address changed from " + before + " to " + address)
+	}
+}
+
+// localEvent fires an event of the minion itself on its own bus.
+func (m *Minion) localEvent(tag, master string) {
+	m.relay.Announce(tag, map[string]any{"master": master})
+}
+
+// watchFirst looks from time to time whether the first master of the list takes
+// this minion again, and closes back when it does. It does nothing where
+// master_failback is off or the first master is the one in use.
+func (m *Minion) watchFirst(ctx context.Context, current string) (back <-chan struct{}, stop func()) {
+	first := m.roster.first()
+	if first == "" || first == current || m.cfg.MasterFailbackInterval <= 0 {
+		return nil, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	found := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for sleep(ctx, m.cfg.MasterFailbackInterval) {
+			if m.takes(ctx, first) {
+				close(found)
+				return
+			}
+		}
+	})
+	return found, func() { cancel(); wg.Wait() }
+}
+
+// takes says whether a master accepts this minion now.
+func (m *Minion) takes(ctx context.Context, address string) bool {
+	o, err := link.FromConfig(m.cfg, m.key, address, m.log)
+	if err != nil {
+		return false
+	}
+	o.Version, o.Caller = m.version, true
+	l, err := link.Connect(ctx, o)
+	if err != nil {
+		m.log.Debug("the first master is not back", "master", address, "err", err)
+		return false
+	}
+	defer l.Close()
+	return l.Ready()
 }
 
 // hello tells the master that jobs are welcome, and learns its time.
@@ -178,9 +282,9 @@ func (m *Minion) hello(ctx context.Context, s *session) error {
 	if err := s.Ask(ctx, protocol.OpHello, protocol.Hello{Grains: value.Value{V: facts}, Version: m.version}, &w); err != nil {
 		return fmt.Errorf("tell the master at %s that this minion is ready: %w", s.address, err)
 	}
-	s.offset = time.Until(w.Time) + time.Since(asked)/2
-	if s.offset.Abs() > time.Minute {
-		m.log.Warn("the clocks of master and minion differ; jobs are judged by the master's", "offset", s.offset.Round(time.Second))
+	s.clock = job.NewSteady(w.Time.Add(time.Since(asked) / 2))
+	if offset := time.Until(w.Time); offset.Abs() > time.Minute {
+		m.log.Warn("the clocks of master and minion differ; jobs are judged by the master's", "offset", offset.Round(time.Second))
 	}
 	return nil
 }

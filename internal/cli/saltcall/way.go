@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"brine/internal/bus"
@@ -120,17 +118,31 @@ func goDirect(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.D
 	if err != nil {
 		return nil, cli.Fail(cli.NoPermission, err)
 	}
-	address := cfg.Master[0]
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		address = net.JoinHostPort(address, strconv.Itoa(cfg.MasterPort))
+	if len(cfg.Master) == 0 {
+		return nil, cli.Fail(cli.Usage, salt.WithHint(errors.New("no minion is running here, and no master is configured"), "set master in the minion's configuration, or use --local"))
 	}
+	var failed error
+	for _, master := range cfg.Master {
+		w, err := goTo(ctx, env, cfg, key, link.WithPort(master, cfg.MasterPort), wait, log)
+		if err == nil {
+			return w, nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return nil, failed
+}
+
+// goTo connects to one master.
+func goTo(ctx context.Context, env *cli.Env, cfg *config.Minion, key *pki.PrivateKey, address string, wait time.Duration, log *slog.Logger) (way, error) {
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the master at " + address })()
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	l, err := link.Connect(ctx, link.Options{
-		Address: address, ID: cfg.ID, Key: key, PinFile: filepath.Join(cfg.PKIDir, "minion_master.pub"), Finger: cfg.MasterFinger,
-		FingerHash: cfg.HashType, Caller: true, Version: version.Version(), Timeout: wait, PingInterval: wait, Log: log,
-	})
+	o, err := link.FromConfig(cfg, key, address, log)
+	if err != nil {
+		return nil, cli.Fail(cli.NoPermission, err)
+	}
+	o.Caller, o.Version, o.Timeout = true, version.Version(), wait
+	l, err := link.Connect(ctx, o)
 	if err != nil {
 		return nil, directError(err)
 	}
@@ -146,7 +158,7 @@ func goDirect(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.D
 
 func directError(err error) error {
 	switch {
-	case errors.Is(err, link.ErrMasterKey):
+	case errors.Is(err, link.ErrMasterKey), errors.Is(err, link.ErrSignature):
 		return cli.Fail(cli.NoPermission, err)
 	case errors.Is(err, link.ErrRejected), errors.Is(err, link.ErrDenied):
 		return cli.Fail(cli.NoPermission, salt.WithHint(err, "delete the public key for this minion on the Salt Master and run this again"))

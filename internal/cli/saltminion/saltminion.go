@@ -53,7 +53,7 @@ func refusal(ctx context.Context, log *logging.Log, err error) error {
 		log.Log(ctx, logging.LevelCritical, "The Salt Master has rejected this minion's public key!\n"+
 			"To repair this issue, delete the public key for this minion on the Salt Master and restart this minion.\n"+
 			"Or restart the Salt Master in open mode to clean out the keys. The Salt Minion will now exit.")
-	case errors.Is(err, link.ErrMasterKey):
+	case errors.Is(err, link.ErrMasterKey), errors.Is(err, link.ErrSignature):
 		log.Log(ctx, logging.LevelCritical, "The Salt Master server's public key did not authenticate!")
 	default:
 		return err

@@ -1,0 +1,240 @@
+// Package bustest starts a real broker for tests: TLS on a random loopback port,
+// keys made on the spot, a local socket, everything closed at the end of the
+// test. It connects to it as each role, and as whoever a test makes up.
+//
+// It is no fake: what it starts is what the daemons run. It only takes the place
+// of the master's decision about keys.
+package bustest
+
+import (
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"brine/internal/broker"
+	"brine/internal/bus"
+	"brine/internal/pki"
+	"brine/internal/salt"
+	"brine/internal/socket"
+)
+
+// Bus is a running broker with a server of requests.
+type Bus struct {
+	*broker.Broker
+	Server *bus.Server     // register handlers, then Server.Start
+	Key    *pki.PrivateKey // the master's
+	Socket string          // the local door
+	Log    *slog.Logger
+	Gone   chan bus.Identity // every connection that ended, as far as there is room
+
+	mu       sync.Mutex
+	accepted map[salt.MinionID]pki.PublicKey
+}
+
+// Start starts a bus without a store. It is closed by the end of the test, which
+// then fails if something of it is still running.
+func Start(t testing.TB) *Bus {
+	t.Helper()
+	return start(t, "")
+}
+
+// StartStore is Start with a JetStream store, as the master has it.
+func StartStore(t testing.TB) *Bus {
+	t.Helper()
+	return start(t, t.TempDir())
+}
+
+func start(t testing.TB, store string) *Bus {
+	t.Helper()
+	b := &Bus{
+		Key: Key(t), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Gone: make(chan bus.Identity, 1000),
+		accepted: map[salt.MinionID]pki.PublicKey{},
+	}
+	certificate, err := b.Key.Certificate("salt-master")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Broker, err = broker.Start(broker.Options{
+		Name: "test", Listen: "127.0.0.1:0", TLS: &tls.Config{Certificates: []tls.Certificate{certificate}}, StoreDir: store,
+		Admit: b.admit, Gone: b.gone, Log: b.Log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Stop)
+	b.Server = bus.NewServer(b.Conn(), b.Owner, b.Log)
+	t.Cleanup(b.Server.Stop)
+	b.Socket = filepath.Join(t.TempDir(), "d.sock")
+	l, err := socket.Listen(b.Socket, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.ServeLocal(l)
+	return b
+}
+
+// Key makes a key.
+func Key(t testing.TB) *pki.PrivateKey {
+	t.Helper()
+	key, err := pki.Generate(pki.Ed25519, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// Accept makes key the accepted key of id; every other key is a stranger's.
+func (b *Bus) Accept(id salt.MinionID, key *pki.PrivateKey) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.accepted[id] = key.Public()
+}
+
+// admit judges a peer as the master does: the kernel's word, or the key.
+func (b *Bus) admit(p broker.Peer) bus.Identity {
+	if p.TLS == nil {
+		return bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(int(p.Local.UID))}
+	}
+	leaf := p.TLS.PeerCertificates[0]
+	id, err := salt.ParseMinionID(leaf.Subject.CommonName)
+	if err != nil {
+		return bus.Identity{}
+	}
+	key, err := pki.PublicFromCertificate(leaf)
+	if err != nil {
+		return bus.Identity{}
+	}
+	i := bus.Identity{Role: bus.RoleStranger, Name: string(id), Key: bus.KeyToken(key.Key())}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.accepted[id].Equal(key) {
+		i.Role = bus.RoleMinion
+		if p.Caller {
+			i.Role = bus.RoleCaller
+		}
+	}
+	return i
+}
+
+func (b *Bus) gone(i bus.Identity) {
+	b.Server.Gone(i.Inbox())
+	select {
+	case b.Gone <- i:
+	default:
+	}
+}
+
+// Claim is what a client shows and says of itself when it connects over TLS.
+type Claim struct {
+	ID    string          // in the certificate, checked by nobody here
+	Key   *pki.PrivateKey // nil shows no certificate
+	Nonce string          // "" is a fresh one
+	Name  string          // of the program; salt-call asks for less
+	TLS   uint16          // the highest version; 0 is what Go offers
+	Pass  string
+}
+
+// Client is a connection with what the test claimed for it.
+type Client struct {
+	*nats.Conn
+	Self       bus.Identity
+	Violations chan error // what the server complained of, after the connect
+}
+
+// Dial connects as c, without any check of ours.
+func (b *Bus) Dial(c Claim, more ...nats.Option) (*Client, error) {
+	if c.Nonce == "" {
+		c.Nonce = bus.NewNonce()
+	}
+	conf := &tls.Config{InsecureSkipVerify: true, MaxVersion: c.TLS} // tests look at the server's side
+	self := bus.Identity{Role: bus.RoleMinion, Name: c.ID, Nonce: c.Nonce}
+	if c.Key != nil {
+		certificate, err := c.Key.Certificate(c.ID)
+		if err != nil {
+			return nil, err
+		}
+		conf.Certificates = []tls.Certificate{certificate}
+		self.Key = bus.KeyToken(c.Key.Public().Key())
+	}
+	options := append([]nats.Option{
+		nats.Secure(conf), nats.UserInfo(c.Nonce, c.Pass), nats.Name(c.Name), nats.CustomInboxPrefix(self.Inbox()),
+	}, more...)
+	return dial("nats://"+b.Addr().String(), self, options)
+}
+
+func dial(url string, self bus.Identity, options []nats.Option) (*Client, error) {
+	client := &Client{Self: self, Violations: make(chan error, 4096)}
+	options = append([]nats.Option{
+		nats.NoReconnect(), nats.Timeout(10 * time.Second), nats.SkipHostLookup(), nats.IgnoreDiscoveredServers(),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			select {
+			case client.Violations <- err:
+			default:
+			}
+		}),
+	}, options...)
+	var err error
+	client.Conn, err = nats.Connect(url, options...)
+	return client, err
+}
+
+// As connects in a role with what it needs: a minion or caller with an accepted
+// key, a stranger with a new one, a user through the local socket. id is the
+// minion's and means nothing for a user. The master's role is the daemon's own
+// connection and not to be had.
+func (b *Bus) As(t testing.TB, role bus.Role, id salt.MinionID) *Client {
+	t.Helper()
+	c, err := b.as(t, role, id)
+	if err != nil {
+		t.Fatalf("connect as %s: %v", role, err)
+	}
+	c.Self.Role = role
+	t.Cleanup(c.Close)
+	return c
+}
+
+func (b *Bus) as(t testing.TB, role bus.Role, id salt.MinionID) (*Client, error) {
+	t.Helper()
+	claim := Claim{ID: string(id), Key: Key(t)}
+	switch role {
+	case bus.RoleUser:
+		return b.User()
+	case bus.RoleMinion:
+		b.Accept(id, claim.Key)
+		return b.Dial(claim)
+	case bus.RoleCaller:
+		b.Accept(id, claim.Key)
+		claim.Name = "salt-call"
+		return b.Dial(claim)
+	case bus.RoleStranger:
+		return b.Dial(claim)
+	}
+	return nil, errors.New("nobody connects in this role")
+}
+
+// Local is a nats.CustomDialer that goes through the local socket.
+type Local struct{ Path string }
+
+// Dial implements nats.CustomDialer.
+func (l Local) Dial(string, string) (net.Conn, error) { return socket.Dial(l.Path) }
+
+// SkipTLSHandshake keeps TLS away from the socket.
+func (Local) SkipTLSHandshake() bool { return true }
+
+// User connects through the local socket as the user of this process.
+func (b *Bus) User(more ...nats.Option) (*Client, error) {
+	self := bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(os.Geteuid()), Nonce: bus.NewNonce()}
+	options := append([]nats.Option{
+		nats.SetCustomDialer(Local{b.Socket}), nats.UserInfo(self.Nonce, ""), nats.CustomInboxPrefix(self.Inbox()),
+	}, more...)
+	return dial("nats://daemon", self, options)
+}

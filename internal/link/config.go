@@ -1,0 +1,64 @@
+package link
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"brine/internal/config"
+	"brine/internal/event"
+	"brine/internal/pki"
+)
+
+// usualPing is how often a silent connection is tried out where the configuration
+// does not say.
+const usualPing = 10 * time.Second
+
+// FromConfig describes an attempt at the master at address, as a minion's
+// configuration wants it. It reads the verification key.
+func FromConfig(cfg *config.Minion, key *pki.PrivateKey, address string, log *slog.Logger) (Options, error) {
+	o := Options{
+		Address: address, ID: cfg.ID, Key: key, PinFile: pinFile(cfg, address), Timeout: cfg.AuthTimeout, PingInterval: usualPing, Log: log,
+		Trust: Trust{
+			Finger: cfg.MasterFinger, FingerHash: cfg.HashType, OpenMode: cfg.OpenMode, Verify: cfg.VerifyMasterPubkeySign,
+			VerifyFile: filepath.Join(cfg.PKIDir, cfg.MasterSignKeyName+".pub"), SHA1: cfg.SigningAlgorithm == "PKCS1v15-SHA1",
+		},
+	}
+	if cfg.MasterAliveInterval > 0 {
+		o.PingInterval = cfg.MasterAliveInterval
+	}
+	if !o.Trust.Verify {
+		return o, nil
+	}
+	var err error
+	o.Trust.VerifyKey, err = pki.LoadPublic(o.Trust.VerifyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // the judgement of the master says so, with the remedy
+	}
+	return o, err
+}
+
+// pinFile is where the master's key is kept. Masters of a list have keys of their
+// own: each is pinned by its address, unless signatures make pinning needless.
+func pinFile(cfg *config.Minion, address string) string {
+	if !cfg.MasterIsList || len(cfg.Master) < 2 || cfg.VerifyMasterPubkeySign {
+		return filepath.Join(cfg.PKIDir, "minion_master.pub")
+	}
+	return filepath.Join(cfg.PKIDir, "minion_master."+event.Escape(address)+".pub")
+}
+
+// WithPort adds the port to a host that has none. An IPv6 address may stand with
+// or without brackets.
+func WithPort(host string, port int) string {
+	if h, p, err := net.SplitHostPort(host); err == nil && h != "" && p != "" {
+		return net.JoinHostPort(h, p)
+	}
+	if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' {
+		host = host[1 : len(host)-1]
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port))
+}
