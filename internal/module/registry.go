@@ -21,6 +21,7 @@ var modules = Table{
 	networkModule,
 	psModule,
 	saltutilModule,
+	serviceModule,
 	statusModule,
 	sysModule,
 	testModule,
