@@ -27,20 +27,21 @@ type command func(s *system, ts *testscript.TestScript, args []string) error
 // README.md says what each does.
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	table := map[string]command{
-		"accept":  accept,
-		"capture": capture,
-		"ended":   ended,
-		"mount":   mount,
-		"run":     run,
-		"setup":   setup,
-		"signal":  signal,
-		"spawn":   spawn,
-		"start":   start,
-		"stop":    stop,
-		"taken":   taken,
-		"up":      up,
-		"waitfor": waitFor,
-		"waitlog": waitLog,
+		"accept":   accept,
+		"capture":  capture,
+		"ended":    ended,
+		"mount":    mount,
+		"run":      run,
+		"setup":    setup,
+		"signal":   signal,
+		"spawn":    spawn,
+		"start":    start,
+		"halt":     halt,
+		"taken":    taken,
+		"up":       up,
+		"waitfile": waitFile,
+		"waitfor":  waitFor,
+		"waitlog":  waitLog,
 	}
 	cmds := map[string]func(*testscript.TestScript, bool, []string){"log": grepLog, "mode": mode}
 	for name, c := range table {
@@ -372,8 +373,8 @@ func ended(s *system, ts *testscript.TestScript, args []string) error {
 	return nil
 }
 
-// stop ends daemons as a service manager does.
-func stop(s *system, ts *testscript.TestScript, names []string) error {
+// halt ends daemons as a service manager does.
+func halt(s *system, ts *testscript.TestScript, names []string) error {
 	for _, name := range names {
 		if err := signal(s, ts, []string{"TERM", name}); err != nil {
 			return err
@@ -431,9 +432,19 @@ func waitFor(_ *system, ts *testscript.TestScript, args []string) error {
 	return err
 }
 
-// waitLog waits until what a process has printed since its start matches. With a
-// file in the place of a process, it waits for the file.
-func waitLog(s *system, ts *testscript.TestScript, args []string) error {
+// waitFile waits until all the files are there.
+func waitFile(_ *system, ts *testscript.TestScript, names []string) error {
+	for _, name := range names {
+		if !poll(func() bool { _, err := os.Stat(ts.MkAbs(name)); return err == nil }) {
+			return fmt.Errorf("there is no %s after %s", name, waitTime)
+		}
+	}
+	return nil
+}
+
+// waitLog waits until what a process has printed since its start matches. That
+// it ends without is an error at once.
+func waitLog(s *system, _ *testscript.TestScript, args []string) error {
 	if len(args) != 2 {
 		return errUsage
 	}
@@ -441,14 +452,18 @@ func waitLog(s *system, ts *testscript.TestScript, args []string) error {
 	if err != nil {
 		return err
 	}
-	read := func() string { return ts.ReadFile(args[0]) }
-	if p := s.find(args[0]); p != nil {
-		read = p.printed
-	} else if !poll(func() bool { _, err := os.Stat(ts.MkAbs(args[0])); return err == nil }) {
-		return fmt.Errorf("there is neither a process nor a file %s", args[0])
+	p, err := s.process(args[0])
+	if err != nil {
+		return err
 	}
-	if !poll(func() bool { return want.MatchString(read()) }) {
-		return fmt.Errorf("%s did not say %q within %s:\n%s", args[0], args[1], waitTime, read())
+	found := false
+	poll(func() bool {
+		over := !p.running() // before the look, which then sees all
+		found = want.MatchString(p.printed())
+		return found || over
+	})
+	if !found {
+		return fmt.Errorf("%s has not said %q:\n%s", args[0], args[1], p.printed())
 	}
 	return nil
 }
@@ -505,7 +520,7 @@ func mode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// capture sets a variable to what a pattern, or the group in it, matches.
+// capture sets a variable to what a pattern, or the first group in it, matches.
 func capture(_ *system, ts *testscript.TestScript, args []string) error {
 	if len(args) != 3 {
 		return errUsage
@@ -518,7 +533,7 @@ func capture(_ *system, ts *testscript.TestScript, args []string) error {
 	if m == nil {
 		return fmt.Errorf("no match of %q in %s", args[2], args[1])
 	}
-	ts.Setenv(args[0], m[len(m)-1])
+	ts.Setenv(args[0], m[min(1, len(m)-1)])
 	return nil
 }
 
