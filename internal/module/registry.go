@@ -19,6 +19,7 @@ var modules = Table{
 	grainsModule,
 	keyModule,
 	networkModule,
+	pkgModule,
 	psModule,
 	saltutilModule,
 	serviceModule,

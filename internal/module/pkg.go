@@ -1,0 +1,298 @@
+package module
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+)
+
+var packageParams = []Param{{Name: "name", Kind: Words}, {Name: "pkgs", Kind: List}}
+
+// pkgModule manages packages.
+var pkgModule = &Module{
+	Name: "pkg",
+	Doc:  "Functions that manage the packages of the system by its own package manager: apt, dnf, zypper, apk or pacman, whichever is there.",
+	Functions: []Function{
+		{
+			Name:    "available_version",
+			Doc:     "The older name of pkg.latest_version.",
+			Example: `salt '*' pkg.available_version bash`,
+			Params:  []Param{{Name: "refresh", Kind: Bool, Default: false}},
+			Varargs: true,
+			Run:     pkgLatest,
+		},
+		{
+			Name:    "install",
+			Doc:     "Install packages, of a version if one is given, and return what changed: by name, the old and the new version.",
+			Example: "salt '*' pkg.install bash\nsalt '*' pkg.install pkgs='[foo, {bar: 1.2.3-0}]' refresh=True",
+			Params:  slices.Concat(packageParams, []Param{{Name: "version", Kind: String}, {Name: "refresh", Kind: Bool, Default: false}}),
+			Run:     pkgInstall,
+		},
+		{
+			Name:    "latest_version",
+			Doc:     "Return the version that could be installed or upgraded to, an empty text where there is none; of several packages a dictionary.",
+			Example: `salt '*' pkg.latest_version bash`,
+			Params:  []Param{{Name: "refresh", Kind: Bool, Default: false}},
+			Varargs: true,
+			Run:     pkgLatest,
+		},
+		{
+			Name:    "list_pkgs",
+			Doc:     "Return the installed packages and their versions; several versions of one are separated by commas, or lists with versions_as_list.",
+			Example: `salt '*' pkg.list_pkgs`,
+			Params:  []Param{{Name: "versions_as_list", Kind: Bool, Default: false}},
+			Run:     pkgList,
+		},
+		{
+			Name:    "list_upgrades",
+			Doc:     "Return the packages that could be upgraded and the versions that they would get.",
+			Example: `salt '*' pkg.list_upgrades refresh=True`,
+			Params:  []Param{{Name: "refresh", Kind: Bool, Default: false}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				m, err := c.packager(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return m.upgradable(ctx)
+			},
+		},
+		{
+			Name:    "purge",
+			Doc:     "Remove packages and their configuration files, and return what changed.",
+			Example: `salt '*' pkg.purge foo`,
+			Params:  packageParams,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.removePackages(ctx, func(m *packager) []string { return m.purge })
+			},
+		},
+		{
+			Name:    "refresh_db",
+			Doc:     "Fetch the lists of what can be installed.",
+			Example: `salt '*' pkg.refresh_db`,
+			Run: func(ctx context.Context, _ *Call) (any, error) {
+				m, err := findPackager()
+				if err != nil {
+					return nil, err
+				}
+				_, err = m.run(ctx, m.refresh)
+				return done(err)
+			},
+		},
+		{
+			Name:    "remove",
+			Doc:     "Remove packages and return what changed.",
+			Example: `salt '*' pkg.remove foo,bar`,
+			Params:  packageParams,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.removePackages(ctx, func(m *packager) []string { return m.remove })
+			},
+		},
+		{
+			Name:    "upgrade",
+			Doc:     "Upgrade all packages and return what changed.",
+			Example: `salt '*' pkg.upgrade refresh=True`,
+			Params:  []Param{{Name: "refresh", Kind: Bool, Default: false}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				m, err := c.packager(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return m.change(ctx, m.upgrade)
+			},
+		},
+		{
+			Name:    "upgrade_available",
+			Doc:     "Return whether a package could be upgraded.",
+			Example: `salt '*' pkg.upgrade_available bash`,
+			Params:  []Param{{Name: "name", Kind: String, Required: true}, {Name: "refresh", Kind: Bool, Default: false}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				m, err := c.packager(ctx)
+				if err != nil {
+					return nil, err
+				}
+				upgrades, err := m.upgradable(ctx)
+				_, ok := upgrades[c.String("name")]
+				return ok, err
+			},
+		},
+		{
+			Name:    "version",
+			Doc:     "Return the version of an installed package, an empty text if it is not; of several packages or a glob a dictionary.",
+			Example: "salt '*' pkg.version bash\nsalt '*' pkg.version bash 'linux-image-*'",
+			Varargs: true,
+			Run:     pkgVersion,
+		},
+	},
+}
+
+// packager returns the system's package manager, its lists fetched again if the
+// argument refresh says so.
+func (c *Call) packager(ctx context.Context) (*packager, error) {
+	m, err := findPackager()
+	if err == nil && c.Bool("refresh") {
+		_, err = m.run(ctx, m.refresh)
+	}
+	return m, err
+}
+
+func pkgList(ctx context.Context, c *Call) (any, error) {
+	m, err := findPackager()
+	if err != nil {
+		return nil, err
+	}
+	installed, err := m.installed(ctx)
+	all := map[string]any{}
+	for name, versions := range installed {
+		all[name] = strings.Join(versions, ",")
+		if c.Bool("versions_as_list") {
+			all[name] = versions
+		}
+	}
+	return all, err
+}
+
+func pkgVersion(ctx context.Context, c *Call) (any, error) {
+	names, err := c.packageNames()
+	if err != nil {
+		return nil, err
+	}
+	m, err := findPackager()
+	if err != nil {
+		return nil, err
+	}
+	installed, err := m.installed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	versions := map[string]any{}
+	for _, wanted := range names {
+		if !strings.ContainsAny(wanted, "*?[") {
+			versions[wanted] = strings.Join(installed[wanted], ",")
+			continue
+		}
+		for name, list := range installed {
+			if globMatch(wanted, name) {
+				versions[name] = strings.Join(list, ",")
+			}
+		}
+	}
+	return oneOrAll(names, versions), nil
+}
+
+// oneOrAll is the version alone if one package was asked for by name.
+func oneOrAll(names []string, versions map[string]any) any {
+	if len(names) == 1 && len(versions) == 1 && !strings.ContainsAny(names[0], "*?[") {
+		return versions[names[0]]
+	}
+	return versions
+}
+
+// packageNames are the positional arguments, at least one.
+func (c *Call) packageNames() ([]string, error) {
+	names := c.VarWords()
+	if len(names) == 0 {
+		return nil, invalid("name a package")
+	}
+	return names, nil
+}
+
+func pkgLatest(ctx context.Context, c *Call) (any, error) {
+	names, err := c.packageNames()
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.packager(ctx)
+	if err != nil {
+		return nil, err
+	}
+	versions := map[string]any{}
+	for _, name := range names {
+		if err := checkPackage(name); err != nil {
+			return nil, err
+		}
+		if versions[name], err = m.candidate(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	return oneOrAll(names, versions), nil
+}
+
+func pkgInstall(ctx context.Context, c *Call) (any, error) {
+	words, err := c.packageWords()
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.packager(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if c.Has("version") {
+		if len(words) != 1 {
+			return nil, invalid("a version belongs to one package, not to %d", len(words))
+		}
+		words[0].version = c.String("version")
+	}
+	args, err := m.words(words)
+	if err != nil {
+		return nil, err
+	}
+	return m.change(ctx, slices.Concat(m.install, []string{"--"}, args))
+}
+
+func (c *Call) removePackages(ctx context.Context, command func(*packager) []string) (any, error) {
+	words, err := c.packageWords()
+	if err != nil {
+		return nil, err
+	}
+	m, err := findPackager()
+	if err != nil {
+		return nil, err
+	}
+	installed, err := m.installed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	words = slices.DeleteFunc(words, func(w packageWord) bool { return installed[w.name] == nil })
+	if len(words) == 0 {
+		return map[string]any{}, nil // what is not there needs no removing
+	}
+	args, err := m.words(words)
+	if err != nil {
+		return nil, err
+	}
+	return m.change(ctx, slices.Concat(command(m), []string{"--"}, args))
+}
+
+// packageWord is a package to install or remove, of any version for "".
+type packageWord struct{ name, version string }
+
+// packageWords reads the arguments name and pkgs; an item of pkgs is a name or a
+// dictionary of names and versions.
+func (c *Call) packageWords() ([]packageWord, error) {
+	var words []packageWord
+	for _, name := range c.Words("name") {
+		words = append(words, packageWord{name: name})
+	}
+	for _, item := range c.List("pkgs") {
+		versions, isMap := item.(map[string]any)
+		if !isMap {
+			name, err := toString(item)
+			if err != nil {
+				return nil, err
+			}
+			words = append(words, packageWord{name: name})
+		}
+		for _, name := range slices.Sorted(maps.Keys(versions)) {
+			version, err := toString(versions[name])
+			if err != nil && versions[name] != nil {
+				return nil, err
+			}
+			words = append(words, packageWord{name, version})
+		}
+	}
+	if len(words) == 0 {
+		return nil, invalid("name a package")
+	}
+	return words, nil
+}
