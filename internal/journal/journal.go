@@ -40,6 +40,7 @@ type Options struct {
 type Journal struct {
 	js     jetstream.JetStream
 	stream jetstream.Stream
+	closed <-chan struct{} // closed with the connection
 }
 
 // dedupWindow is how long the journal remembers message ids: longer than any
@@ -70,7 +71,21 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
-	return &Journal{js: js, stream: s}, nil
+	return &Journal{js: js, stream: s, closed: closing(nc)}, nil
+}
+
+// closing returns a channel that is closed when nc is. The client library leaves
+// appends that were under way then without an answer.
+func closing(nc *nats.Conn) <-chan struct{} {
+	status := nc.StatusChanged(nats.CLOSED)
+	closed := make(chan struct{})
+	go func() { // ends with the connection
+		if !nc.IsClosed() {
+			<-status
+		}
+		close(closed)
+	}()
+	return closed
 }
 
 // Append stores e and returns its place. id names the event: a second one of the
@@ -84,7 +99,10 @@ func (j *Journal) Append(ctx context.Context, e event.Event, id string) (uint64,
 }
 
 // Pending is an append under way.
-type Pending struct{ ack jetstream.PubAckFuture }
+type Pending struct {
+	ack    jetstream.PubAckFuture
+	closed <-chan struct{}
+}
 
 // Wait returns when the event is stored.
 func (p *Pending) Wait(ctx context.Context) (uint64, error) {
@@ -93,6 +111,8 @@ func (p *Pending) Wait(ctx context.Context) (uint64, error) {
 		return a.Sequence, nil
 	case err := <-p.ack.Err():
 		return 0, fmt.Errorf("store the event: %w", err)
+	case <-p.closed:
+		return 0, fmt.Errorf("store the event: %w", nats.ErrConnectionClosed)
 	case <-ctx.Done():
 		return 0, fmt.Errorf("store the event: %w", context.Cause(ctx))
 	}
@@ -102,10 +122,7 @@ func (p *Pending) Wait(ctx context.Context) (uint64, error) {
 // is never taken for a repetition.
 func (j *Journal) Begin(e event.Event, id string) (*Pending, error) {
 	e.Seq = 0 // the store gives it
-	body, err := json.Marshal(e)
-	if err != nil {
-		return nil, fmt.Errorf("event %q: %w", e.Tag, err)
-	}
+	body := e.Append(nil)
 	m := &nats.Msg{Subject: event.Subject(e.Tag), Data: body}
 	if id != "" {
 		m.Header = nats.Header{jetstream.MsgIDHeader: {id}}
@@ -117,7 +134,7 @@ func (j *Journal) Begin(e event.Event, id string) (*Pending, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store the event: %w", err)
 	}
-	return &Pending{ack}, nil
+	return &Pending{ack, j.closed}, nil
 }
 
 // beginParts stores a long event in pieces. Only the last one's acknowledgement
@@ -133,14 +150,14 @@ func (j *Journal) beginParts(m *nats.Msg, id string) (*Pending, error) {
 		piece := body[n*maxPart : min((n+1)*maxPart, len(body))]
 		ack, err := j.js.PublishMsgAsync(&nats.Msg{Subject: m.Subject, Data: piece, Header: nats.Header{
 			jetstream.MsgIDHeader: {fmt.Sprintf("%s#%d", id, n)},
-			partHeader:            {fmt.Sprintf("%s/%d/%d", strings.ReplaceAll(id, "/", "_"), n, count)},
+			partHeader:            {fmt.Sprintf("%s/%d/%d", id, n, count)},
 		}})
 		if err != nil {
 			return nil, fmt.Errorf("store the event: %w", err)
 		}
 		last = ack
 	}
-	return &Pending{last}, nil
+	return &Pending{last, j.closed}, nil
 }
 
 // Query says which events to read. The zero value reads all that is stored.
@@ -167,6 +184,7 @@ func (j *Journal) Read(ctx context.Context, q Query, f func(event.Event) error) 
 type Cursor struct {
 	consumer jetstream.Consumer
 	follow   bool
+	left     uint64 // messages of the query that were stored when it began
 	joiner   joiner
 }
 
@@ -196,11 +214,11 @@ func (j *Journal) open(ctx context.Context, q Query) (*Cursor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}
-	return &Cursor{consumer: c, follow: q.Follow, joiner: joiner{}}, nil
+	return &Cursor{consumer: c, follow: q.Follow, left: c.CachedInfo().NumPending, joiner: joiner{}}, nil
 }
 
 func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
-	if !c.follow && c.consumer.CachedInfo().NumPending == 0 {
+	if !c.follow && c.left == 0 {
 		return nil
 	}
 	it, err := c.consumer.Messages()
@@ -214,9 +232,12 @@ func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
 		}
 	}()
 	for {
-		m, err := it.Next()
+		m, err := c.next(ctx, it)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if errors.Is(err, errEnd) {
+			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("read the journal: %w", err)
@@ -228,8 +249,34 @@ func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
 		if err := c.one(m, meta.Sequence.Stream, f); err != nil {
 			return err
 		}
-		if !c.follow && meta.NumPending == 0 {
+		// The count bounds the reading where events come as fast as they are read.
+		if c.left--; !c.follow && (c.left == 0 || meta.NumPending == 0) {
 			return nil
+		}
+	}
+}
+
+var errEnd = errors.New("nothing is left")
+
+// idle is how long nothing may come before a reader that does not follow looks
+// whether the rest was discarded, by age or size, since it began.
+const idle = 500 * time.Millisecond
+
+func (c *Cursor) next(ctx context.Context, it jetstream.MessagesContext) (jetstream.Msg, error) {
+	if c.follow {
+		return it.Next()
+	}
+	for {
+		m, err := it.Next(jetstream.NextMaxWait(idle))
+		if !errors.Is(err, nats.ErrTimeout) {
+			return m, err
+		}
+		info, err := c.consumer.Info(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if info.NumPending == 0 && info.NumAckPending == 0 {
+			return nil, errEnd
 		}
 	}
 }
@@ -258,26 +305,40 @@ func (j joiner) join(part string, data []byte) (body []byte, whole bool) {
 	if part == "" {
 		return data, true
 	}
-	fields := strings.Split(part, "/")
-	if len(fields) != 3 {
+	id, n, count, ok := splitPart(part)
+	if !ok {
 		return nil, false
 	}
-	n, _ := strconv.Atoi(fields[1])
-	count, _ := strconv.Atoi(fields[2])
-	if have := len(j[fields[0]]); n*maxPart != have || n > 0 && have == 0 {
-		delete(j, fields[0]) // the beginning is missing: read from the middle, or lost
+	if n == 0 { // begun anew, after a daemon died while it stored it
+		delete(j, id)
+	}
+	if have := len(j[id]); n*maxPart != have || n > 0 && have == 0 {
+		delete(j, id) // the beginning is missing: read from the middle, or lost
 		return nil, false
 	}
 	if n == 0 && len(j) >= maxOpen {
 		clear(j)
 	}
-	j[fields[0]] = append(j[fields[0]], data...)
+	j[id] = append(j[id], data...)
 	if n < count-1 {
 		return nil, false
 	}
-	body = j[fields[0]]
-	delete(j, fields[0])
+	body = j[id]
+	delete(j, id)
 	return body, true
+}
+
+// splitPart takes apart id/number/count; the id may have slashes of its own.
+func splitPart(part string) (id string, n, count int, ok bool) {
+	fields := strings.Split(part, "/")
+	last := len(fields) - 1
+	if last < 2 {
+		return "", 0, 0, false
+	}
+	n, err := strconv.Atoi(fields[last-1])
+	count, errCount := strconv.Atoi(fields[last])
+	ok = err == nil && errCount == nil && n >= 0 && n < count
+	return strings.Join(fields[:last-1], "/"), n, count, ok
 }
 
 // Last returns the place of the newest event, 0 for an empty journal.

@@ -168,7 +168,12 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	grants, err := relay.ParseGrants(m.cfg.EventACL)
+	if err != nil {
+		return err
+	}
 	m.relay = relay.New(m.journal, m.cfg.MaxEventSize, m.log)
+	m.relay.SetGrants(grants)
 	m.facts, err = openFacts(ctx, m.journal)
 	return err
 }
@@ -236,10 +241,16 @@ func (m *Master) hangup() {
 		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
 		return
 	}
+	grants, err := relay.ParseGrants(cfg.EventACL)
+	if err != nil {
+		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
+		return
+	}
 	if err := m.keys.configure(cfg); err != nil {
 		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
 		return
 	}
+	m.relay.SetGrants(grants)
 	m.log.Info("configuration reloaded")
 }
 

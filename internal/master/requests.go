@@ -6,6 +6,7 @@ import (
 	"brine/internal/bus"
 	"brine/internal/event"
 	"brine/internal/protocol"
+	"brine/internal/relay"
 	"brine/internal/salt"
 )
 
@@ -21,34 +22,10 @@ func (m *Master) register() {
 	s.Handle(bus.RoleMinion, "ret", m.returned)
 	s.Handle(bus.RoleUser, protocol.OpPublish, m.publish)
 	s.Handle(bus.RoleUser, protocol.OpRun, m.run)
-	s.Handle(bus.RoleUser, protocol.OpFire, m.userFire)
-	s.Handle(bus.RoleUser, protocol.OpListen, m.userListen)
-}
-
-// userFire stores events of a local user.
-func (m *Master) userFire(ctx context.Context, r *bus.Request) error {
-	var q protocol.Fire
-	if err := r.Decode(&q); err != nil {
-		return err
-	}
-	who := m.asker(ctx, r.From)
-	if err := m.permit(who, "event.fire", ""); err != nil {
-		return err
-	}
-	fired, err := m.relay.Fire(ctx, q, "user:"+who.name, event.CheckTag)
-	if err != nil {
-		return err
-	}
-	return r.Send(ctx, fired)
-}
-
-// userListen hands events out to a local user.
-func (m *Master) userListen(ctx context.Context, r *bus.Request) error {
-	who := m.asker(ctx, r.From)
-	if err := m.permit(who, "event.listen", ""); err != nil {
-		return err
-	}
-	return m.relay.Listen(ctx, r, func(string) bool { return true })
+	m.relay.Register(s, func(ctx context.Context, i bus.Identity) relay.Asker {
+		who := m.asker(ctx, i)
+		return m.relay.Asker(i.UID(), who.name, who.subject.Operator)
+	})
 }
 
 // minionFire stores events of a minion: none in the tag spaces of the master.

@@ -134,8 +134,8 @@ func (m *Minion) openBus(ctx context.Context) error {
 	m.broker, err = broker.Start(broker.Options{
 		Name: "salt-minion", StoreDir: filepath.Join(m.cfg.CacheDir, "journal"), Log: m.log,
 		Admit: func(p broker.Peer) bus.Identity {
-			if !m.users.Lookup(m.ctx, int(p.Local.UID)).Operator {
-				m.log.Warn("local connection refused: the minion's bus is for root and its own user", "uid", p.Local.UID)
+			if !m.mayConnect(int(p.Local.UID)) {
+				m.log.Warn("local connection refused: the minion's bus is for root, its own user and those whom event_acl names", "uid", p.Local.UID)
 				return bus.Identity{}
 			}
 			return bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(int(p.Local.UID))}
@@ -154,7 +154,12 @@ func (m *Minion) openBus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	grants, err := relay.ParseGrants(m.cfg.EventACL)
+	if err != nil {
+		return err
+	}
 	m.relay = relay.New(j, m.cfg.MaxEventSize, m.log)
+	m.relay.SetGrants(grants)
 	if m.outbox, err = openOutbox(ctx, m); err != nil {
 		return err
 	}

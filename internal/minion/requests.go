@@ -4,38 +4,39 @@ import (
 	"context"
 
 	"brine/internal/bus"
-	"brine/internal/event"
 	"brine/internal/protocol"
+	"brine/internal/relay"
 	"brine/internal/value"
 )
 
-// register says what local tools may ask. The broker lets in root and the
-// daemon's own user only, so no handler asks again who it is.
+// register says what local tools may ask. The bus is open to those whom event_acl
+// names, all else to root and the daemon's own user only.
 func (m *Minion) register() {
 	s := m.server
-	s.Handle(bus.RoleUser, protocol.OpFire, m.localFire)
-	s.Handle(bus.RoleUser, protocol.OpListen, m.localListen)
-	s.Handle(bus.RoleUser, protocol.OpMaster, m.passOn)
-	s.Handle(bus.RoleUser, protocol.OpReturn, m.passReturn)
-	s.Handle(bus.RoleUser, protocol.OpStatus, m.status)
+	m.relay.Register(s, func(ctx context.Context, i bus.Identity) relay.Asker {
+		u := m.users.Lookup(ctx, i.UID())
+		return m.relay.Asker(u.UID, string(u.Name), u.Operator)
+	})
+	s.Handle(bus.RoleUser, protocol.OpMaster, m.operatorsOnly(m.passOn))
+	s.Handle(bus.RoleUser, protocol.OpReturn, m.operatorsOnly(m.passReturn))
+	s.Handle(bus.RoleUser, protocol.OpStatus, m.operatorsOnly(m.status))
 }
 
-// localFire stores events on the minion's own bus.
-func (m *Minion) localFire(ctx context.Context, r *bus.Request) error {
-	var q protocol.Fire
-	if err := r.Decode(&q); err != nil {
-		return err
+// operatorsOnly refuses h to everybody but root and the daemon's own user.
+func (m *Minion) operatorsOnly(h bus.Handler) bus.Handler {
+	return func(ctx context.Context, r *bus.Request) error {
+		if u := m.users.Lookup(ctx, r.From.UID()); !u.Operator {
+			m.log.Warn("request refused", "op", r.Op, "user", u.Name)
+			return bus.Errorf(bus.Denied, "user %s may not do this: it is for root and the minion's own user", u.Name)
+		}
+		return h(ctx, r)
 	}
-	name := string(m.users.Lookup(ctx, r.From.UID()).Name)
-	fired, err := m.relay.Fire(ctx, q, "user:"+name, event.CheckTag)
-	if err != nil {
-		return err
-	}
-	return r.Send(ctx, fired)
 }
 
-func (m *Minion) localListen(ctx context.Context, r *bus.Request) error {
-	return m.relay.Listen(ctx, r, func(string) bool { return true })
+// mayConnect says whether a local user gets a connection at all.
+func (m *Minion) mayConnect(uid int) bool {
+	u := m.users.Lookup(m.ctx, uid)
+	return u.Operator || m.relay != nil && m.relay.Known(string(u.Name))
 }
 
 // passOn sends events to the master's bus for a local tool.

@@ -29,6 +29,11 @@ const (
 	OpRun     = "run"     // Run → RunStart, then RunResult
 	OpStatus  = "status"  // nothing → Status: of a minion's daemon
 	OpMaster  = "master"  // Fire → Fired: a minion's daemon passes events on to its master
+	OpPlace   = "place"   // nothing → Place: where the journal ends now
+	OpConfirm = "confirm" // Confirm → nothing: a durable listener has done its work up to here
+	OpDead    = "dead"    // Dead → DeadLetter ...: events that a handler could not be brought to take
+	OpStat    = "stat"    // nothing → Stat: of the bus, for operators
+	OpPurge   = "purge"   // Purge → Purged: of the journal, for operators
 )
 
 // Ask is the question of the holder of a key. Master passes what autosign looks at.
@@ -108,19 +113,151 @@ type Fired struct {
 	Seq     uint64  `json:"seq,omitempty"` // of the last event
 }
 
-// Listen asks for events.
+// Listen asks for events. At most one of Since and FromSeq is set; without either
+// it begins with what comes after Ready.
 type Listen struct {
-	Tags  []string  `json:"tags,omitempty"` // prefixes; none is everything
-	Since time.Time `json:"since,omitzero"` // from then on; zero for what comes after Ready
+	Tags  []string  `json:"tags,omitempty"` // prefixes, or what Match makes of them; none is everything
+	Since time.Time `json:"since,omitzero"` // from then on
+
+	Match   event.MatchType `json:"match,omitempty"`
+	Senders []string        `json:"senders,omitempty"`  // shell patterns for the sender; none is everybody
+	FromSeq uint64          `json:"from_seq,omitempty"` // from this place on
+	// UntilEnd ends the answer behind the last event that was stored when it began.
+	UntilEnd bool `json:"until_end,omitempty"`
+	// Durable names a position that is kept for the asking user. It begins where the
+	// last Confirm left it; Since and FromSeq count only where it is new. One
+	// listener at a time may hold it.
+	Durable string `json:"durable,omitempty"`
+	// Resume is set by a listener that comes back by itself: it has done everything
+	// before FromSeq, whether or not that was confirmed.
+	Resume bool `json:"resume,omitempty"`
+	// Lines asks for answers of one or more lines, each an event or a Mark, instead
+	// of one event in each message.
+	Lines bool `json:"lines,omitempty"`
 }
 
 // Ready says that the listener stands: what is fired from now on is heard.
 type Ready struct {
-	Ready bool `json:"ready"`
+	Ready  bool     `json:"ready"`
+	Start  uint64   `json:"start,omitempty"`  // the place where it begins
+	Last   uint64   `json:"last,omitempty"`   // the newest event of the journal
+	Lost   uint64   `json:"lost,omitempty"`   // events that were discarded before this position got them, at most
+	Limits []string `json:"limits,omitempty"` // the only tags that this user may hear, as shell patterns; none is no limit
 }
 
 // Heard is one message of the answer to Listen.
 type Heard = event.Event
+
+// Mark stands between the events of an answer with Lines.
+type Mark struct {
+	Passed uint64 `json:"passed"` // everything up to this place has been sent, or does not match
+}
+
+// Place is a place in the journal: the newest event is there.
+type Place struct {
+	Seq uint64 `json:"seq"`
+}
+
+// Confirm says that everything up to Seq is done. It is answered when that is
+// stored, and taken from the connection that holds the position only.
+type Confirm struct {
+	Durable string `json:"durable"`
+	Seq     uint64 `json:"seq"`
+}
+
+// Dead asks for something to be done with the dead letters of the asking user.
+type Dead struct {
+	Do     DeadAction  `json:"do"`
+	Name   string      `json:"name,omitempty"` // of the handler; "" is every one
+	Seq    uint64      `json:"seq,omitempty"`  // one letter; 0 is all
+	Letter *DeadLetter `json:"letter,omitempty"`
+}
+
+// DeadAction is what Dead asks for.
+type DeadAction string
+
+// The actions. Put is answered with nothing, Drop with the letters that went.
+const (
+	DeadPut  DeadAction = "put"
+	DeadList DeadAction = "list"
+	DeadDrop DeadAction = "drop"
+)
+
+// DeadLetter is an event that a handler failed on until its retries were used up.
+type DeadLetter struct {
+	Name     string          `json:"name"` // of the handler
+	Seq      uint64          `json:"seq"`
+	Tag      string          `json:"tag"`
+	From     string          `json:"from,omitempty"`
+	Event    json.RawMessage `json:"event,omitempty"` // the whole event; left out where it is too large to be kept twice
+	Command  []string        `json:"command"`
+	Attempts int             `json:"attempts"`
+	Reason   string          `json:"reason"`           // how the last attempt ended
+	Stderr   string          `json:"stderr,omitempty"` // the end of what it printed
+	Time     time.Time       `json:"time"`
+}
+
+// Stat describes a bus to its operators.
+type Stat struct {
+	Journal   Extent         `json:"journal"`
+	Fired     uint64         `json:"fired"` // by clients, since the daemon started
+	Sent      uint64         `json:"sent"`  // to listeners
+	Started   time.Time      `json:"started"`
+	MaxEvent  int64          `json:"max_event"` // bytes of data
+	Listeners []ListenerStat `json:"listeners"`
+	Positions []PositionStat `json:"positions"`
+	Dead      int            `json:"dead"` // letters
+}
+
+// Extent says what a journal holds.
+type Extent struct {
+	First   uint64    `json:"first"` // the place of the oldest event
+	Last    uint64    `json:"last"`  // and of the newest; First is Last+1 in an empty journal
+	Count   uint64    `json:"count"` // messages: a long event takes several
+	Bytes   uint64    `json:"bytes"`
+	Oldest  time.Time `json:"oldest,omitzero"`
+	Newest  time.Time `json:"newest,omitzero"`
+	Limit   int64     `json:"limit"`   // bytes; 0 is no limit
+	MaxAge  float64   `json:"max_age"` // seconds; 0 is no limit
+	Readers int       `json:"readers"`
+}
+
+// ListenerStat is one listener.
+type ListenerStat struct {
+	User    string    `json:"user"`
+	Durable string    `json:"durable,omitempty"`
+	Tags    []string  `json:"tags,omitempty"`
+	Next    uint64    `json:"next"`
+	Behind  uint64    `json:"behind"`
+	Sent    uint64    `json:"sent"`
+	Started time.Time `json:"started"`
+}
+
+// PositionStat is one position that is kept.
+type PositionStat struct {
+	User   string    `json:"user"`
+	UID    int       `json:"uid"`
+	Name   string    `json:"name"`
+	Seq    uint64    `json:"seq"` // everything up to here is done
+	Behind uint64    `json:"behind"`
+	Held   bool      `json:"held"` // a listener works on it
+	Time   time.Time `json:"time"` // of the last confirmation
+}
+
+// Purge removes events, or a position. All that is set must hold of an event.
+type Purge struct {
+	Before  uint64          `json:"before,omitempty"` // events before this place
+	Until   time.Time       `json:"until,omitzero"`   // events before this moment
+	Tags    []string        `json:"tags,omitempty"`
+	Match   event.MatchType `json:"match,omitempty"`
+	Durable string          `json:"durable,omitempty"` // forget this position of User instead
+	User    string          `json:"user,omitempty"`    // "" is the asking user
+}
+
+// Purged answers Purge.
+type Purged struct {
+	Count uint64 `json:"count"`
+}
 
 // Publish asks the master to run commands on minions.
 type Publish struct {
@@ -154,6 +291,7 @@ type RunResult struct {
 	Success bool        `json:"success"`
 	Retcode int         `json:"retcode"`
 	Out     string      `json:"out,omitempty"`
+	Error   string      `json:"error,omitempty"` // why the runner failed, "" if it returned
 }
 
 // LocalReturn is what salt-call ran on its own.

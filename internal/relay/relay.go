@@ -6,12 +6,12 @@ package relay
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
-	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"brine/internal/bus"
@@ -21,20 +21,39 @@ import (
 	"brine/internal/value"
 )
 
-// maxBatch bounds how many events one request may fire.
-const maxBatch = 10_000
+// maxBatch bounds how many events one request may fire, maxID the bytes of its
+// name, which is stored with each of them.
+const (
+	maxBatch = 10_000
+	maxID    = 64
+)
 
 // Relay stores events and hands them out.
 type Relay struct {
 	journal *journal.Journal
 	limit   int64 // bytes of one event
 	log     *slog.Logger
+	tail    *tail
+	grants  atomic.Pointer[event.Grants]
+	started time.Time
+	fired   atomic.Uint64 // events of clients
+	sent    atomic.Uint64 // events to listeners
+
+	mu        sync.Mutex
+	listeners []*listener
+	holders   map[string]*holder // by position
+
+	tablesMu sync.Mutex
+	tables   map[string]*journal.Table
 }
 
 // New returns a relay over j. Events whose data has more than limit bytes are
 // refused; 0 is no limit.
 func New(j *journal.Journal, limit int64, log *slog.Logger) *Relay {
-	return &Relay{journal: j, limit: limit, log: log}
+	return &Relay{
+		journal: j, limit: limit, log: log, tail: &tail{journal: j, log: log}, started: time.Now().UTC(),
+		holders: map[string]*holder{}, tables: map[string]*journal.Table{},
+	}
 }
 
 // Store stores one event of the daemon itself and returns its place. id names it
@@ -76,6 +95,19 @@ func (r *Relay) begin(tag string, data any, id string) (*journal.Pending, error)
 	return r.journal.Begin(e, id)
 }
 
+// fire is Fire for a request.
+func (r *Relay) fire(ctx context.Context, req *bus.Request, from string, check func(tag string) error) error {
+	var q protocol.Fire
+	if err := req.Decode(&q); err != nil {
+		return err
+	}
+	fired, err := r.Fire(ctx, q, from, check)
+	if err != nil {
+		return err
+	}
+	return req.Send(ctx, fired)
+}
+
 // Fire stores the events that from fired, in their order. All are looked at
 // before the first is stored. check says whether from may fire a tag.
 func (r *Relay) Fire(ctx context.Context, f protocol.Fire, from string, check func(tag string) error) (protocol.Fired, error) {
@@ -95,6 +127,7 @@ func (r *Relay) Fire(ctx context.Context, f protocol.Fire, from string, check fu
 			return protocol.Fired{}, err
 		}
 	}
+	r.fired.Add(uint64(len(pending)))
 	fired := protocol.Fired{Outcome: protocol.Stored}
 	for _, p := range pending {
 		if fired.Seq, err = p.Wait(ctx); err != nil {
@@ -111,10 +144,15 @@ func (r *Relay) events(f protocol.Fire, from string, check func(tag string) erro
 	if len(f.Events) > maxBatch {
 		return nil, bus.Errorf(bus.Usage, "%d events at once: the limit is %d", len(f.Events), maxBatch)
 	}
+	if len(f.ID) > maxID {
+		return nil, bus.Errorf(bus.Usage, "the name of the events has %d bytes: the limit is %d", len(f.ID), maxID)
+	}
 	now := time.Now()
 	events := make([]event.Event, 0, len(f.Events))
 	for _, one := range f.Events {
-		if err := check(one.Tag); err != nil {
+		if err := check(one.Tag); errors.Is(err, event.ErrTag) {
+			return nil, bus.Errorf(bus.Usage, "%w", err)
+		} else if err != nil {
 			return nil, err
 		}
 		if r.limit > 0 && int64(len(one.Data)) > r.limit {
@@ -128,39 +166,4 @@ func (r *Relay) events(f protocol.Fire, from string, check func(tag string) erro
 		events = append(events, e)
 	}
 	return events, nil
-}
-
-// Listen answers a request with events until the asker is gone. may says which
-// tags the asker may hear.
-func (r *Relay) Listen(ctx context.Context, req *bus.Request, may func(tag string) bool) error {
-	var q protocol.Listen
-	if err := req.Decode(&q); err != nil {
-		return err
-	}
-	cursor, err := r.journal.Open(ctx, journal.Query{Since: q.Since, New: q.Since.IsZero(), Follow: true})
-	if err != nil {
-		return err
-	}
-	if err := req.Send(ctx, protocol.Ready{Ready: true}); err != nil {
-		return err
-	}
-	return cursor.Each(ctx, func(e event.Event) error {
-		if !hasPrefix(e.Tag, q.Tags) || !may(e.Tag) {
-			return nil
-		}
-		b, err := json.Marshal(e)
-		if err != nil {
-			return err
-		}
-		return req.SendRaw(ctx, b)
-	})
-}
-
-func hasPrefix(tag string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(tag, p) {
-			return true
-		}
-	}
-	return len(prefixes) == 0
 }

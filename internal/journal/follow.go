@@ -1,0 +1,260 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Bounds of what a reader takes from the store ahead of its caller.
+const (
+	aheadMessages = 2048
+	aheadBytes    = 8 << 20
+	// rescueSpan is how far back the beginning of a long event is looked for: more
+	// than what may be under way between its pieces.
+	rescueSpan = 16 * maxPending
+)
+
+// Text is a stored event as it was written, without its place.
+type Text struct {
+	Seq    uint64
+	Body   []byte // not to be changed
+	Pieces int    // messages of the store that it takes
+}
+
+// Follow calls f for each event from the place from on, as they are stored, until
+// f fails or ctx ends, whose cause it then returns.
+func (j *Journal) Follow(ctx context.Context, from uint64, f func(Text) error) error {
+	return j.texts(ctx, from, 0, f)
+}
+
+// Replay calls f for each event from the place from to the place to.
+func (j *Journal) Replay(ctx context.Context, from, to uint64, f func(Text) error) error {
+	if from > to {
+		return nil
+	}
+	return j.texts(ctx, from, to, f)
+}
+
+func (j *Journal) texts(ctx context.Context, from, to uint64, f func(Text) error) error {
+	join := joiner{}
+	return j.messages(ctx, Query{FromSeq: max(from, 1), Follow: to == 0}, func(m jetstream.Msg, seq uint64) error {
+		if to > 0 && seq > to {
+			return errEnd
+		}
+		part := m.Headers().Get(partHeader)
+		body, whole := join.join(part, m.Data())
+		pieces := 1
+		if part != "" {
+			_, n, count, ok := splitPart(part)
+			if pieces = count; !whole && ok && n == count-1 && count > 1 {
+				var err error
+				if body, whole, err = j.rescue(ctx, m.Subject(), seq); err != nil {
+					return err
+				}
+			}
+		}
+		if whole {
+			if err := f(Text{seq, body, pieces}); err != nil {
+				return err
+			}
+		}
+		if seq == to {
+			return errEnd
+		}
+		return nil
+	})
+}
+
+// rescue puts together the long event that ends at seq and whose beginning lies
+// before the place where a reader has begun.
+func (j *Journal) rescue(ctx context.Context, subject string, seq uint64) (body []byte, whole bool, err error) {
+	join := joiner{}
+	from := uint64(1)
+	if seq > rescueSpan {
+		from = seq - rescueSpan
+	}
+	err = j.messages(ctx, Query{Subjects: []string{subject}, FromSeq: from}, func(m jetstream.Msg, at uint64) error {
+		b, done := join.join(m.Headers().Get(partHeader), m.Data())
+		if at < seq {
+			return nil
+		}
+		body, whole = b, done && at == seq
+		return errEnd
+	})
+	return body, whole, err
+}
+
+// messages calls f for each message of the store that q asks for. f ends it
+// early with errEnd.
+func (j *Journal) messages(ctx context.Context, q Query, f func(m jetstream.Msg, seq uint64) error) error {
+	c, err := j.open(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer j.release(c)
+	if !q.Follow && c.left == 0 {
+		return nil
+	}
+	it, err := c.consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(aheadMessages, aheadBytes))
+	if err != nil {
+		return fmt.Errorf("read the journal: %w", err)
+	}
+	stop := context.AfterFunc(ctx, it.Stop)
+	defer func() {
+		if stop() {
+			it.Stop()
+		}
+	}()
+	for {
+		m, err := c.next(ctx, it)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, errEnd):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the journal: %w", err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return fmt.Errorf("read the journal: %w", err)
+		}
+		if err := f(m, meta.Sequence.Stream); err != nil {
+			if errors.Is(err, errEnd) {
+				return nil
+			}
+			return err
+		}
+		if c.left--; !q.Follow && (c.left == 0 || meta.NumPending == 0) {
+			return nil
+		}
+	}
+}
+
+// releaseTime bounds the wait for the server to forget a reader.
+const releaseTime = 5 * time.Second
+
+// release forgets the reader in the server, which else would keep it for its
+// minute of grace: thousands of short listeners must not add up.
+func (j *Journal) release(c *Cursor) {
+	select {
+	case <-j.closed:
+		return
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
+	defer cancel()
+	// What fails is forgotten by the server itself, a minute later.
+	_ = j.stream.DeleteConsumer(ctx, c.consumer.CachedInfo().Name)
+}
+
+// Extent says what the journal holds.
+type Extent struct {
+	First   uint64 // the place of the oldest event
+	Last    uint64 // and of the newest; First is Last+1 in an empty journal
+	Count   uint64 // messages: a long event takes several
+	Bytes   uint64
+	Oldest  time.Time
+	Newest  time.Time
+	Limit   int64   // bytes; 0 is no limit
+	MaxAge  float64 // seconds; 0 is no limit
+	Readers int
+}
+
+// Extent looks up what the journal holds.
+func (j *Journal) Extent(ctx context.Context) (Extent, error) {
+	info, err := j.stream.Info(ctx)
+	if err != nil {
+		return Extent{}, fmt.Errorf("read the journal: %w", err)
+	}
+	s := info.State
+	e := Extent{
+		First: s.FirstSeq, Last: s.LastSeq, Count: s.Msgs, Bytes: s.Bytes, Readers: s.Consumers,
+		Limit: max(info.Config.MaxBytes, 0), MaxAge: info.Config.MaxAge.Seconds(),
+	}
+	if s.Msgs > 0 {
+		e.Oldest, e.Newest = s.FirstTime, s.LastTime
+	} else {
+		e.First = s.LastSeq + 1
+	}
+	return e, nil
+}
+
+// PlaceAt returns the place of the first event from the moment t on; one behind
+// the newest where there is none.
+func (j *Journal) PlaceAt(ctx context.Context, t time.Time) (uint64, error) {
+	c, err := j.open(ctx, Query{Since: t})
+	if err != nil {
+		return 0, err
+	}
+	defer j.release(c)
+	last, err := j.Last(ctx)
+	if err != nil || c.left == 0 {
+		return last + 1, err
+	}
+	m, err := c.consumer.Next(jetstream.FetchMaxWait(5 * time.Second))
+	if err != nil {
+		return 0, fmt.Errorf("read the journal: %w", err)
+	}
+	meta, err := m.Metadata()
+	if err != nil {
+		return 0, fmt.Errorf("read the journal: %w", err)
+	}
+	return meta.Sequence.Stream, nil
+}
+
+// PurgeBefore removes every event before the place seq and returns how many
+// messages went.
+func (j *Journal) PurgeBefore(ctx context.Context, seq uint64) (uint64, error) {
+	before, err := j.Extent(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := j.stream.Purge(ctx, jetstream.WithPurgeSequence(seq)); err != nil {
+		return 0, fmt.Errorf("purge the journal: %w", err)
+	}
+	after, err := j.Extent(ctx)
+	if err != nil || after.Count > before.Count {
+		return 0, err
+	}
+	return before.Count - after.Count, nil
+}
+
+// PurgeWhere removes the events before the place seq of which match says so, one
+// by one, and returns how many went.
+func (j *Journal) PurgeWhere(ctx context.Context, seq uint64, match func(text []byte) (bool, error)) (uint64, error) {
+	join, pieces, gone := joiner{}, map[string][]uint64{}, uint64(0)
+	err := j.messages(ctx, Query{}, func(m jetstream.Msg, at uint64) error {
+		if at >= seq {
+			return errEnd
+		}
+		part := m.Headers().Get(partHeader)
+		body, whole := join.join(part, m.Data())
+		id, _, _, _ := splitPart(part)
+		all := append(pieces[id], at)
+		if !whole {
+			pieces[id] = all
+			return nil
+		}
+		delete(pieces, id)
+		if ok, err := match(body); !ok || err != nil {
+			return err
+		}
+		gone++
+		return j.remove(ctx, all)
+	})
+	return gone, err
+}
+
+func (j *Journal) remove(ctx context.Context, places []uint64) error {
+	for _, seq := range places {
+		if err := j.stream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return fmt.Errorf("remove event %d: %w", seq, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package protocol
+
+import (
+	"encoding/json"
+
+	"brine/internal/bus"
+)
+
+// OpLetters hands over what waits in a minion's outbox: Letters → Delivered.
+const OpLetters = "letters"
+
+// The limits of one request of letters. A letter beyond MaxLetterBytes travels
+// alone.
+const (
+	MaxLetters     = 1000
+	MaxLetterBytes = 1 << 20
+)
+
+// Letters are requests of a minion in the order in which it made them.
+type Letters struct {
+	Letters []Letter `json:"letters"`
+}
+
+// Letter is one request that has waited: a return, an event, or what salt-call
+// ran. Epoch and N name it for good. A letter whose number is not above the last
+// one of its epoch is a repetition, however late it comes: within an epoch numbers
+// only grow, and each start of the minion begins a new epoch.
+type Letter struct {
+	Epoch string          `json:"epoch"`
+	N     uint64          `json:"n"`
+	Op    string          `json:"op"` // OpFire, OpReturn, or "ret." and the jid
+	Body  json.RawMessage `json:"body"`
+}
+
+// Delivered tells what became of the letters, in their order. When there are fewer
+// than were sent, the others are to be sent again.
+type Delivered struct {
+	Letters []Delivery `json:"letters"`
+}
+
+// Delivery is what became of one letter: it is stored, or refused for good.
+type Delivery struct {
+	Seq     uint64     `json:"seq,omitempty"` // of its last event in the master's journal; 0 for a repetition
+	Refused *bus.Error `json:"refused,omitempty"`
+}

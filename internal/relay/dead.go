@@ -1,0 +1,123 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/protocol"
+)
+
+// Bounds of the dead letters. One lives in a single message of the store.
+const (
+	maxLetter  = 900 << 10 // bytes of one; a larger event is kept by its place only
+	maxLetters = 10_000    // of one user
+)
+
+func letterKey(uid int, name string, seq uint64) string {
+	return fmt.Sprintf("%d/%s/%020d", uid, name, seq)
+}
+
+// Dead keeps, lists and drops the dead letters of the asking user.
+func (r *Relay) Dead(ctx context.Context, req *bus.Request, who Asker) error {
+	var q protocol.Dead
+	if err := req.Decode(&q); err != nil {
+		return err
+	}
+	if !who.Hearing.Covers("") {
+		return r.refused(who, "listen", "")
+	}
+	switch q.Do {
+	case protocol.DeadPut:
+		return r.bury(ctx, who, q.Letter)
+	case protocol.DeadList, protocol.DeadDrop:
+		return r.exhume(ctx, req, who, q)
+	}
+	return bus.Errorf(bus.Usage, "there is nothing like %q to do with dead letters", q.Do)
+}
+
+func (r *Relay) bury(ctx context.Context, who Asker, l *protocol.DeadLetter) error {
+	if l == nil || l.Seq == 0 {
+		return bus.Errorf(bus.Usage, "there is no letter to keep")
+	}
+	if err := checkName(l.Name); err != nil {
+		return err
+	}
+	t, err := r.table(ctx, "dead")
+	if err != nil {
+		return err
+	}
+	have, err := r.letters(ctx, who, protocol.Dead{})
+	if err != nil {
+		return err
+	}
+	if len(have) >= maxLetters {
+		return bus.Errorf(bus.Busy, "user %s has %d dead letters: that is the limit", who.Name, len(have)).
+			WithHint("'salt-event dead list' shows them; retry or drop some")
+	}
+	l.Time = time.Now().UTC()
+	b, err := json.Marshal(l)
+	if err == nil && len(b) > maxLetter {
+		l.Event = nil
+		b, err = json.Marshal(l)
+	}
+	if err != nil {
+		return err
+	}
+	if len(b) > maxLetter {
+		return bus.Errorf(bus.Usage, "the dead letter has %d bytes: the limit is %d", len(b), maxLetter)
+	}
+	return t.Put(ctx, letterKey(who.UID, l.Name, l.Seq), b)
+}
+
+// exhume sends the letters that q names, and removes them if it says so.
+func (r *Relay) exhume(ctx context.Context, req *bus.Request, who Asker, q protocol.Dead) error {
+	list, err := r.letters(ctx, who, q)
+	if err != nil {
+		return err
+	}
+	t, err := r.table(ctx, "dead")
+	if err != nil {
+		return err
+	}
+	for _, l := range list {
+		if q.Do == protocol.DeadDrop {
+			if err := t.Delete(ctx, letterKey(who.UID, l.Name, l.Seq)); err != nil {
+				return err
+			}
+		}
+		if err := req.Send(ctx, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// letters returns the letters of who that q names, in the order of the journal.
+func (r *Relay) letters(ctx context.Context, who Asker, q protocol.Dead) ([]protocol.DeadLetter, error) {
+	t, err := r.table(ctx, "dead")
+	if err != nil {
+		return nil, err
+	}
+	var list []protocol.DeadLetter
+	err = t.Each(ctx, func(key string, b []byte) {
+		var l protocol.DeadLetter
+		if !strings.HasPrefix(key, strconv.Itoa(who.UID)+"/") {
+			return
+		}
+		if err := json.Unmarshal(b, &l); err != nil {
+			r.log.Error("unreadable dead letter passed over", "key", key, "err", err)
+			return
+		}
+		if (q.Name == "" || q.Name == l.Name) && (q.Seq == 0 || q.Seq == l.Seq) {
+			list = append(list, l)
+		}
+	})
+	sort.Slice(list, func(i, j int) bool { return list[i].Seq < list[j].Seq })
+	return list, err
+}

@@ -1,0 +1,370 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/event"
+	"brine/internal/journal"
+	"brine/internal/protocol"
+)
+
+// Asker is who listens, as the daemon verified.
+type Asker struct {
+	UID     int
+	Name    string
+	Hearing event.Hearing
+	// Operator may look at everybody's positions and purge.
+	Operator bool
+}
+
+// Bounds of what one listener costs.
+const (
+	batchLines = 512
+	batchBytes = 128 << 10 // of one message to a listener, unless one event is larger
+	markAfter  = 4096      // events that do not match, until the listener is told that they passed
+	markEvery  = time.Second
+	maxTags    = 1000 // patterns of one listener
+)
+
+// Listen answers a request with events until the asker is gone, or until the end
+// of what is stored if that was asked for.
+func (r *Relay) Listen(ctx context.Context, req *bus.Request, who Asker) error {
+	l, err := r.listener(req, who)
+	if err != nil {
+		return err
+	}
+	ctx, l.recall = context.WithCancel(ctx)
+	defer l.recall()
+	if l.q.Durable != "" {
+		release, err := r.hold(ctx, who, l.q.Durable, req.From.Nonce)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	if err := r.tail.join(ctx); err != nil {
+		return err
+	}
+	defer r.tail.leave()
+	defer r.enter(l)()
+	if err := l.begin(ctx); err != nil {
+		return err
+	}
+	if err := l.serve(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	// To an asker that is gone this is not sent; who is there may come back.
+	return bus.Errorf(bus.Unavailable, "the rules for listeners have changed")
+}
+
+// listener is one listener at work.
+type listener struct {
+	relay   *Relay
+	req     *bus.Request
+	who     Asker
+	q       protocol.Listen
+	match   *event.Matcher
+	senders *event.Matcher
+	recall  context.CancelFunc // ends the answer; the asker may come back
+	started time.Time
+	next    atomic.Uint64 // the place that is looked at next
+	sent    atomic.Uint64 // events
+	end     uint64        // with UntilEnd: the last place
+	passed  uint64        // the place that the asker knows of
+	marked  time.Time
+	buf     []byte
+}
+
+func (r *Relay) listener(req *bus.Request, who Asker) (*listener, error) {
+	l := &listener{relay: r, req: req, who: who, started: time.Now(), marked: time.Now()}
+	if err := req.Decode(&l.q); err != nil {
+		return nil, err
+	}
+	if len(l.q.Tags)+len(l.q.Senders) > maxTags {
+		return nil, bus.Errorf(bus.Usage, "%d patterns for one listener: the limit is %d", len(l.q.Tags)+len(l.q.Senders), maxTags)
+	}
+	var err error
+	if l.match, err = event.NewMatcher(l.q.Match, l.q.Tags); err != nil {
+		return nil, bus.Errorf(bus.Usage, "%w", err)
+	}
+	if l.senders, err = event.NewMatcher(event.Fnmatch, l.q.Senders); err != nil {
+		return nil, bus.Errorf(bus.Usage, "%w", err)
+	}
+	return l, l.permit()
+}
+
+// permit refuses a listener that could not hear anything.
+func (l *listener) permit() error {
+	asked := []string{""}
+	if len(l.q.Tags) > 0 && (l.q.Match == event.StartsWith || l.q.Match == "") {
+		asked = l.q.Tags
+	}
+	for _, prefix := range asked {
+		if !l.who.Hearing.Covers(prefix) {
+			return l.relay.refused(l.who, "listen", prefix)
+		}
+	}
+	return nil
+}
+
+// deny is the refusal of a local user, in the words of event_acl.
+func deny(user, verb, tag string) error {
+	what := "events"
+	if tag != "" {
+		what = "events with the tag " + tag
+	}
+	if verb == "listen" {
+		verb = "listen to"
+	}
+	return bus.Errorf(bus.Denied, "user %s may not %s %s: no rule of event_acl allows it", user, verb, what).
+		WithHint("root may; an operator grants it with event_acl in the configuration")
+}
+
+// begin finds the place to begin at and tells the asker that it stands.
+func (l *listener) begin(ctx context.Context) error {
+	extent, err := l.relay.journal.Extent(ctx)
+	if err != nil {
+		return err
+	}
+	ready := protocol.Ready{Ready: true, Last: extent.Last, Limits: l.who.Hearing.Limits()}
+	if ready.Start, err = l.start(ctx, extent); err != nil {
+		return err
+	}
+	if ready.Start < extent.First {
+		// A position that was ahead of the events is no loss: nothing was before them.
+		if l.q.Resume || l.q.Durable != "" {
+			ready.Lost = extent.First - ready.Start
+		}
+		ready.Start = extent.First
+	}
+	if l.q.UntilEnd {
+		l.end = extent.Last
+	}
+	l.next.Store(ready.Start)
+	l.passed = ready.Start - 1
+	return l.req.Send(ctx, ready)
+}
+
+func (l *listener) start(ctx context.Context, extent journal.Extent) (uint64, error) {
+	from := extent.Last + 1
+	var err error
+	switch {
+	case l.q.FromSeq > 0:
+		from = l.q.FromSeq
+	case !l.q.Since.IsZero():
+		from, err = l.relay.journal.PlaceAt(ctx, l.q.Since)
+	}
+	if err == nil && l.q.Durable != "" {
+		from, err = l.relay.position(ctx, l.who, l.q.Durable, from, l.q.Resume)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if from > extent.Last+1 {
+		if l.q.Durable == "" && !l.q.Resume {
+			return 0, bus.Errorf(bus.Usage, "the place %d is not in the journal: its newest event is %d", from, extent.Last)
+		}
+		// The journal is not the one of the position: restored, or the end of it went
+		// with the power. Events may come twice; none is passed over.
+		l.relay.log.Warn("a listener's position is behind the end of the journal", "user", l.who.Name, "seq", from-1, "last", extent.Last)
+		return extent.First, nil
+	}
+	return from, nil
+}
+
+var errDone = errors.New("that was all")
+
+// serve sends events until ctx ends: from the window while it keeps up with it,
+// else from the journal.
+func (l *listener) serve(ctx context.Context) error {
+	lines := make([]line, 0, batchLines)
+	for {
+		if l.q.UntilEnd && l.next.Load() > l.end {
+			return l.mark(ctx)
+		}
+		batch, behind, grown := l.relay.tail.after(l.next.Load(), lines)
+		if behind {
+			if err := l.catchUp(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		if len(batch) == 0 {
+			if err := l.wait(ctx, grown); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := l.send(ctx, batch); err != nil {
+			if errors.Is(err, errDone) {
+				return l.mark(ctx)
+			}
+			return err
+		}
+	}
+}
+
+// catchUp reads the journal up to where the window begins.
+func (l *listener) catchUp(ctx context.Context) error {
+	from, _ := l.relay.tail.span()
+	to := from - 1
+	if l.q.UntilEnd {
+		to = min(to, l.end)
+	}
+	batch := make([]line, 0, batchLines)
+	bytes := 0
+	err := l.relay.journal.Replay(ctx, l.next.Load(), to, func(e journal.Text) error {
+		one, err := lineOf(e)
+		if err != nil {
+			l.relay.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
+			return nil
+		}
+		batch, bytes = append(batch, one), bytes+len(one.text)
+		if len(batch) < batchLines && bytes < batchBytes {
+			return nil
+		}
+		err = l.send(ctx, batch)
+		batch, bytes = batch[:0], 0
+		return err
+	})
+	if err == nil {
+		err = l.send(ctx, batch)
+	}
+	if err != nil {
+		return err
+	}
+	l.next.Store(to + 1) // also where the end of it was discarded, or is a part of a longer event
+	return nil
+}
+
+// wait returns when there is more, or when the asker is to be told what passed.
+func (l *listener) wait(ctx context.Context, grown <-chan struct{}) error {
+	var late <-chan time.Time
+	if l.q.Lines && l.next.Load() > l.passed+1 {
+		t := time.NewTimer(markEvery)
+		defer t.Stop()
+		late = t.C
+	}
+	select {
+	case <-grown:
+		return nil
+	case <-late:
+		return l.mark(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// send sends those of batch that match.
+func (l *listener) send(ctx context.Context, batch []line) error {
+	for _, one := range batch {
+		if l.q.UntilEnd && one.seq > l.end {
+			return cmpErr(l.flush(ctx), errDone)
+		}
+		ok, err := l.wants(one.head)
+		if err != nil {
+			return bus.Errorf(bus.Usage, "tag %q: %w", one.head.Tag, err)
+		}
+		if ok {
+			if err := l.put(ctx, one); err != nil {
+				return err
+			}
+		}
+		l.next.Store(one.seq + 1)
+	}
+	if err := l.flush(ctx); err != nil {
+		return err
+	}
+	if l.q.Lines && l.next.Load() > l.passed+markAfter {
+		return l.mark(ctx)
+	}
+	return nil
+}
+
+func cmpErr(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
+
+func (l *listener) wants(h event.Head) (bool, error) {
+	if ok, err := l.match.Match(h.Tag); !ok || err != nil {
+		return false, err
+	}
+	if ok, err := l.senders.Match(h.From); !ok || err != nil {
+		return false, err
+	}
+	return l.who.Hearing.May(h.Tag), nil
+}
+
+// put sends one event, at once or with its neighbours.
+func (l *listener) put(ctx context.Context, one line) error {
+	l.sent.Add(1)
+	l.relay.sent.Add(1)
+	if !l.q.Lines {
+		l.passed = one.seq
+		return l.req.SendRaw(ctx, one.text[:len(one.text)-1])
+	}
+	if len(l.buf)+len(one.text) > batchBytes {
+		if err := l.flush(ctx); err != nil {
+			return err
+		}
+	}
+	l.buf = append(l.buf, one.text...)
+	l.passed = one.seq
+	return nil
+}
+
+func (l *listener) flush(ctx context.Context) error {
+	if len(l.buf) == 0 {
+		return nil
+	}
+	err := l.req.SendRaw(ctx, l.buf)
+	l.buf = l.buf[:0]
+	return err
+}
+
+// mark tells the asker how far it is.
+func (l *listener) mark(ctx context.Context) error {
+	passed := l.next.Load() - 1
+	if !l.q.Lines || passed <= l.passed {
+		return nil
+	}
+	b, err := json.Marshal(protocol.Mark{Passed: passed})
+	if err != nil {
+		return err
+	}
+	l.passed = passed
+	return l.req.SendRaw(ctx, append(b, '\n'))
+}
+
+// enter books the listener for Stat.
+func (r *Relay) enter(l *listener) (leave func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listeners = append(r.listeners, l)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.listeners = slices.DeleteFunc(r.listeners, func(o *listener) bool { return o == l })
+	}
+}
+
+// Place answers where the journal ends now: what is fired from now on is behind.
+func (r *Relay) Place(ctx context.Context, req *bus.Request, who Asker) error {
+	if !who.Hearing.Covers("") {
+		return r.refused(who, "listen", "")
+	}
+	last, err := r.journal.Last(ctx)
+	if err != nil {
+		return err
+	}
+	return req.Send(ctx, protocol.Place{Seq: last})
+}

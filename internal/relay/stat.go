@@ -1,0 +1,196 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"sort"
+	"strconv"
+	"strings"
+
+	"brine/internal/bus"
+	"brine/internal/event"
+	"brine/internal/protocol"
+)
+
+// Stat describes the bus to an operator.
+func (r *Relay) Stat(ctx context.Context, req *bus.Request, who Asker) error {
+	if !who.Operator {
+		return bus.Errorf(bus.Denied, "user %s may not look at the state of the bus: that is for operators", who.Name).WithHint("root may do this")
+	}
+	extent, err := r.journal.Extent(ctx)
+	if err != nil {
+		return err
+	}
+	s := protocol.Stat{
+		Journal: protocol.Extent(extent), Fired: r.fired.Load(), Sent: r.sent.Load(), Started: r.started, MaxEvent: r.limit,
+		Listeners: r.listenerStats(extent.Last),
+	}
+	if s.Positions, err = r.positionStats(ctx, extent.Last); err != nil {
+		return err
+	}
+	dead, err := r.table(ctx, "dead")
+	if err != nil {
+		return err
+	}
+	if err := dead.Each(ctx, func(string, []byte) { s.Dead++ }); err != nil {
+		return err
+	}
+	return req.Send(ctx, s)
+}
+
+func (r *Relay) listenerStats(last uint64) []protocol.ListenerStat {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]protocol.ListenerStat, 0, len(r.listeners))
+	for _, l := range r.listeners {
+		next := l.next.Load()
+		if next == 0 {
+			continue // it has not begun
+		}
+		list = append(list, protocol.ListenerStat{
+			User: l.who.Name, Durable: l.q.Durable, Tags: l.q.Tags, Next: next, Behind: behind(last, next-1), Sent: l.sent.Load(), Started: l.started,
+		})
+	}
+	return list
+}
+
+func (r *Relay) positionStats(ctx context.Context, last uint64) ([]protocol.PositionStat, error) {
+	t, err := r.table(ctx, "positions")
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	held := map[string]bool{}
+	for key := range r.holders {
+		held[key] = true
+	}
+	r.mu.Unlock()
+	var list []protocol.PositionStat
+	err = t.Each(ctx, func(key string, b []byte) {
+		var p stored
+		number, name, _ := strings.Cut(key, "/")
+		uid, err := strconv.Atoi(number)
+		if err != nil || json.Unmarshal(b, &p) != nil {
+			r.log.Error("unreadable position passed over", "key", key)
+			return
+		}
+		list = append(list, protocol.PositionStat{
+			User: p.User, UID: uid, Name: name, Seq: p.Seq, Behind: behind(last, p.Seq), Held: held[key], Time: p.Time,
+		})
+	})
+	sort.Slice(list, func(i, j int) bool { return list[i].User+"/"+list[i].Name < list[j].User+"/"+list[j].Name })
+	return list, err
+}
+
+func behind(last, done uint64) uint64 {
+	if done >= last {
+		return 0
+	}
+	return last - done
+}
+
+// auditSpace holds the audit trail, which a purge by tag does not reach.
+const auditSpace = "salt/audit"
+
+// Purge removes events for an operator, or forgets a position. What was removed
+// by whom is written to the audit trail first.
+func (r *Relay) Purge(ctx context.Context, req *bus.Request, who Asker) error {
+	var q protocol.Purge
+	if err := req.Decode(&q); err != nil {
+		return err
+	}
+	own := q.Durable != "" && (q.User == "" || q.User == who.Name)
+	if !who.Operator && !own {
+		return bus.Errorf(bus.Denied, "user %s may not purge the bus: that is for operators", who.Name).WithHint("root may do this")
+	}
+	if q.Durable != "" {
+		return r.forget(ctx, req, who, q)
+	}
+	if _, err := r.Store(ctx, auditSpace+"/purge", map[string]any{"user": who.Name, "query": string(req.Body)}, ""); err != nil {
+		return err
+	}
+	n, err := r.purge(ctx, q)
+	if err != nil {
+		return err
+	}
+	r.log.Warn("journal purged", "user", who.Name, "count", n)
+	return req.Send(ctx, protocol.Purged{Count: n})
+}
+
+func (r *Relay) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
+	last, err := r.journal.Last(ctx)
+	if err != nil {
+		return 0, err
+	}
+	before := last // the word of the audit trail stays
+	if q.Before > 0 {
+		before = min(before, q.Before)
+	}
+	if !q.Until.IsZero() {
+		place, err := r.journal.PlaceAt(ctx, q.Until)
+		if err != nil {
+			return 0, err
+		}
+		before = min(before, place)
+	}
+	if len(q.Tags) == 0 {
+		return r.journal.PurgeBefore(ctx, before)
+	}
+	m, err := event.NewMatcher(q.Match, q.Tags)
+	if err != nil {
+		return 0, bus.Errorf(bus.Usage, "%w", err)
+	}
+	return r.journal.PurgeWhere(ctx, before, func(text []byte) (bool, error) {
+		h, err := event.HeadOf(text)
+		if err != nil || h.Tag == auditSpace || strings.HasPrefix(h.Tag, auditSpace+"/") {
+			return false, nil
+		}
+		return m.Match(h.Tag)
+	})
+}
+
+// forget removes a position that nobody works on.
+func (r *Relay) forget(ctx context.Context, req *bus.Request, who Asker, q protocol.Purge) error {
+	t, err := r.table(ctx, "positions")
+	if err != nil {
+		return err
+	}
+	key := positionKey(who.UID, q.Durable)
+	if q.User != "" && q.User != who.Name {
+		if key, err = r.positionOf(ctx, q.User, q.Durable); err != nil {
+			return err
+		}
+	}
+	have, err := getPosition(ctx, t, key)
+	if err != nil {
+		return err
+	}
+	if have == nil {
+		return bus.Errorf(bus.NotFound, "there is no position %q", q.Durable).WithHint("'salt-event stat' lists them")
+	}
+	r.mu.Lock()
+	held := r.holders[key] != nil
+	r.mu.Unlock()
+	if held {
+		return bus.Errorf(bus.Busy, "a listener works on the position %q", q.Durable).WithHint("stop it first")
+	}
+	if err := t.Delete(ctx, key); err != nil {
+		return err
+	}
+	return req.Send(ctx, protocol.Purged{Count: 1})
+}
+
+// positionOf finds the position of another user by the name that it was stored
+// with.
+func (r *Relay) positionOf(ctx context.Context, user, name string) (key string, err error) {
+	list, err := r.positionStats(ctx, 0)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range list {
+		if p.User == user && p.Name == name {
+			return positionKey(p.UID, name), nil
+		}
+	}
+	return "", bus.Errorf(bus.NotFound, "user %s has no position %q", user, name)
+}
