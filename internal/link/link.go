@@ -95,6 +95,9 @@ func Connect(ctx context.Context, o Options) (*Link, error) {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		}
+		if errors.Is(err, nats.ErrNoServers) && dial.err != nil {
+			err = dial.err // the client library keeps the cause to itself
+		}
 		return nil, fmt.Errorf("connect to the master at %s: %w", o.Address, unwrapNATS(err))
 	}
 	l := &Link{Conn: bus.NewConn(nc, self), Master: hand.shown, Closed: closed, opts: o}
@@ -160,13 +163,14 @@ type dialer struct {
 	ctx     context.Context
 	timeout time.Duration
 	stop    func() bool
+	err     error // of the last attempt
 }
 
 // Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	nd := net.Dialer{Timeout: d.timeout, KeepAlive: 15 * time.Second}
 	c, err := nd.DialContext(d.ctx, network, address)
-	if err == nil {
+	if d.err = err; err == nil {
 		d.stop = context.AfterFunc(d.ctx, func() { c.Close() })
 	}
 	return c, err

@@ -91,5 +91,9 @@ func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string
 	if _, err := m.relay.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {
 		m.log.Error("runner's return not stored", "jid", jid, "fun", c.Function, "err", err)
 	}
-	return protocol.RunResult{Return: value.Value{V: res.Return}, Success: res.Success, Retcode: res.Retcode, Out: res.Out}
+	text := ""
+	if res.Err != nil {
+		text = res.Err.Error()
+	}
+	return protocol.RunResult{Error: text, Return: value.Value{V: res.Return}, Success: res.Success, Retcode: res.Retcode, Out: res.Out}
 }

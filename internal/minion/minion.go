@@ -59,7 +59,9 @@ type Minion struct {
 	waiting atomic.Pointer[string]  // what for, when there is none
 	started atomic.Bool             // the start was announced
 
-	lastMaster string // the one that was in use last; only the loop that links knows it
+	// Only the loop that links knows these two.
+	lastMaster string    // the one that was in use last
+	toldAway   time.Time // when the log last said that no master can be reached
 	undo       []func()
 	ctx        context.Context
 	cancel     context.CancelCauseFunc

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -55,13 +56,25 @@ func (m *Minion) keepLinked(ctx context.Context) error {
 			pause = firstPause
 			continue
 		}
-		m.log.Warn("no master can be reached, trying again", "err", err, "pause", pause.Round(time.Millisecond))
+		m.tellUnreachable(err, pause)
 		if !sleep(ctx, jitter(pause)) {
 			return nil
 		}
 		pause = min(2*pause, max(m.cfg.ReconMax, time.Second))
 	}
 	return nil
+}
+
+// tellAgain is how often the log repeats that no master can be reached.
+const tellAgain = time.Minute
+
+// tellUnreachable logs a failed round: the first, then once a minute.
+func (m *Minion) tellUnreachable(err error, pause time.Duration) {
+	level := slog.LevelDebug
+	if pause == firstPause || time.Since(m.toldAway) > tellAgain {
+		level, m.toldAway = slog.LevelWarn, time.Now()
+	}
+	m.log.Log(m.ctx, level, "no master can be reached, trying again", "err", err, "pause", pause.Round(time.Millisecond))
 }
 
 // tryAll tries the masters of one round. served says that one of them was in

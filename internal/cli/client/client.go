@@ -5,6 +5,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 
@@ -25,25 +26,27 @@ const (
 
 // Dial connects to the daemon with this socket in dir.
 func Dial(dir, name string) (*bus.Conn, error) {
-	c, err := bus.Dial(filepath.Join(dir, name))
+	path := filepath.Join(dir, name)
+	c, err := bus.Dial(path)
 	if err != nil {
-		return nil, dialError(err, name)
+		return nil, dialError(err, path, name)
 	}
 	return c, nil
 }
 
-func dialError(err error, name string) error {
+func dialError(err error, path, name string) error {
 	program := "salt-master"
 	if name == MinionSocket {
 		program = "salt-minion"
 	}
 	switch {
 	case errors.Is(err, socket.ErrNobody):
-		text := "The salt master could not be contacted. Is master running? "
+		who := "master"
 		if name == MinionSocket {
-			text = "The salt minion could not be contacted. Is minion running? "
+			who = "minion"
 		}
-		return cli.Fail(cli.Unavailable, salt.WithHint(errors.New(text+err.Error()),
+		return cli.Fail(cli.Unavailable, salt.WithHint(
+			fmt.Errorf("The salt %[1]s could not be contacted. Is %[1]s running? Nobody listens on %[2]s%.0[3]w", who, path, err),
 			"start "+program+", or name its configuration directory with -c"))
 	case errors.Is(err, fs.ErrPermission):
 		return cli.Fail(cli.NoPermission, salt.WithHint(err, "the directories on the way to the socket must let you through (sock_dir)"))

@@ -87,6 +87,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err := stream.Decode(wait, &res); err != nil {
 		return bound(client.Error(err), start)
 	}
+	if res.Error != "" {
+		return cli.Fail(cli.Failed, errors.New(res.Error))
+	}
 	if err := errors.Join(out.Whole(res.Return.V, res.Out), out.Close()); err != nil {
 		return err
 	}
