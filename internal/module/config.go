@@ -1,6 +1,10 @@
 package module
 
-import "context"
+import (
+	"context"
+
+	"brine/internal/target"
+)
 
 // configModule reads the configuration of the minion.
 var configModule = &Module{
@@ -52,7 +56,7 @@ func configGet(_ context.Context, c *Call) (any, error) {
 		if !c.Has("key") {
 			return source, nil
 		}
-		if v, ok := traverse(source, c.String("key"), c.String("delimiter")); ok {
+		if v, ok := target.Lookup(source, c.String("key"), c.String("delimiter")); ok {
 			return v, nil
 		}
 	}

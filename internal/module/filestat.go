@@ -93,12 +93,12 @@ func statistics(path string, follow bool) (map[string]any, error) {
 		"inode": s.Ino, "uid": int(s.Uid), "gid": int(s.Gid),
 		"user": nameOf(users, int(s.Uid)), "group": nameOf(groups, int(s.Gid)),
 		"atime": seconds(s.Atim), "mtime": seconds(s.Mtim), "ctime": seconds(s.Ctim),
-		"size": info.Size(), "mode": octal(info.Mode()), "type": kindName(info.Mode()), "target": target(path),
+		"size": info.Size(), "mode": octal(info.Mode()), "type": kindName(info.Mode()), "target": destination(path),
 	}, errors.Join(userErr, groupErr)
 }
 
-// target is the path itself, or where a link leads.
-func target(path string) string {
+// destination is the path itself, or where a link leads.
+func destination(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"brine/internal/salt"
+	"brine/internal/target"
 )
 
 var (
@@ -53,7 +54,7 @@ var grainsModule = &Module{
 			Example: `salt '*' grains.equals fqdn web1.example.com`,
 			Params:  []Param{grainKey, {Name: "value", Required: true}},
 			Run: func(_ context.Context, c *Call) (any, error) {
-				v, _ := traverse(c.Host.grains(), c.String("key"), ":")
+				v, _ := target.Lookup(c.Host.grains(), c.String("key"), ":")
 				s, err := toString(v)
 				want, wantErr := toString(c.Any("value"))
 				return reflect.DeepEqual(v, c.Any("value")) || err == nil && wantErr == nil && s == want, nil
@@ -79,7 +80,7 @@ var grainsModule = &Module{
 			Example: `salt '*' grains.get pkg:apache`,
 			Params:  []Param{grainKey, {Name: "default", Default: ""}, grainDelimiter},
 			Run: func(_ context.Context, c *Call) (any, error) {
-				if v, ok := traverse(c.Host.grains(), c.String("key"), c.String("delimiter")); ok {
+				if v, ok := target.Lookup(c.Host.grains(), c.String("key"), c.String("delimiter")); ok {
 					return v, nil
 				}
 				return c.Any("default"), nil
@@ -91,7 +92,7 @@ var grainsModule = &Module{
 			Example: `salt '*' grains.has_value pkg:apache`,
 			Params:  []Param{grainKey},
 			Run: func(_ context.Context, c *Call) (any, error) {
-				v, _ := traverse(c.Host.grains(), c.String("key"), ":")
+				v, _ := target.Lookup(c.Host.grains(), c.String("key"), ":")
 				return truthy(v), nil
 			},
 		},
@@ -165,7 +166,7 @@ func grainsItem(_ context.Context, c *Call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if grain, ok := traverse(c.Host.grains(), name, ":"); ok {
+		if grain, ok := target.Lookup(c.Host.grains(), name, ":"); ok {
 			found[name] = grain
 		}
 	}
@@ -220,7 +221,7 @@ func grainsRemove(ctx context.Context, c *Call) (any, error) {
 // grainList returns the list that the argument key names, none if there is no
 // such grain.
 func (c *Call) grainList(convert bool) ([]any, error) {
-	v, ok := traverse(c.Host.grains(), c.String("key"), c.String("delimiter"))
+	v, ok := target.Lookup(c.Host.grains(), c.String("key"), c.String("delimiter"))
 	list, isList := v.([]any)
 	switch {
 	case !ok, isList:
@@ -235,7 +236,7 @@ func (c *Call) grainList(convert bool) ([]any, error) {
 // one as it is then. The file holds the outermost grain whole.
 func (c *Call) storeGrain(ctx context.Context, key string, val any, force, destructive bool) (any, error) {
 	path := strings.Split(key, c.String("delimiter"))
-	if old, ok := traverse(c.Host.grains(), key, c.String("delimiter")); ok && !force && (isNested(old) || isNested(val)) {
+	if old, ok := target.Lookup(c.Host.grains(), key, c.String("delimiter")); ok && !force && (isNested(old) || isNested(val)) {
 		return nil, salt.WithHint(fmt.Errorf("the grain %s exists and it or the new value is a list or a dictionary", key), "force=True replaces it")
 	}
 	remove := destructive && val == nil
@@ -320,7 +321,7 @@ func (c *Call) filterBy(data map[string]any, key string) (any, error) {
 // selectByGlob returns the entry of lookup whose key matches the value at key,
 // or one of its values.
 func selectByGlob(lookup, data map[string]any, key string) (any, bool) {
-	found, _ := traverse(data, key, ":")
+	found, _ := target.Lookup(data, key, ":")
 	words, err := toWords(found)
 	if text, ok := found.(string); ok {
 		words = []string{text} // a value with a comma is one value

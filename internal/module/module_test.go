@@ -395,26 +395,6 @@ func TestHintFollowsTheError(t *testing.T) {
 	}
 }
 
-func TestTraverse(t *testing.T) {
-	data := map[string]any{
-		"pkg":  map[string]any{"apache": "httpd", "list": []any{"a", map[string]any{"b": "c"}}},
-		"none": nil,
-	}
-	for key, want := range map[string]any{"pkg:apache": "httpd", "pkg:list:0": "a", "pkg:list:1:b": "c", "pkg:list:b": "c", "none": nil} {
-		if got, ok := traverse(data, key, ":"); !ok || got != want {
-			t.Errorf("traverse(%q) = %v, %v; want %v", key, got, ok, want)
-		}
-	}
-	for _, key := range []string{"", "x", "pkg:x", "pkg:list:2", "pkg:list:-1", "pkg:list:x", "pkg:apache:x", "none:x"} {
-		if got, ok := traverse(data, key, ":"); ok {
-			t.Errorf("traverse(%q) = %v, want nothing", key, got)
-		}
-	}
-	if got, _ := traverse(data, "pkg,apache", ","); got != "httpd" {
-		t.Errorf("with another delimiter: %v", got)
-	}
-}
-
 func BenchmarkPing(b *testing.B) {
 	host, ctx := &Host{}, context.Background()
 	b.ReportAllocs()

@@ -17,8 +17,11 @@ var modules = Table{
 	eventModule,
 	fileModule,
 	grainsModule,
+	groupModule,
 	keyModule,
+	matchModule,
 	networkModule,
+	pillarModule,
 	pkgModule,
 	psModule,
 	saltutilModule,
@@ -26,6 +29,7 @@ var modules = Table{
 	statusModule,
 	sysModule,
 	testModule,
+	userModule,
 }
 
 // find returns the named function and its module, or nil.

@@ -57,7 +57,7 @@ func (c *Call) invoke(ctx context.Context, f *Function) (value any, err error) {
 		}
 	}()
 	value, err = f.Run(ctx, c)
-	if err != nil && errors.Is(err, context.Canceled) && context.Cause(ctx) != nil {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = context.Cause(ctx)
 	}
 	return value, err

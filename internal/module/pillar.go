@@ -1,0 +1,87 @@
+package module
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"brine/internal/target"
+)
+
+// pillarModule reads the minion's pillar.
+var pillarModule = &Module{
+	Name: "pillar",
+	Doc:  "Functions that read the pillar of the minion.",
+	Functions: []Function{
+		{
+			Name:    "get",
+			Doc:     "Return a pillar value, which may lie within nested ones, else the default.",
+			Example: `salt '*' pillar.get pkg:apache`,
+			Params:  []Param{{Name: "key", Kind: String, Required: true}, {Name: "default", Default: ""}, {Name: "delimiter", Kind: String, Default: ":"}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				if v, ok := target.Lookup(c.Host.pillar(), c.String("key"), c.String("delimiter")); ok {
+					return v, nil
+				}
+				return c.Any("default"), nil
+			},
+		},
+		{
+			Name:    "item",
+			Doc:     "Return the named pillar values.",
+			Example: `salt '*' pillar.item foo bar:baz`,
+			Params:  []Param{{Name: "default", Default: ""}, {Name: "delimiter", Kind: String, Default: ":"}},
+			Varargs: true,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				found := map[string]any{}
+				for _, name := range c.VarWords() {
+					v, ok := target.Lookup(c.Host.pillar(), name, c.String("delimiter"))
+					if !ok {
+						v = c.Any("default")
+					}
+					found[name] = v
+				}
+				return found, nil
+			},
+		},
+		{
+			Name:    "items",
+			Doc:     "Return the whole pillar.",
+			Example: `salt '*' pillar.items`,
+			Run:     func(_ context.Context, c *Call) (any, error) { return c.Host.pillar(), nil },
+		},
+		{
+			Name:    "keys",
+			Doc:     "Return the names within a pillar value.",
+			Example: `salt '*' pillar.keys web:sites`,
+			Params:  []Param{{Name: "key", Kind: String, Required: true}, {Name: "delimiter", Kind: String, Default: ":"}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				v, ok := target.Lookup(c.Host.pillar(), c.String("key"), c.String("delimiter"))
+				m, isMap := v.(map[string]any)
+				if !ok || !isMap {
+					return nil, invalid("the pillar %s is not a dictionary", c.String("key"))
+				}
+				return slices.Sorted(maps.Keys(m)), nil
+			},
+		},
+		{
+			Name:    "ls",
+			Doc:     "Return the names of the outermost pillar values.",
+			Example: `salt '*' pillar.ls`,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return slices.Sorted(maps.Keys(c.Host.pillar())), nil
+			},
+		},
+		{
+			Name:    "raw",
+			Doc:     "Return the whole pillar as the minion holds it, or one outermost value.",
+			Example: `salt '*' pillar.raw key=roles`,
+			Params:  []Param{{Name: "key", Kind: String}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				if c.Has("key") {
+					return c.Host.pillar()[c.String("key")], nil
+				}
+				return c.Host.pillar(), nil
+			},
+		},
+	},
+}

@@ -1,0 +1,207 @@
+package module
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+var userName = []Param{{Name: "name", Kind: String, Required: true}}
+
+// userModule manages the users of the system.
+var userModule = &Module{
+	Name: "user",
+	Doc:  "Functions that manage the users of the system by its programs useradd, usermod and userdel. Lists are of /etc/passwd; a single user is also looked for in the system's directories.",
+	Functions: []Function{
+		{
+			Name:    "add",
+			Doc:     "Add a user.",
+			Example: `salt '*' user.add fred uid=1500 groups=sudo,adm shell=/bin/bash`,
+			Params: slices.Concat(userName, []Param{
+				{Name: "uid", Kind: Int}, {Name: "gid", Kind: String}, {Name: "groups", Kind: Words}, {Name: "home", Kind: Path},
+				{Name: "shell", Kind: Path}, {Name: "fullname", Kind: String}, {Name: "createhome", Kind: Bool, Default: true},
+				{Name: "system", Kind: Bool, Default: false},
+			}),
+			Run: userAdd,
+		},
+		{
+			Name:    "chgid",
+			Doc:     "Change the primary group of a user.",
+			Example: `salt '*' user.chgid fred 4376`,
+			Params:  slices.Concat(userName, []Param{{Name: "gid", Kind: String, Required: true}}),
+			Run:     func(ctx context.Context, c *Call) (any, error) { return c.usermod(ctx, "-g", c.String("gid")) },
+		},
+		{
+			Name:    "chgroups",
+			Doc:     "Set the further groups of a user; with append, add them.",
+			Example: `salt '*' user.chgroups fred wheel,root append=True`,
+			Params:  slices.Concat(userName, []Param{{Name: "groups", Kind: Words, Required: true}, {Name: "append", Kind: Bool, Default: false}}),
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				args := []string{"-G", strings.Join(c.Words("groups"), ",")}
+				if c.Bool("append") {
+					args = append([]string{"-a"}, args...)
+				}
+				return c.usermod(ctx, args...)
+			},
+		},
+		{
+			Name:    "chhome",
+			Doc:     "Change the home of a user; with persist, move what it holds.",
+			Example: `salt '*' user.chhome fred /home/users/fred persist=True`,
+			Params:  slices.Concat(userName, []Param{{Name: "home", Kind: Path, Required: true}, {Name: "persist", Kind: Bool, Default: false}}),
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				args := []string{"-d", c.String("home")}
+				if c.Bool("persist") {
+					args = append(args, "-m")
+				}
+				return c.usermod(ctx, args...)
+			},
+		},
+		{
+			Name:    "chshell",
+			Doc:     "Change the login shell of a user.",
+			Example: `salt '*' user.chshell fred /bin/zsh`,
+			Params:  slices.Concat(userName, []Param{{Name: "shell", Kind: Path, Required: true}}),
+			Run:     func(ctx context.Context, c *Call) (any, error) { return c.usermod(ctx, "-s", c.String("shell")) },
+		},
+		{
+			Name:    "chuid",
+			Doc:     "Change the number of a user.",
+			Example: `salt '*' user.chuid fred 4376`,
+			Params:  slices.Concat(userName, []Param{{Name: "uid", Kind: Int, Required: true}}),
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.usermod(ctx, "-u", strconv.Itoa(c.Int("uid")))
+			},
+		},
+		{
+			Name:    "delete",
+			Doc:     "Delete a user; with remove, also the home.",
+			Example: `salt '*' user.delete fred remove=True`,
+			Params:  slices.Concat(userName, []Param{{Name: "remove", Kind: Bool, Default: false}, {Name: "force", Kind: Bool, Default: false}}),
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				args := []string{"userdel"}
+				if c.Bool("remove") {
+					args = append(args, "-r")
+				}
+				if c.Bool("force") {
+					args = append(args, "-f")
+				}
+				return c.accountTool(ctx, args...)
+			},
+		},
+		{
+			Name:    "getent",
+			Doc:     "Return all users of the system.",
+			Example: `salt '*' user.getent`,
+			Run: func(ctx context.Context, _ *Call) (any, error) {
+				all, err := localAccounts()
+				list := []any{}
+				for i := range all {
+					info, err := all[i].describe(ctx)
+					if err != nil {
+						return nil, err
+					}
+					list = append(list, info)
+				}
+				return list, err
+			},
+		},
+		{
+			Name:    "info",
+			Doc:     "Return what is known of a user, an empty dictionary if there is none.",
+			Example: `salt '*' user.info root`,
+			Params:  userName,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				a, err := findAccount(ctx, c.String("name"))
+				if err != nil {
+					return map[string]any{}, ctx.Err()
+				}
+				return a.describe(ctx)
+			},
+		},
+		{
+			Name:    "list_groups",
+			Doc:     "Return the groups of a user.",
+			Example: `salt '*' user.list_groups fred`,
+			Params:  userName,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				a, err := findAccount(ctx, c.String("name"))
+				if err != nil {
+					return nil, err
+				}
+				return a.groupNames(ctx)
+			},
+		},
+		{
+			Name:    "list_users",
+			Doc:     "Return the names of all users.",
+			Example: `salt '*' user.list_users`,
+			Run: func(context.Context, *Call) (any, error) {
+				all, err := localAccounts()
+				names := []string{}
+				for _, a := range all {
+					names = append(names, a.name)
+				}
+				slices.Sort(names)
+				return names, err
+			},
+		},
+	},
+}
+
+// groupNames are the names of the user's groups, sorted.
+func (a *account) groupNames(ctx context.Context) ([]string, error) {
+	groups, err := a.groups(ctx)
+	names := []string{}
+	for _, g := range groups {
+		names = append(names, g.name)
+	}
+	slices.Sort(names)
+	return names, err
+}
+
+// describe is the user as Salt's users know one. The comment field has up to
+// four parts.
+func (a *account) describe(ctx context.Context) (map[string]any, error) {
+	groups, err := a.groupNames(ctx)
+	gecos := append(strings.SplitN(a.comment, ",", 5), "", "", "", "", "")
+	return map[string]any{
+		"name": a.name, "uid": a.uid, "gid": a.gid, "home": a.home, "shell": a.shell, "passwd": "x", "groups": groups,
+		"fullname": gecos[0], "roomnumber": gecos[1], "workphone": gecos[2], "homephone": gecos[3], "other": gecos[4],
+	}, err
+}
+
+func userAdd(ctx context.Context, c *Call) (any, error) {
+	args := []string{"useradd"}
+	for _, option := range []struct{ param, flag string }{{"gid", "-g"}, {"home", "-d"}, {"shell", "-s"}, {"fullname", "-c"}} {
+		if c.Has(option.param) {
+			args = append(args, option.flag, c.String(option.param))
+		}
+	}
+	if c.Has("uid") {
+		args = append(args, "-u", strconv.Itoa(c.Int("uid")))
+	}
+	if c.Has("groups") {
+		args = append(args, "-G", strings.Join(c.Words("groups"), ","))
+	}
+	if c.Bool("system") {
+		args = append(args, "-r")
+	}
+	if c.Bool("createhome") {
+		args = append(args, "-m")
+	} else {
+		args = append(args, "-M")
+	}
+	return c.accountTool(ctx, args...)
+}
+
+func (c *Call) usermod(ctx context.Context, args ...string) (any, error) {
+	return c.accountTool(ctx, append([]string{"usermod"}, args...)...)
+}
+
+// accountTool runs a program on the user or group of the argument name.
+func (c *Call) accountTool(ctx context.Context, args ...string) (any, error) {
+	_, err := output(ctx, append(args, "--", c.String("name"))...)
+	return done(err)
+}
