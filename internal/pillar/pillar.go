@@ -1,0 +1,281 @@
+// Package pillar compiles the private data of one minion from the master's
+// pillar_roots: plain YAML files, chosen by a top.sls for each environment and
+// merged.
+//
+// It renders no templates, and it neither caches nor sends anything: whose data
+// it is and who gets it is the master's affair. Values never appear in errors.
+package pillar
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"brine/internal/target"
+)
+
+// Bounds of what is read: a pillar is configuration, not a place for files.
+const (
+	maxFile     = 16 << 20
+	maxIncludes = 1000 // files of one pillar, which also ends a circle of includes
+)
+
+// Options are what a pillar depends on beside the minion.
+type Options struct {
+	Roots      map[string][]string // pillar_roots: environment to directories
+	Nodegroups map[string]any
+}
+
+// Compile returns the pillar of the minion with these facts; facts.Pillar is not
+// looked at. Environments are taken in the order of their names, base first, and
+// within one the targets and files in the order of its top file. Maps are merged
+// key by key, all else is replaced by what comes later. A missing top file is
+// none; any other mistake is an error that names file and line, and then there is
+// no pillar at all rather than half of one.
+func Compile(facts target.Facts, o Options) (map[string]any, error) {
+	c := compiler{facts: target.Facts{ID: facts.ID, Grains: facts.Grains}, o: o, out: map[string]any{}}
+	for _, env := range environments(o.Roots) {
+		if err := c.top(env); err != nil {
+			return nil, err
+		}
+	}
+	return c.out, nil
+}
+
+func environments(roots map[string][]string) []string {
+	envs := make([]string, 0, len(roots))
+	for env := range roots {
+		envs = append(envs, env)
+	}
+	slices.SortFunc(envs, func(a, b string) int {
+		if (a == "base") != (b == "base") {
+			if a == "base" {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	return envs
+}
+
+type compiler struct {
+	facts target.Facts
+	o     Options
+	out   map[string]any
+	files int
+}
+
+// top applies the sections of env in its own top file.
+func (c *compiler) top(env string) error {
+	path, doc, err := c.find(env, "top")
+	if doc == nil || err != nil {
+		return err
+	}
+	if doc.Kind != yaml.MappingNode {
+		return at(path, doc, errors.New("a top file is a map of environments"))
+	}
+	for section, targets := range pairs(doc) {
+		if section.Value != env {
+			continue // an environment is chosen by its own top file only
+		}
+		if targets.Kind != yaml.MappingNode {
+			return at(path, targets, errors.New("an environment is a map of targets"))
+		}
+		for expr, list := range pairs(targets) {
+			if err := c.section(env, path, expr, list); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// section merges the files of one target, if it means the minion.
+func (c *compiler) section(env, path string, expr, list *yaml.Node) error {
+	kind, names, err := entries(list)
+	if err != nil {
+		return at(path, list, err)
+	}
+	t, err := target.Parse(expr.Value, kind, target.Options{Nodegroups: c.o.Nodegroups})
+	if err != nil {
+		return at(path, expr, err)
+	}
+	if t.NeedsPillar() {
+		return at(path, expr, errors.New("a pillar can not be chosen by pillar"))
+	}
+	meant, err := t.Match(c.facts)
+	if err != nil {
+		return at(path, expr, err)
+	}
+	for _, name := range names {
+		if !meant {
+			break
+		}
+		if err := c.include(env, name.Value, at(path, name, nil)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entries reads the list below a target: names of files, and "match: KIND" for
+// what the target is; without it a compound expression, of which a glob is one.
+func entries(list *yaml.Node) (target.Kind, []*yaml.Node, error) {
+	if list.Kind != yaml.SequenceNode {
+		return "", nil, errors.New("a target has a list of files")
+	}
+	kind := target.Compound
+	var names []*yaml.Node
+	for _, n := range list.Content {
+		switch {
+		case n.Kind == yaml.ScalarNode:
+			names = append(names, n)
+		case n.Kind == yaml.MappingNode && len(n.Content) == 2 && n.Content[0].Value == "match":
+			k, err := target.ParseKind(n.Content[1].Value)
+			if err != nil {
+				return "", nil, err
+			}
+			kind = k
+		default:
+			return "", nil, errors.New("an entry of the list is the name of a file, or match: and a kind of target")
+		}
+	}
+	return kind, names, nil
+}
+
+// include merges one file by its dotted name, what it includes first.
+func (c *compiler) include(env, name string, from *Error) error {
+	if c.files++; c.files > maxIncludes {
+		return from.with(fmt.Errorf("more than %d files in one pillar: do they include each other in a circle?", maxIncludes))
+	}
+	path, doc, err := c.find(env, name)
+	if err != nil {
+		return err
+	}
+	if path == "" {
+		return from.with(fmt.Errorf("there is no file for %q in the pillar_roots of %s", name, env))
+	}
+	if doc == nil {
+		return nil
+	}
+	if doc.Kind != yaml.MappingNode {
+		return at(path, doc, errors.New("a pillar file is a map"))
+	}
+	for key, v := range pairs(doc) {
+		if key.Value != "include" {
+			continue
+		}
+		if v.Kind != yaml.SequenceNode {
+			return at(path, v, errors.New("include is a list of names"))
+		}
+		for _, n := range v.Content {
+			if err := c.include(env, n.Value, at(path, n, nil)); err != nil {
+				return err
+			}
+		}
+	}
+	var data map[string]any
+	if err := doc.Decode(&data); err != nil {
+		return at(path, doc, errors.New("it can not be read as a map with text for keys"))
+	}
+	delete(data, "include")
+	merge(c.out, plain(data).(map[string]any))
+	return nil
+}
+
+// find reads a file by its dotted name: a.b is a/b.sls or a/b/init.sls in the
+// first directory that has it. Without one the path is "".
+func (c *compiler) find(env, name string) (path string, doc *yaml.Node, err error) {
+	parts := strings.Split(name, ".")
+	for _, p := range parts {
+		if p == "" || strings.ContainsAny(p, "/\\\x00") {
+			return "", nil, fmt.Errorf("%q is no name of a pillar file", name)
+		}
+	}
+	rel := filepath.Join(parts...)
+	for _, dir := range c.o.Roots[env] {
+		for _, file := range []string{rel + ".sls", filepath.Join(rel, "init.sls")} {
+			text, err := read(dir, file)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return "", nil, fmt.Errorf("read pillar file: %w", err)
+			}
+			path := filepath.Join(dir, file)
+			doc, err := parse(path, text)
+			return path, doc, err
+		}
+	}
+	return "", nil, nil
+}
+
+// read reads a file within dir: no name and no link leads out of it.
+func read(dir, file string) ([]byte, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, fmt.Errorf("%s is no regular file", filepath.Join(dir, file)))
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("%s is larger than %d bytes", filepath.Join(dir, file), maxFile)
+	}
+	return text, err
+}
+
+func parse(path string, text []byte) (*yaml.Node, error) {
+	if bytes.HasPrefix(text, []byte("#!")) && !bytes.HasPrefix(text, []byte("#!yaml\n")) {
+		return nil, &Error{File: path, Line: 1, Err: errors.New("only plain YAML is read here, no other renderer")}
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		if bytes.Contains(text, []byte("{%")) || bytes.Contains(text, []byte("{{")) {
+			return nil, &Error{File: path, Err: errors.New("only plain YAML is read here, and this looks like a template")}
+		}
+		return nil, &Error{File: path, Err: err}
+	}
+	if len(doc.Content) == 0 {
+		return nil, nil
+	}
+	return doc.Content[0], nil
+}
+
+// Error is a mistake in a file of the pillar.
+type Error struct {
+	File string
+	Line int // 0 when it is not known
+	Err  error
+}
+
+func at(path string, n *yaml.Node, err error) *Error { return &Error{path, n.Line, err} }
+
+func (e *Error) with(err error) *Error { return &Error{e.File, e.Line, err} }
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Line > 0 {
+		return fmt.Sprintf("pillar: %s:%d: %v", e.File, e.Line, e.Err)
+	}
+	return fmt.Sprintf("pillar: %s: %v", e.File, e.Err)
+}
+
+// Unwrap returns the mistake without its place.
+func (e *Error) Unwrap() error { return e.Err }

@@ -1,0 +1,120 @@
+package pillar
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"brine/internal/target"
+)
+
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+var web1 = target.Facts{ID: "web1", Grains: map[string]any{"os": "Debian", "roles": []any{"web"}}}
+
+func TestCompile(t *testing.T) {
+	base := tree(t, map[string]string{
+		"top.sls": `
+base:
+  '*': [common]
+  'web*': [web.server, web]
+  'G@os:Debian and not db*': [debian]
+  'os:RedHat': [{match: grain}, redhat]
+  'roles:web': [{match: grain}, byrole]
+  db1: [secret]
+prod:
+  '*': [secret]
+`,
+		"common.sls":     "a: {x: 1, y: [1, 2]}\nkeep: true\nwhen: 2026-11-21\n1: one\n",
+		"web/server.sls": "include: [extra]\na: {y: [3], z: 1.0}\n",
+		"web/init.sls":   "web: init\n",
+		"extra.sls":      "extra: yes\na: {x: 2}\n",
+		"debian.sls":     "apt: on\n", "byrole.sls": "role: web\n",
+		"redhat.sls": "dnf: on\n", "secret.sls": "password: geheim\n",
+	})
+	prod := tree(t, map[string]string{"top.sls": "prod:\n  web1: [p]\nbase:\n  '*': [p2]\n", "p.sls": "env: prod\nweb: prod\n", "p2.sls": "no: no\n"})
+	got, err := Compile(web1, Options{Roots: map[string][]string{"prod": {prod}, "base": {filepath.Join(base, "nosuch"), base}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"a": map[string]any{"x": int64(2), "y": []any{int64(3)}, "z": 1.0}, "keep": true, "when": "2026-11-21 00:00:00 +0000 UTC", "1": "one",
+		"web": "prod", "extra": "yes", "apt": "on", "role": "web", "env": "prod",
+	}
+	if when, ok := got["when"].(string); !ok || !strings.HasPrefix(when, "2026-11-21") {
+		t.Errorf("when: %v", got["when"])
+	}
+	want["when"], got["when"] = "", ""
+	want["extra"], want["apt"] = got["extra"], got["apt"] // yes and on: true or text, as the library reads them
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"no such file":            {"top.sls": "base:\n  '*': [nosuch]\n"},
+		"traversal":               {"top.sls": "base:\n  '*': ['../../etc/passwd']\n"},
+		"dots":                    {"top.sls": "base:\n  '*': ['....etc']\n"},
+		"list in the top file":    {"top.sls": "- a\n"},
+		"text instead of a list":  {"top.sls": "base:\n  '*': common\n"},
+		"unknown kind":            {"top.sls": "base:\n  '*': [{match: bogus}, a]\n"},
+		"bad target":              {"top.sls": "base:\n  'web* and (': [a]\n", "a.sls": "a: 1"},
+		"pillar chosen by pillar": {"top.sls": "base:\n  'I@a:1': [a]\n", "a.sls": "a: 1"},
+		"broken YAML":             {"top.sls": "base:\n  '*': [a]\n", "a.sls": "a: [1\n"},
+		"template":                {"top.sls": "base:\n  '*': [a]\n", "a.sls": "{% if true %}\na: 1\n{% endif %}\n"},
+		"another renderer":        {"top.sls": "base:\n  '*': [a]\n", "a.sls": "#!py\n"},
+		"a circle":                {"top.sls": "base:\n  '*': [a]\n", "a.sls": "include: [b]\n", "b.sls": "include: [a]\n"},
+		"a list for a pillar":     {"top.sls": "base:\n  '*': [a]\n", "a.sls": "[geheim]\n"},
+	} {
+		got, err := Compile(web1, Options{Roots: map[string][]string{"base": {tree(t, files)}}})
+		if err == nil || got != nil {
+			t.Errorf("%s: %v, %v; want an error and no pillar", name, got, err)
+		} else if strings.Contains(err.Error(), "geheim") {
+			t.Errorf("%s: the error shows a value: %v", name, err)
+		}
+	}
+}
+
+func TestLinksDoNotLeadOut(t *testing.T) {
+	outside := tree(t, map[string]string{"s.sls": "password: geheim\n"})
+	dir := tree(t, map[string]string{"top.sls": "base:\n  '*': [link]\n"})
+	if err := os.Symlink(filepath.Join(outside, "s.sls"), filepath.Join(dir, "link.sls")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Compile(web1, Options{Roots: map[string][]string{"base": {dir}}}); err == nil {
+		t.Errorf("a link out of the root was read: %v", got)
+	}
+}
+
+func TestNoTopFile(t *testing.T) {
+	got, err := Compile(web1, Options{Roots: map[string][]string{"base": {t.TempDir(), "/nonexistent"}}})
+	if err != nil || len(got) != 0 {
+		t.Errorf("%v, %v; want an empty pillar", got, err)
+	}
+}
+
+func TestErrorNamesThePlace(t *testing.T) {
+	dir := tree(t, map[string]string{"top.sls": "base:\n  '*':\n    - nosuch\n"})
+	_, err := Compile(web1, Options{Roots: map[string][]string{"base": {dir}}})
+	var e *Error
+	if !errors.As(err, &e) || e.Line != 3 || e.File != filepath.Join(dir, "top.sls") {
+		t.Errorf("%v, want top.sls:3", err)
+	}
+}
