@@ -66,6 +66,16 @@ func (g grammar) normalize(args []string) ([]string, error) {
 	return append(append(options, "--"), words...), nil
 }
 
+// given returns the options in args, which are normal.
+func (g grammar) given(args []string) map[urcli.Flag]bool {
+	flags := map[urcli.Flag]bool{}
+	for _, a := range args[:slices.Index(args, "--")] {
+		name, _, _ := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		flags[g[name]] = true
+	}
+	return flags
+}
+
 // isOption says whether word is to be read as an option, known or not.
 func (g grammar) isOption(word string) bool {
 	if len(word) < 2 || word[0] != '-' {

@@ -171,6 +171,34 @@ func wantWords(t *testing.T, normal []string) {
 	}
 }
 
+// What urfave/cli is not told of must read as unset and zero, and nothing else may
+// be kept from it.
+func TestNeeded(t *testing.T) {
+	flags := []urcli.Flag{
+		&urcli.BoolFlag{Name: "yes", Aliases: []string{"y"}},
+		&urcli.BoolFlag{Name: "on", Value: true},
+		&urcli.StringFlag{Name: "out"},
+		&urcli.StringFlag{Name: "delimiter", Value: ":"},
+		&urcli.IntFlag{Name: "indent"},
+		&urcli.IntFlag{Name: "tries", Value: 3},
+		&urcli.StringSliceFlag{Name: "tag"},
+		&urcli.StringSliceFlag{Name: "bus", Value: urcli.NewStringSlice("master")},
+		&urcli.DurationFlag{Name: "wait"}, // of a type that is not looked into
+	}
+	g := newGrammar(flags)
+	args, err := g.normalize([]string{"-y", "word", "--tag", "a=b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range needed(flags, g.given(args)) {
+		got = append(got, f.Names()[0])
+	}
+	if want := []string{"yes", "on", "delimiter", "tries", "tag", "bus", "wait"}; !slices.Equal(got, want) {
+		t.Errorf("needed are %q, want %q", got, want)
+	}
+}
+
 func TestNearest(t *testing.T) {
 	names := []string{"accept", "list", "list-all", "timeout", "test.ping"}
 	for word, want := range map[string]string{
