@@ -2,11 +2,12 @@ package saltevent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	urcli "github.com/urfave/cli/v2"
@@ -17,97 +18,209 @@ import (
 	"brine/internal/protocol"
 )
 
+// TimedOut is the exit code when --timeout has ended a command. timeout(1) has
+// the same.
+const TimedOut = 124
+
 func listenSpec() cli.Spec {
 	return cli.Spec{
 		Synopsis: []string{"[options]"},
-		Summary:  "Print events as they come, one JSON document a line, until Ctrl-C, --count or --timeout.",
-		Examples: []string{"salt-event listen --tag mytag", "salt-event listen --tag salt/job --count 1 --timeout 30s", "salt-event listen --since 1h"},
-		Flags: []urcli.Flag{
-			busFlag(),
-			&urcli.StringSliceFlag{Category: "Events", Name: "tag", Usage: "only tags that begin with `TAG`; may be repeated"},
-			&urcli.IntFlag{Category: "Events", Name: "count", Usage: "stop after `N` events"},
-			&urcli.DurationFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Usage: "stop after `TIME`, as in 30s; with --count the exit code is 3 then"},
-			&urcli.DurationFlag{Category: "Events", Name: "since", Usage: "begin with the stored events of the last `TIME`, as in 1h"},
-			&urcli.StringFlag{Category: "Events", Name: "ready-file", Usage: "make `FILE` once the listener stands: what is fired from then on is heard"},
+		Summary: "Print events as they come, one JSON document a line, until Ctrl-C, --count or --timeout. " +
+			"When the daemon was away it goes on where it stopped. With --durable that place is kept: a later listener of the same name, " +
+			"also after a kill, begins there; only one at a time may use it.",
+		Examples: []string{
+			"salt-event listen --tag mytag", "salt-event listen --tag salt/job --count 1 --timeout 30s", "salt-event listen --since 1h --until-end --format tag",
+			`salt-event listen --filter '.data.retcode != 0'`, "salt-event listen --durable mailer --tag alarm/ | while read -r e; do notify \"$e\"; done",
 		},
-		Run: listen,
+		Flags: append(chooseFlags(),
+			&urcli.IntFlag{Category: "Events", Name: "count", Usage: "stop after `N` events"},
+			&urcli.BoolFlag{Category: "Events", Name: "until-end", Usage: "stop behind what is stored now"},
+			&urcli.StringFlag{Category: "Events", Name: "durable", Usage: "keep the place under `NAME` and go on there; an event counts as done once its line was written"},
+			&urcli.BoolFlag{Category: "Events", Name: "no-reconnect", Usage: "end with code 69 when the daemon goes away"},
+			&urcli.StringFlag{Category: "Events", Name: "ready-file", Usage: "make `FILE` once the listener stands: what is fired from then on is heard"}),
+		Run: func(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+			return listen(ctx, env, opts, opts.Int("count"))
+		},
 	}
 }
 
-var errEnough = errors.New("as many events as asked for")
+// chooseFlags say which events, from where on, how long, and in what form.
+func chooseFlags() []urcli.Flag {
+	return []urcli.Flag{
+		busFlag(),
+		&urcli.StringSliceFlag{Category: "Events", Name: "tag", Usage: "only tags that begin with `TAG`, or see --match; may be repeated"},
+		&urcli.StringFlag{Category: "Events", Name: "match", Value: string(event.StartsWith), Usage: "compare tags by `HOW`: " + event.MatchTypes},
+		&urcli.StringSliceFlag{Category: "Events", Name: "from", Usage: "only events of the sender `ID`: a minion, or user:NAME; a shell pattern; may be repeated"},
+		&urcli.StringFlag{Category: "Events", Name: "filter", Usage: "only events for which the jq `EXPR` is true; its input is the whole event"},
+		&urcli.StringFlag{Category: "Events", Name: "since", Usage: "begin with what is stored since `WHEN`: 1h ago, a moment, or the event with this seq"},
+		&urcli.StringFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Usage: "stop after `TIME`, as in 30s; the exit code is 124 then"},
+		&urcli.StringFlag{Category: "Events", Name: "format", Value: "json", Usage: "print events as `FORM`: " + formats},
+		&urcli.StringFlag{Category: "Events", Name: "template", Usage: "print `TEXT` for each event, a template of Go: '{{.tag}} {{.data.message}}'"},
+	}
+}
 
-func listen(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+var (
+	errEnough  = errors.New("as many events as asked for")
+	errTimeout = errors.New("the time is up")
+)
+
+// choice is what chooseFlags have said.
+type choice struct {
+	q      protocol.Listen
+	passes filter
+	show   format
+}
+
+func readChoice(opts *urcli.Context) (*choice, error) {
 	if opts.Args().Len() > 0 {
-		return cli.Usagef("unexpected word %q; a tag is given with --tag", opts.Args().First())
+		return nil, cli.Usagef("unexpected word %q; a tag is given with --tag", opts.Args().First())
 	}
-	if opts.Int("count") < 0 || opts.Duration("timeout") < 0 || opts.Duration("since") < 0 {
-		return cli.Usagef("options --count, --timeout and --since can not be negative")
+	c := &choice{q: protocol.Listen{Tags: opts.StringSlice("tag"), Match: event.MatchType(opts.String("match")), Senders: opts.StringSlice("from")}}
+	var err error
+	if _, err = event.NewMatcher(c.q.Match, c.q.Tags); err != nil {
+		return nil, cli.Fail(cli.Usage, err)
 	}
-	conn, err := dial(env, opts)
+	if c.passes, err = newFilter(opts.String("filter")); err != nil {
+		return nil, err
+	}
+	if c.show, err = chooseFormat(opts); err != nil {
+		return nil, err
+	}
+	return c, setSince(&c.q, opts.String("since"), time.Now())
+}
+
+// limited gives ctx the time of --timeout, which is a span or a number of
+// seconds.
+func limited(ctx context.Context, opts *urcli.Context) (context.Context, context.CancelFunc, error) {
+	text := opts.String("timeout")
+	if text == "" {
+		return ctx, func() {}, nil
+	}
+	limit, ok := span(text)
+	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 {
+		limit, ok = time.Duration(n*float64(time.Second)), true
+	}
+	if !ok {
+		return nil, nil, cli.Usagef("option --timeout: %q is no time, as in 30s", text)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTimeout)
+	return ctx, cancel, nil
+}
+
+func listen(ctx context.Context, env *cli.Env, opts *urcli.Context, count int) error {
+	c, err := readChoice(opts)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	q := protocol.Listen{Tags: opts.StringSlice("tag")}
-	if since := opts.Duration("since"); since > 0 {
-		q.Since = time.Now().Add(-since)
+	if count < 0 {
+		return cli.Usagef("option --count can not be negative")
 	}
-	stream, err := conn.Call(protocol.OpListen, q)
+	c.q.UntilEnd, c.q.Durable = opts.Bool("until-end"), opts.String("durable")
+	if c.q.UntilEnd && c.q.FromSeq == 0 && c.q.Since.IsZero() && c.q.Durable == "" {
+		c.q.FromSeq = 1
+	}
+	return c.print(ctx, env, opts, count)
+}
+
+// print prints the events of the choice, count of them at most.
+func (c *choice) print(ctx context.Context, env *cli.Env, opts *urcli.Context, count int) error {
+	ctx, cancel, err := limited(ctx, opts)
 	if err != nil {
-		return client.Error(err)
+		return err
 	}
-	stop := env.Waiting(ctx, cli.Patience, func() string { return "the daemon to begin" })
-	var ready protocol.Ready
-	err = stream.Decode(ctx, &ready)
-	stop()
+	defer cancel()
+	s, err := openSession(env, opts)
 	if err != nil {
-		return client.Error(err)
+		return err
 	}
+	defer s.close()
+	s.stay = opts.Bool("no-reconnect")
+	src := &source{session: s, env: env, q: c.q, onReady: func(protocol.Ready) error { return readyFile(opts) }}
+	defer src.close()
+	confirm := newConfirmer(s, c.q.Durable)
+	slow := watchSlow(s, env)
+	p := &printer{choice: c, env: env, left: count, counted: count > 0}
+	err = p.pump(ctx, src, func(b []byte) error { return slow.write(env.Stdout, b) }, confirm)
+	slow.stop()
+	return ended(errors.Join(confirm.stop(), err), opts)
+}
+
+func readyFile(opts *urcli.Context) error {
 	if path := opts.String("ready-file"); path != "" {
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			return err
-		}
+		return os.WriteFile(path, nil, 0o644)
 	}
-	if limit := opts.Duration("timeout"); limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
-		defer cancel()
-	}
-	err = printEvents(env.Stdout, opts.Int("count"), func() (e event.Event, err error) {
-		err = stream.Decode(ctx, &e)
-		return e, err
-	})
-	return ended(err, opts)
+	return nil
 }
 
-// printEvents writes events until next fails or count of them, if it is above zero,
-// were written. Each line is one write, so that a reader sees it at once.
-func printEvents(w io.Writer, count int, next func() (event.Event, error)) error {
-	for n := 0; count == 0 || n < count; n++ {
-		e, err := next()
+// printer turns events into text.
+type printer struct {
+	*choice
+	env     *cli.Env
+	counted bool
+	left    int
+}
+
+// pump prints what src has until an error. An event is confirmed when its text
+// was written.
+func (p *printer) pump(ctx context.Context, src *source, write func([]byte) error, confirm *confirmer) error {
+	var out []byte
+	for {
+		got, err := src.next(ctx)
 		if err != nil {
 			return err
 		}
-		line, err := json.Marshal(e)
-		if err != nil {
+		done := got.passed
+		out = out[:0]
+		for _, line := range got.lines {
+			if out, err = p.add(out, line); err != nil {
+				return err
+			}
+			if p.counted && p.left == 0 {
+				done = event.SeqOf(line)
+				break
+			}
+		}
+		if err := writeAllTo(write, out); err != nil {
 			return err
 		}
-		if _, err := w.Write(append(line, '\n')); err != nil {
-			return err
+		confirm.done(done)
+		if p.counted && p.left == 0 {
+			return errEnough
 		}
 	}
-	return errEnough
 }
 
+func writeAllTo(write func([]byte) error, b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	return write(b)
+}
+
+// add puts the text of one event behind out, if it passes the filter.
+func (p *printer) add(out, line []byte) ([]byte, error) {
+	ok, err := p.passes(line)
+	if err != nil || !ok {
+		return out, err
+	}
+	text, err := p.show(out, line)
+	if err != nil {
+		return out, fmt.Errorf("event %d: %w", event.SeqOf(line), err)
+	}
+	p.left--
+	return text, nil
+}
+
+// ended gives the end of a listener its exit code.
 func ended(err error, opts *urcli.Context) error {
 	switch {
-	case errors.Is(err, errEnough):
+	case errors.Is(err, errEnough), errors.Is(err, io.EOF):
 		return nil
-	case errors.Is(err, context.DeadlineExceeded):
-		if n := opts.Int("count"); n > 0 {
-			return cli.Fail(cli.NoReturn, fmt.Errorf("fewer than %d events came within %s", n, opts.Duration("timeout")))
+	case errors.Is(err, errTimeout):
+		if strings.HasSuffix(opts.App.Name, "wait") || opts.Int("count") > 0 {
+			return cli.Fail(TimedOut, fmt.Errorf("too few events came within %s", opts.String("timeout")))
 		}
-		return nil
+		return cli.Exit(TimedOut)
 	}
 	return client.Error(err)
 }

@@ -25,6 +25,8 @@ type command struct {
 var commands = []command{
 	{"fire", fireSpec},
 	{"listen", listenSpec},
+	{"token", tokenSpec},
+	{"wait", waitSpec},
 }
 
 // Run runs salt-event.

@@ -1,0 +1,121 @@
+package saltevent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/bus"
+	"brine/internal/cli"
+	"brine/internal/cli/client"
+)
+
+// session is a connection to the daemon that is made anew when the daemon was
+// away. Its methods may be called concurrently.
+type session struct {
+	env  *cli.Env
+	dial func() (*bus.Conn, error)
+	stay bool // do not come back
+
+	mu   sync.Mutex
+	conn *bus.Conn
+	told bool // the person knows that the daemon is away
+}
+
+// openSession connects; a daemon that is not there now is an error.
+func openSession(env *cli.Env, opts *urcli.Context) (*session, error) {
+	s := &session{env: env, dial: func() (*bus.Conn, error) { return dial(env, opts) }}
+	conn, err := s.dial()
+	s.conn = conn
+	return s, err
+}
+
+// The pauses between attempts to reach a daemon that is away.
+const (
+	firstPause = 20 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// get returns the connection, waiting for the daemon while it is away.
+func (s *session) get(ctx context.Context) (*bus.Conn, error) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		c, err := s.once()
+		if err == nil || cli.Code(err) != cli.Unavailable {
+			return c, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (s *session) once() (*bus.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		return s.conn, nil
+	}
+	c, err := s.dial()
+	if err != nil {
+		if !s.told {
+			s.env.Note("the daemon is away; waiting for it")
+		}
+		s.told = true
+		return nil, err
+	}
+	s.conn, s.told = c, false
+	return c, nil
+}
+
+// lost gives up a connection on which something failed.
+func (s *session) lost(c *bus.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == c && c != nil {
+		s.conn = nil
+		c.Close()
+	}
+}
+
+func (s *session) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		s.conn.Close()
+	}
+}
+
+// passing says whether err goes away when the daemon is back or less busy.
+func passing(err error) bool {
+	if errors.Is(err, bus.ErrLost) {
+		return true
+	}
+	code := bus.CodeOf(err)
+	return code == bus.Unavailable || code == bus.Busy
+}
+
+// ask asks the daemon, again and again while it is away, until ctx ends.
+func (s *session) ask(ctx context.Context, op string, in, out any) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		c, err := s.get(ctx)
+		if err != nil {
+			return err
+		}
+		if err = c.Ask(ctx, op, in, out); err == nil || s.stay || !passing(err) {
+			return client.Error(err)
+		}
+		if errors.Is(err, bus.ErrLost) {
+			s.lost(c)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package saltevent
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"brine/internal/cli"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+)
+
+// The ways to write a moment, in local time where no zone is given.
+var layouts = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"}
+
+// setSince reads --since: a time span before now, a moment, or a place.
+func setSince(q *protocol.Listen, text string, now time.Time) error {
+	if text == "" {
+		return nil
+	}
+	moment, place, err := readSince("--since", text, now)
+	q.Since, q.FromSeq = moment, place
+	return err
+}
+
+func readSince(option, text string, now time.Time) (moment time.Time, place uint64, err error) {
+	if place, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return time.Time{}, max(place, 1), nil
+	}
+	if d, ok := span(text); ok {
+		return now.Add(-d), 0, nil
+	}
+	for _, layout := range layouts {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, 0, nil
+		}
+	}
+	return time.Time{}, 0, salt.WithHint(cli.Usagef("option %s: %q is no time span, no moment and no number of an event", option, text),
+		"write it as 90s, 1h, 2d, 2026-11-21T12:00:00, or as the seq of an event")
+}
+
+// span reads a time span; days have 24 hours.
+func span(text string) (time.Duration, bool) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseFloat(days, 64)
+		return time.Duration(n * 24 * float64(time.Hour)), err == nil && n >= 0
+	}
+	d, err := time.ParseDuration(text)
+	return d, err == nil && d >= 0
+}

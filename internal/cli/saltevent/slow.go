@@ -1,0 +1,92 @@
+package saltevent
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"brine/internal/cli"
+	"brine/internal/event"
+	"brine/internal/protocol"
+)
+
+// slowWatch tells the person when whoever reads our output does not keep up, and
+// how far behind that is. Nothing is lost by that, and nothing grows: the daemon
+// stops sending, and goes on from the journal.
+type slowWatch struct {
+	session *session
+	env     *cli.Env
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
+
+	mu      sync.Mutex
+	writing time.Time // since when a write is under way; zero for none
+	last    uint64    // the place of what was written last
+}
+
+// patience is how long one write may take before it is told; it doubles with
+// every word.
+const patience = 2 * time.Second
+
+func watchSlow(s *session, env *cli.Env) *slowWatch {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &slowWatch{session: s, env: env, cancel: cancel}
+	w.ended.Go(func() { w.run(ctx) })
+	return w
+}
+
+func (w *slowWatch) stop() {
+	w.cancel()
+	w.ended.Wait()
+}
+
+// write is one write of lines to out.
+func (w *slowWatch) write(out io.Writer, b []byte) error {
+	w.mu.Lock()
+	w.writing = time.Now()
+	w.mu.Unlock()
+	_, err := out.Write(b)
+	w.mu.Lock()
+	w.writing = time.Time{}
+	if seq := event.SeqOf(b); seq > 0 {
+		w.last = seq
+	}
+	w.mu.Unlock()
+	return err
+}
+
+func (w *slowWatch) run(ctx context.Context) {
+	tick := time.NewTicker(patience / 4)
+	defer tick.Stop()
+	limit := patience
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		w.mu.Lock()
+		since, last := w.writing, w.last
+		w.mu.Unlock()
+		if since.IsZero() {
+			limit = patience
+			continue
+		}
+		if took := time.Since(since); took >= limit {
+			limit *= 2
+			w.tell(ctx, took, last)
+		}
+	}
+}
+
+func (w *slowWatch) tell(ctx context.Context, took time.Duration, last uint64) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var end protocol.Place
+	if err := w.session.ask(ctx, protocol.OpPlace, nil, &end); err != nil || last == 0 {
+		w.env.Note("nobody has read the output for %s", took.Round(time.Second))
+		return
+	}
+	w.env.Note("nobody has read the output for %s: it is %d events behind", took.Round(time.Second), end.Seq-min(end.Seq, last))
+}

@@ -1,0 +1,241 @@
+package saltevent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/cli"
+	"brine/internal/cli/client"
+	"brine/internal/event"
+	"brine/internal/protocol"
+)
+
+// source hands out the events of one listener and comes back by itself, without a
+// gap and without a repetition, when the daemon was away.
+type source struct {
+	session *session
+	env     *cli.Env
+	q       protocol.Listen
+	onReady func(protocol.Ready) error // told once, when the listener stands
+
+	conn   *bus.Conn
+	stream *bus.Stream
+	ready  bool
+	place  uint64 // everything up to here was handed out, or does not match
+}
+
+// batch is what arrived together.
+type batch struct {
+	lines  [][]byte // events, each one line of JSON without its end
+	passed uint64   // everything up to here is in this batch or before
+}
+
+// next waits for events. It returns io.EOF at the end of what was asked for.
+func (s *source) next(ctx context.Context) (batch, error) {
+	for {
+		err := s.open(ctx)
+		if err == nil {
+			var b []byte
+			if b, err = s.stream.Next(ctx); err == nil {
+				return s.take(b)
+			}
+		}
+		if !s.again(ctx, err) {
+			return batch{}, err
+		}
+	}
+}
+
+// again says whether to come back after err.
+func (s *source) again(ctx context.Context, err error) bool {
+	if !s.ready || s.session.stay || ctx.Err() != nil || !passing(err) {
+		return false
+	}
+	if errors.Is(err, bus.ErrLost) {
+		s.session.lost(s.conn)
+	}
+	if s.stream != nil {
+		s.stream.Close()
+	}
+	s.stream = nil
+	select {
+	case <-time.After(firstPause):
+	case <-ctx.Done():
+	}
+	return true
+}
+
+// open asks for the events if that is not done.
+func (s *source) open(ctx context.Context) (err error) {
+	if s.stream != nil {
+		return nil
+	}
+	if s.conn, err = s.session.get(ctx); err != nil {
+		return err
+	}
+	q := s.q
+	q.Lines = true
+	if s.ready {
+		q.Since, q.FromSeq, q.Resume = time.Time{}, s.place+1, true
+	}
+	stream, err := s.conn.Call(protocol.OpListen, q)
+	if err != nil {
+		return err
+	}
+	defer s.env.Waiting(ctx, cli.Patience, func() string { return "the daemon to begin" })()
+	var ready protocol.Ready
+	if err := stream.Decode(ctx, &ready); err != nil {
+		stream.Close()
+		return err
+	}
+	s.stream = stream
+	return s.begun(ready)
+}
+
+func (s *source) begun(ready protocol.Ready) error {
+	if ready.Lost > 0 {
+		s.env.Warn(fmt.Errorf("%d events were removed from the journal before this listener got them", ready.Lost))
+	}
+	s.place = ready.Start - 1
+	if s.ready {
+		return nil
+	}
+	s.ready = true
+	if len(ready.Limits) > 0 {
+		s.env.Note("event_acl lets you hear these tags only: %q", ready.Limits)
+	}
+	return s.onReady(ready)
+}
+
+// take splits a message into its lines.
+func (s *source) take(b []byte) (batch, error) {
+	got := batch{}
+	for len(b) > 0 {
+		line, rest, _ := bytes.Cut(b, []byte("\n"))
+		b = rest
+		if isMark(line) {
+			var m protocol.Mark
+			if err := json.Unmarshal(line, &m); err != nil {
+				return got, fmt.Errorf("unreadable answer: %w", err)
+			}
+			s.place = max(s.place, m.Passed)
+			continue
+		}
+		seq := event.SeqOf(line)
+		if seq == 0 {
+			return got, errors.New("unreadable answer: an event without its place")
+		}
+		s.place = seq
+		got.lines = append(got.lines, line)
+	}
+	got.passed = s.place
+	return got, nil
+}
+
+func isMark(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"passed":`)) }
+
+func (s *source) close() {
+	if s.stream != nil {
+		s.stream.Close()
+	}
+}
+
+// confirmer tells the daemon how far a durable listener has come. It never holds
+// up the listener: while one word is under way, the next one grows.
+type confirmer struct {
+	session *session
+	name    string
+	wake    chan struct{}
+	stopped sync.WaitGroup
+	cancel  context.CancelFunc
+
+	mu   sync.Mutex
+	want uint64
+	have uint64
+}
+
+// newConfirmer starts to confirm; without a name there is nothing to do.
+func newConfirmer(s *session, name string) *confirmer {
+	c := &confirmer{session: s, name: name, wake: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	if name != "" {
+		c.stopped.Go(func() { c.run(ctx) })
+	}
+	return c
+}
+
+// done says that everything up to seq is done.
+func (c *confirmer) done(seq uint64) {
+	c.mu.Lock()
+	c.want = max(c.want, seq)
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *confirmer) run(ctx context.Context) {
+	for {
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			return
+		}
+		if c.flush(ctx) == nil {
+			continue
+		}
+		// The daemon is away, or the listener has not come back to it yet.
+		select {
+		case <-time.After(200 * time.Millisecond):
+			c.done(0)
+		case <-ctx.Done():
+		}
+	}
+}
+
+// flush confirms what is done and not confirmed.
+func (c *confirmer) flush(ctx context.Context) error {
+	c.mu.Lock()
+	want, have := c.want, c.have
+	c.mu.Unlock()
+	if want <= have {
+		return nil
+	}
+	conn, err := c.session.get(ctx)
+	if err != nil {
+		return err
+	}
+	if err := conn.Ask(ctx, protocol.OpConfirm, protocol.Confirm{Durable: c.name, Seq: want}, nil); err != nil {
+		return client.Error(err)
+	}
+	c.mu.Lock()
+	c.have = max(c.have, want)
+	c.mu.Unlock()
+	return nil
+}
+
+// lastWord bounds the wait for the daemon to hear the last confirmation.
+const lastWord = 5 * time.Second
+
+// stop confirms the rest and ends.
+func (c *confirmer) stop() error {
+	c.cancel()
+	c.stopped.Wait()
+	if c.name == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastWord)
+	defer cancel()
+	if err := c.flush(ctx); err != nil {
+		return fmt.Errorf("confirm what was done: it may come again: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package saltevent
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/cli"
+	"brine/internal/cli/client"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+)
+
+func tokenSpec() cli.Spec {
+	return cli.Spec{
+		Synopsis: []string{"[options]"},
+		Summary:  "Print a token for the present end of the journal: 'salt-event wait --since-now TOKEN' sees everything that is fired from here on.",
+		Examples: waitExamples,
+		Flags:    []urcli.Flag{busFlag()},
+		Run:      printToken,
+	}
+}
+
+var waitExamples = []string{
+	"token=$(salt-event token)          # first remember where the journal ends,",
+	"  start-the-backup &               # then do what will fire the event,",
+	`  salt-event wait --since-now "$token" --tag backup/done --timeout 10m`,
+}
+
+func printToken(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	if opts.Args().Len() > 0 {
+		return cli.Usagef("unexpected word %q", opts.Args().First())
+	}
+	conn, err := dial(env, opts)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer env.Waiting(ctx, cli.Patience, func() string { return "the daemon" })()
+	var place protocol.Place
+	if err := conn.Ask(ctx, protocol.OpPlace, nil, &place); err != nil {
+		return client.Error(err)
+	}
+	_, err = fmt.Fprintln(env.Stdout, place.Seq)
+	return err
+}
+
+func waitSpec() cli.Spec {
+	return cli.Spec{
+		Synopsis: []string{"--since-now TOKEN [options]", "--since WHEN [options]"},
+		Summary: "Print the first event that matches and end, also if it was fired before this command began: " +
+			"from the place of the token on nothing is missed.",
+		Examples: waitExamples,
+		Flags: append(chooseFlags(),
+			&urcli.StringFlag{Category: "Events", Name: "since-now", Usage: "begin behind the place of the `TOKEN` that salt-event token has printed"}),
+		Run: wait,
+	}
+}
+
+func wait(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	c, err := readChoice(opts)
+	if err != nil {
+		return err
+	}
+	token := opts.String("since-now")
+	switch {
+	case token == "" && opts.String("since") == "":
+		return salt.WithHint(cli.Usagef("option --since-now or --since is needed: without a place to begin at, an event that is already there would be missed"),
+			`token=$(salt-event token) before what fires the event, then salt-event wait --since-now "$token"`)
+	case token != "" && opts.String("since") != "":
+		return cli.Usagef("options --since-now and --since exclude each other")
+	case token != "":
+		place, err := strconv.ParseUint(token, 10, 64)
+		if err != nil {
+			return cli.Usagef("option --since-now: %q is no token of salt-event token", token)
+		}
+		c.q.FromSeq, c.q.Since = place+1, time.Time{}
+	}
+	return c.print(ctx, env, opts, 1)
+}
