@@ -221,6 +221,7 @@ func (m *Master) forgetFacts(id salt.MinionID) {
 	if _, accepted := slices.BinarySearch(m.keys.ids(), id); accepted {
 		return
 	}
+	m.pillars.set(id, nil)
 	if err := m.facts.forget(m.ctx, id); err != nil {
 		m.log.Warn("facts of a deleted minion not dropped", "minion", id, "err", err)
 	}

@@ -51,6 +51,7 @@ type Master struct {
 	server  *bus.Server
 	journal *journal.Journal
 	facts   *facts
+	pillars pillars
 	relay   *relay.Relay
 	present *presence
 	jobs    *jobs

@@ -119,7 +119,7 @@ func (m *Master) resolve(q protocol.Publish) (job.Start, *target.Target, error) 
 		return start, t, nil
 	}
 	for _, id := range known {
-		ok, err := t.Match(target.Facts{ID: id, Grains: m.facts.grains(id)})
+		ok, err := t.Match(target.Facts{ID: id, Grains: m.facts.grains(id), Pillar: m.pillars.of(id)})
 		if err != nil {
 			return job.Start{}, nil, bus.Errorf(bus.Usage, "target: %v", err)
 		}

@@ -17,6 +17,7 @@ func (m *Master) register() {
 	s.Handle(bus.RoleStranger, protocol.OpAsk, m.ask) // the key of anybody
 	s.Handle(bus.RoleMinion, protocol.OpHello, m.hello)
 	s.Handle(bus.RoleMinion, protocol.OpGrains, m.grains)
+	s.Handle(bus.RoleMinion, protocol.OpPillar, m.pillar)
 	s.Handle(bus.RoleMinion, protocol.OpFire, m.minionFire)
 	s.Handle(bus.RoleMinion, protocol.OpReturn, m.localReturn)
 	s.Handle(bus.RoleMinion, "ret", m.returned)

@@ -61,6 +61,9 @@ func (m *Minion) isTarget(e *job.Envelope) (bool, error) {
 	if t.NeedsGrains() {
 		f.Grains = m.grains.now()
 	}
+	if t.NeedsPillar() {
+		f.Pillar = m.pillarData()
+	}
 	return t.Match(f)
 }
 

@@ -55,6 +55,7 @@ type Minion struct {
 	jobs    *jobTable
 	users   auth.Users
 	link    atomic.Pointer[session] // the connection to the master in use, nil for none
+	pillar  atomic.Pointer[map[string]any]
 	roster  *roster                 // the masters, in the order in which they are tried
 	waiting atomic.Pointer[string]  // what for, when there is none
 	started atomic.Bool             // the start was announced

@@ -54,8 +54,14 @@ func logger(t *testing.T, name string) *slog.Logger {
 // startMaster runs a real master that accepts every key.
 func startMaster(t *testing.T) (*config.Master, net.Addr, *daemonUnderTest) {
 	t.Helper()
+	return startMasterWith(t, func(string) string { return "" })
+}
+
+// startMasterWith runs one with further settings, which may name files in dir.
+func startMasterWith(t *testing.T, settings func(dir string) string) (*config.Master, net.Addr, *daemonUnderTest) {
+	t.Helper()
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "master"), "root_dir: "+dir+"\ninterface: 127.0.0.1\nauto_accept: True\n")
+	write(t, filepath.Join(dir, "master"), "root_dir: "+dir+"\ninterface: 127.0.0.1\nauto_accept: True\n"+settings(dir))
 	cfg, _, err := config.LoadMaster(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -294,5 +300,41 @@ func TestRefusedForGood(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(cfg.PKIDir, "minion_master.pub")); err == nil {
 		t.Error("the refused key was kept")
+	}
+}
+
+// TestPillar targets by pillar and reads it on the minion that it is for.
+func TestPillar(t *testing.T) {
+	mcfg, addr, _ := startMasterWith(t, func(dir string) string {
+		if err := os.MkdirAll(filepath.Join(dir, "pillar"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, "pillar", "top.sls"), "base:\n  web1: [one]\n  other: [two]\n")
+		write(t, filepath.Join(dir, "pillar", "one.sls"), "role: web\n")
+		write(t, filepath.Join(dir, "pillar", "two.sls"), "secret: geheim\n")
+		return "pillar_roots: {base: [pillar]}\n"
+	})
+	cfg := minionConfig(t, addr, "")
+	startMinion(t, cfg)
+	connected(t, cfg)
+	c := dial(t, mcfg.SockDir, master.SocketName)
+	u, _ := publish(t, c, protocol.Publish{Commands: call("pillar.items")})
+	if got := fmt.Sprint(u.Return.V); got != "map[role:web]" {
+		t.Errorf("pillar.items: %s", got)
+	}
+	for expr, want := range map[string]job.State{"role:web": job.Done, "secret:*": ""} {
+		s, err := c.Call(protocol.OpPublish, protocol.Publish{Target: expr, TargetType: "pillar", Commands: call("test.ping"), Timeout: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var start job.Start
+		var u job.Update
+		err = s.Decode(t.Context(), &start)
+		for err == nil && !u.State.Final() || err == nil && u.State == "" {
+			err = s.Decode(t.Context(), &u)
+		}
+		if u.State != want {
+			t.Errorf("-I %s: %q, %v; want %q", expr, u.State, err, want)
+		}
 	}
 }

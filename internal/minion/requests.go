@@ -20,6 +20,7 @@ func (m *Minion) register() {
 	s.Handle(bus.RoleUser, protocol.OpMaster, m.operatorsOnly(m.passOn))
 	s.Handle(bus.RoleUser, protocol.OpReturn, m.operatorsOnly(m.passReturn))
 	s.Handle(bus.RoleUser, protocol.OpStatus, m.operatorsOnly(m.status))
+	s.Handle(bus.RoleUser, protocol.OpPillar, m.operatorsOnly(m.showPillar))
 }
 
 // operatorsOnly refuses h to everybody but root and the daemon's own user.

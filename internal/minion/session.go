@@ -191,6 +191,9 @@ func (m *Minion) serve(ctx context.Context, l *link.Link, address string) error 
 	if err := m.hello(ctx, s); err != nil {
 		return err
 	}
+	if err := m.fetchPillar(ctx, s); err != nil {
+		m.log.Error("pillar not loaded, the old one stays", "err", err)
+	}
 	m.tune(address)
 	m.link.Store(s)
 	defer m.link.CompareAndSwap(s, nil)

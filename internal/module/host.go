@@ -21,6 +21,7 @@ type Host struct {
 	Grains        func() map[string]any
 	RefreshGrains func(context.Context) error // collect them again and tell the master
 	Pillar        func() map[string]any
+	RefreshPillar func(context.Context) error // ask the master for it again
 	Config        map[string]any // the minion's configuration by Salt's key names
 
 	GrainsFile string // where grains.setval keeps grains; "" if nowhere

@@ -66,6 +66,17 @@ var saltutilModule = &Module{
 			},
 		},
 		{
+			Name:    "refresh_pillar",
+			Doc:     "Ask the master for the pillar again.",
+			Example: `salt '*' saltutil.refresh_pillar`,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				if c.Host.RefreshPillar == nil {
+					return nil, unavailable("refreshing the pillar")
+				}
+				return true, c.Host.RefreshPillar(ctx)
+			},
+		},
+		{
 			Name:    "running",
 			Doc:     "Return all other running jobs.",
 			Example: `salt '*' saltutil.running`,

@@ -23,6 +23,7 @@ const (
 	OpHello   = "hello"   // Hello → Welcome: a minion is ready for jobs
 	OpGrains  = "grains"  // Hello → nothing: its facts have changed
 	OpReturn  = "return"  // LocalReturn → nothing: what salt-call ran
+	OpPillar  = "pillar"  // nothing → Pillar: of the minion that asks
 	OpFire    = "fire"    // Fire → Fired
 	OpListen  = "listen"  // Listen → Ready, then event.Event ...
 	OpPublish = "publish" // Publish → job.Start, then job.Update ...
@@ -72,6 +73,11 @@ type Hello struct {
 type Welcome struct {
 	Time    time.Time `json:"time"` // of the master: expiry is judged by its clock
 	Version string    `json:"version"`
+}
+
+// Pillar is the private data of the minion that asked.
+type Pillar struct {
+	Data value.Value `json:"data"`
 }
 
 // Fire hands events over to be stored, all of them or none.

@@ -69,6 +69,7 @@ func (d *throughDaemon) Return(ctx context.Context, r protocol.LocalReturn) erro
 
 func (d *throughDaemon) Complete(h *module.Host) {
 	h.Events = events{conn: d.conn, toMaster: protocol.OpMaster, local: true}
+	h.Pillar = pillarOver(d.conn, d.wait, h.Log)
 	h.Master = &daemonStatus{d}
 }
 
@@ -107,6 +108,7 @@ func (d *daemonStatus) Ping(context.Context) error {
 type direct struct {
 	link    *link.Link
 	address string
+	wait    time.Duration
 }
 
 func goDirect(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.Duration, log *slog.Logger) (way, error) {
@@ -153,7 +155,7 @@ func goTo(ctx context.Context, env *cli.Env, cfg *config.Minion, key *pki.Privat
 			fmt.Errorf("Minion failed to authenticate with the master, has the minion key been accepted? (its state is %s, its fingerprint %s)", state, key.Public().SHA256()),
 			"on the master: salt-key -a "+string(cfg.ID)))
 	}
-	return &direct{l, address}, nil
+	return &direct{l, address, wait}, nil
 }
 
 func directError(err error) error {
@@ -174,6 +176,7 @@ func (d *direct) Return(ctx context.Context, r protocol.LocalReturn) error {
 
 func (d *direct) Complete(h *module.Host) {
 	h.Events = events{conn: d.link.Conn, toMaster: protocol.OpFire}
+	h.Pillar = pillarOver(d.link.Conn, d.wait, h.Log)
 	h.Master = d
 	h.MasterFingerprint = d.link.Master.SHA256()
 }

@@ -1,0 +1,29 @@
+package saltcall
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/protocol"
+)
+
+// pillarOver asks for the pillar when a function first needs it: most never do.
+// The daemon has it at hand; without one the master compiles it.
+func pillarOver(conn *bus.Conn, wait time.Duration, log *slog.Logger) func() map[string]any {
+	return sync.OnceValue(func() map[string]any {
+		ctx, cancel := context.WithTimeout(context.Background(), wait)
+		defer cancel()
+		var p protocol.Pillar
+		if err := conn.Ask(ctx, protocol.OpPillar, nil, &p); err != nil {
+			log.Warn("pillar not loaded", "err", err)
+		}
+		data, ok := p.Data.V.(map[string]any)
+		if !ok {
+			return map[string]any{}
+		}
+		return data
+	})
+}

@@ -1,0 +1,53 @@
+package master
+
+import (
+	"context"
+	"sync"
+
+	"brine/internal/bus"
+	"brine/internal/pillar"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+	"brine/internal/target"
+	"brine/internal/value"
+)
+
+// pillars holds the pillar that each minion got last, to match targets by it. It
+// is in memory only: what is private to a minion is in no other file than the
+// pillar's own.
+type pillars struct {
+	mu   sync.RWMutex
+	byID map[salt.MinionID]map[string]any
+}
+
+func (p *pillars) of(id salt.MinionID) map[string]any {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.byID[id]
+}
+
+func (p *pillars) set(id salt.MinionID, data map[string]any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byID == nil {
+		p.byID = map[salt.MinionID]map[string]any{}
+	}
+	if data == nil {
+		delete(p.byID, id)
+		return
+	}
+	p.byID[id] = data
+}
+
+// pillar compiles the pillar of the minion that asks and sends it to that one
+// only. Which minion that is, the connection says.
+func (m *Master) pillar(ctx context.Context, r *bus.Request) error {
+	id := salt.MinionID(r.From.Name)
+	data, err := pillar.Compile(target.Facts{ID: id, Grains: m.facts.grains(id)}, pillar.Options{Roots: m.cfg.PillarRoots, Nodegroups: m.nodegroups()})
+	if err != nil {
+		m.log.Error("pillar not compiled", "minion", id, "err", err)
+		return bus.Errorf(bus.Unavailable, "the pillar of %s has a mistake; the log of the master names its place", id)
+	}
+	m.pillars.set(id, data)
+	return r.Send(ctx, protocol.Pillar{Data: value.Value{V: data}})
+}
