@@ -19,6 +19,12 @@ type Queue struct {
 	subject  string
 }
 
+// drain names the one reader of a queue.
+const drain = "drain"
+
+// ackTime bounds the wait for the own server's word that a message is removed.
+const ackTime = 10 * time.Second
+
 // OpenQueue opens the queue of this name, made of capital letters, in the
 // JetStream that nc is connected to.
 func OpenQueue(ctx context.Context, nc *nats.Conn, name string, o Options) (*Queue, error) {
@@ -37,8 +43,14 @@ func OpenQueue(ctx context.Context, nc *nats.Conn, name string, o Options) (*Que
 	if err != nil {
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)
 	}
-	q.consumer, err = q.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
-		Durable: "drain", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1, AckWait: time.Minute,
+	// A reader that was here before may have handed out a message to a process
+	// that is no more, and would hold the queue up until that is overdue. A new
+	// one begins with the oldest message that was not removed.
+	if err := q.stream.DeleteConsumer(ctx, drain); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, fmt.Errorf("open the queue %s: %w", name, err)
+	}
+	q.consumer, err = q.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		Durable: drain, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1, AckWait: time.Minute,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)
@@ -87,5 +99,8 @@ func (q *Queue) Next(ctx context.Context, f func(body []byte) error) error {
 	if err := f(m.Data()); err != nil {
 		return errors.Join(err, m.Nak())
 	}
+	// The end of ctx must not leave a message behind that was delivered.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackTime)
+	defer cancel()
 	return m.DoubleAck(ctx)
 }

@@ -67,23 +67,44 @@ func Listen(path string, mode os.FileMode) (net.Listener, error) {
 	if err := clear(path); err != nil {
 		return nil, err
 	}
-	address, done, err := reach(path)
+	l, err := listenAside(path, mode)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return &listener{UnixListener: l, path: path}, nil
+}
+
+// listenAside opens the socket in a folder that is closed to others and moves it
+// to its place when it has its mode: at no moment does the umask decide who may
+// connect.
+func listenAside(path string, mode os.FileMode) (*net.UnixListener, error) {
+	aside, err := os.MkdirTemp(filepath.Dir(path), ".")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(aside)
+	temp := filepath.Join(aside, "s")
+	address, done, err := reach(temp)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
+		return nil, err
 	}
-	// The address may be an alias through /proc, so the file is removed here by
-	// its own name and not by the listener.
+	// The address is not the one where the file will be, so it is removed by its
+	// own name and not by the listener.
 	l.SetUnlinkOnClose(false)
-	if err := os.Chmod(path, mode); err != nil {
+	if err := os.Chmod(temp, mode); err != nil {
 		l.Close()
 		return nil, err
 	}
-	return &listener{UnixListener: l, path: path}, nil
+	if err := os.Rename(temp, path); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
 }
 
 type listener struct {
