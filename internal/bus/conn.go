@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -63,7 +64,27 @@ func quiet(*nats.Conn, *nats.Subscription, error) {}
 type dialer func() (net.Conn, error)
 
 // Dial implements nats.CustomDialer; the address is the dialer's own affair.
-func (d dialer) Dial(string, string) (net.Conn, error) { return d() }
+func (d dialer) Dial(string, string) (net.Conn, error) {
+	c, err := d()
+	if err != nil {
+		return nil, err
+	}
+	return listening{c}, nil
+}
+
+// listening is a connection that does not take a closed door for an answer: what
+// the daemon said before it closed, such as that it refuses this user, is still
+// there to be read, and is read next.
+type listening struct{ net.Conn }
+
+// Write implements net.Conn.
+func (l listening) Write(b []byte) (int, error) {
+	n, err := l.Conn.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		return len(b), nil
+	}
+	return n, err
+}
 
 // SkipTLSHandshake keeps TLS away from a socket that does not leave the machine.
 func (d dialer) SkipTLSHandshake() bool { return true }
