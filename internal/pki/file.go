@@ -65,6 +65,19 @@ func loadPublic(path string, owners []uint32) (PublicKey, error) {
 
 func ownOwners() []uint32 { return []uint32{0, uint32(os.Geteuid())} }
 
+// ErrUnsafe is wrapped by the error about a key file that somebody else could have
+// read or written.
+var ErrUnsafe = errors.New("the file is not safe from others")
+
+// unsafeError has its own words for ErrUnsafe.
+type unsafeError struct{ text string }
+
+func (e *unsafeError) Error() string { return e.text }
+
+func (e *unsafeError) Is(target error) bool { return target == ErrUnsafe }
+
+func unsafef(format string, args ...any) error { return &unsafeError{fmt.Sprintf(format, args...)} }
+
 // keyFileError puts the path before the cause, and keeps the hint if there is one.
 func keyFileError(kind, path string, err error) error {
 	err = bareCause(err)
@@ -125,17 +138,17 @@ func checkKeyFile(path string, info fs.FileInfo, forbidden fs.FileMode, owners [
 		return salt.WithHint(errors.New("it is not a regular file"), "copy the key into an ordinary file")
 	}
 	if owner := ownerOf(info); !slices.Contains(owners, owner) {
-		return salt.WithHint(fmt.Errorf("it belongs to user %d, who is neither root nor the user of this process", owner),
+		return salt.WithHint(unsafef("it belongs to user %d, who is neither root nor the user of this process", owner),
 			fmt.Sprintf("if you trust its content: chown %d %s", os.Geteuid(), path))
 	}
 	if info.Mode().Perm()&forbidden == 0 {
 		return nil
 	}
 	if forbidden == othersAccess {
-		return salt.WithHint(fmt.Errorf("others may access it, its mode is %04o", info.Mode().Perm()),
+		return salt.WithHint(unsafef("others may access it, its mode is %04o", info.Mode().Perm()),
 			fmt.Sprintf("chmod 0400 %s (and replace the key if others could have read it)", path))
 	}
-	return salt.WithHint(fmt.Errorf("others may write it, its mode is %04o", info.Mode().Perm()),
+	return salt.WithHint(unsafef("others may write it, its mode is %04o", info.Mode().Perm()),
 		fmt.Sprintf("check its content, then: chmod 0644 %s", path))
 }
 

@@ -38,7 +38,7 @@ func findWay(ctx context.Context, env *cli.Env, cfg *config.Minion, local bool, 
 	if local || cfg.FileClient == "local" || cfg.MasterType == "disable" {
 		return nowhere{}, nil
 	}
-	conn, err := client.Dial(cfg.SockDir, client.MinionSocket)
+	conn, err := client.Dial(env, cfg.SockDir, client.MinionSocket)
 	if err == nil {
 		return &throughDaemon{conn: conn, wait: wait}, nil
 	}
@@ -164,6 +164,8 @@ func directError(err error) error {
 		return cli.Fail(cli.NoPermission, err)
 	case errors.Is(err, link.ErrRejected), errors.Is(err, link.ErrDenied):
 		return cli.Fail(cli.NoPermission, salt.WithHint(err, "delete the public key for this minion on the Salt Master and run this again"))
+	case salt.Hint(err) != "": // a file of ours is not as it should be
+		return cli.Fail(cli.NoPermission, err)
 	}
 	return cli.Fail(cli.Unavailable, salt.WithHint(err, "start salt-minion, whose outbox keeps what is for the master, or use --local"))
 }

@@ -17,6 +17,7 @@ import (
 	"brine/internal/config"
 	"brine/internal/daemon"
 	"brine/internal/logging"
+	"brine/internal/pki"
 	"brine/internal/salt"
 )
 
@@ -115,6 +116,8 @@ func Failed(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		return salt.WithHint(err, "the disk is full: free some space and start again; nothing was changed")
+	case errors.Is(err, pki.ErrUnsafe):
+		return cli.Fail(cli.NoPermission, err)
 	case errors.Is(err, syscall.EACCES) && salt.Hint(err) == "":
 		return cli.Fail(cli.NoPermission, salt.WithHint(err, "start it as root, or set root_dir, or another directory for this, to a place that its user may write"))
 	}
