@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -69,9 +70,19 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 		Discard: jetstream.DiscardOld, MaxAge: o.MaxAge, MaxBytes: o.MaxBytes, Duplicates: window, AllowDirect: true,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open the journal: %w", err)
+		return nil, fmt.Errorf("open the journal: %w", storageError(err))
 	}
 	return &Journal{js: js, stream: s, closed: closing(nc)}, nil
+}
+
+// storageError gives the server's word for a full disk its usual name.
+func storageError(err error) error {
+	const insufficientStorage = 10047 // err_code of JSStorageResourcesExceededErr
+	var api *jetstream.APIError
+	if errors.As(err, &api) && api.ErrorCode == insufficientStorage {
+		return fmt.Errorf("%w (%s)", syscall.ENOSPC, api.Description)
+	}
+	return err
 }
 
 // closing returns a channel that is closed when nc is. The client library leaves
