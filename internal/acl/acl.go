@@ -1,7 +1,42 @@
-// Package acl decides who may do what: pure functions from rules and a question
-// to a verdict and the rule that gave it. It does no I/O and knows nobody: who
-// asks is verified before.
+// Package acl decides who may do what: rules in, a question in, an answer out.
+// It does no I/O, starts nothing and knows nobody: that the asker is who the
+// question says was verified before, by the kernel, a key or a password.
+//
+// One engine serves all the access settings of the master:
+//
+//	publisher_acl:                       # local users
+//	  thatch: [.*]                       # every function, every minion
+//	  fred:
+//	    - test.ping                      # on every minion
+//	    - web* and not web9:             # a compound target ...
+//	      - pkg.*                        # ... and the functions on it
+//	      - my_mod.*:                    # only with these arguments:
+//	          args: [a.*, null]          # two, the second of any value
+//	          kwargs: {kwa: kwa.*}       # and the keyword kwa
+//	    - '@jobs'                        # all functions of the runner jobs
+//	    - '@runner': [manage.*]          # some functions of all runners
+//	  admin|manager_.*: [saltutil.*]     # names are globs or regular expressions
+//	  ops%: [service.*]                  # a group
+//	publisher_acl_blacklist:
+//	  users: [eve]
+//	  modules: [cmd.*]                   # root is held to these as well
+//	external_auth:
+//	  pam: {steve: [.*], 'admins%': ['@wheel'], '*': [test.ping]}
+//	peer:
+//	  web\d+: [test.ping, {G@role:db: [mysql.status]}]
+//	peer_run:
+//	  web1: [manage.up, {jobs.lookup_jid: {args: ['\d{20}']}}]
+//
+// A pattern is a regular expression of Python and is compared with the whole
+// text: test.ping does not allow test.ping_all. It is compiled when the rules
+// are read; what does not compile, or is not understood, is an error with its
+// place, and then no rule of the file holds. A condition on arguments covers all
+// of them: an argument that it does not list is refused. A rule with a target
+// must cover every minion that is asked for, and every function of a compound
+// command must be allowed. Whatever no rule allows is denied.
 package acl
+
+import "brine/internal/salt"
 
 // Verdict is an answer. The zero value is Deny.
 type Verdict int
@@ -20,23 +55,18 @@ func (v Verdict) String() string {
 	return "deny"
 }
 
-// Decision is a verdict with its reason, for the caller, the log and the audit.
+// Decision is a verdict with its reason. Rule, Where and Reason may be shown to
+// the asker; Outside is for the operator only, since the asker may not know of
+// those minions.
 type Decision struct {
 	Verdict Verdict
-	Rule    string // the rule that decided; "" when none matched
-	Reason  string
+	Rule    string // the rule that decided, as a path: publisher_acl: fred: test.*; "" when none did
+	Where   string // its place, file:line; "" without one
+	Reason  string // one sentence; of a refusal without a rule, it names the nearest rule
+	// Outside are minions of the target, at most maxOutside, that the nearest
+	// rule does not cover.
+	Outside []salt.MinionID
 }
 
-// Subject is who asks, as the kernel or a backend verified.
-type Subject struct {
-	User     string
-	Operator bool // root, or the user that the daemon runs as
-}
-
-// Decide answers whether s may run functions. It falls through to Deny.
-func Decide(s Subject) Decision {
-	if s.Operator {
-		return Decision{Allow, "operator", "root and the daemon's own user may do everything"}
-	}
-	return Decision{Deny, "", "user " + s.User + " has no rule in publisher_acl"}
-}
+// maxOutside is how many ids a log line bears.
+const maxOutside = 10

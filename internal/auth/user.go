@@ -30,8 +30,9 @@ const cacheFor = time.Minute
 // Users looks up local users. The zero value is ready; it is safe for concurrent
 // use.
 type Users struct {
-	mu    sync.Mutex
-	names map[int]cached
+	mu     sync.Mutex
+	names  map[int]cached
+	groups map[salt.UserName]cachedGroups
 }
 
 type cached struct {

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"brine/internal/auth"
@@ -61,6 +62,7 @@ type Master struct {
 	clock   job.Clock     // of job ids
 	steady  job.Steady    // of the expiry of jobs
 	users   auth.Users
+	access  atomic.Pointer[access]
 	reload  func() (*config.Master, error)
 	undo    []func() // what New has opened, in order
 	ctx     context.Context
@@ -90,6 +92,9 @@ func New(ctx context.Context, o Options) (*Master, error) {
 }
 
 func (m *Master) open(ctx context.Context) error {
+	if err := m.openAccess(); err != nil {
+		return err
+	}
 	release, err := daemon.Lock(m.cfg.CacheDir)
 	if err != nil {
 		return err
@@ -242,6 +247,11 @@ func (m *Master) hangup() {
 		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
 		return
 	}
+	rules, err := newAccess(cfg)
+	if err != nil {
+		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
+		return
+	}
 	grants, err := relay.ParseGrants(cfg.EventACL)
 	if err != nil {
 		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
@@ -252,6 +262,7 @@ func (m *Master) hangup() {
 		return
 	}
 	m.relay.SetGrants(grants)
+	m.setAccess(rules)
 	m.log.Info("configuration reloaded")
 }
 

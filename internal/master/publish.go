@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/acl"
 	"brine/internal/bus"
 	"brine/internal/job"
 	"brine/internal/protocol"
@@ -23,37 +22,6 @@ const (
 	expiry = 5 * time.Minute
 )
 
-// asker is who wants something of the master, as verified.
-type asker struct {
-	name     string // for people: fred
-	subject  acl.Subject
-	identity bus.Identity
-}
-
-func (m *Master) asker(ctx context.Context, i bus.Identity) asker {
-	uid := i.UID()
-	if uid < 0 {
-		return asker{name: i.String(), identity: i} // no user: no rights
-	}
-	u := m.users.Lookup(ctx, uid)
-	return asker{name: string(u.Name), identity: i, subject: acl.Subject{User: string(u.Name), Operator: u.Operator}}
-}
-
-// permit decides whether who may do what, and says so: to the log always, to the
-// asker when it is refused. Nothing is refused silently.
-func (m *Master) permit(who asker, what string, where string) error {
-	d := acl.Decide(who.subject)
-	log := m.log.With("user", who.name, "fun", what, "target", where, "rule", d.Rule)
-	if d.Verdict == acl.Allow {
-		log.Debug("permitted")
-		return nil
-	}
-	log.Warn("refused", "reason", d.Reason)
-	m.relay.Announce("salt/audit/refused", map[string]any{"user": who.name, "fun": what, "tgt": where, "reason": d.Reason})
-	return bus.Errorf(bus.Denied, "Authorization error occurred. User %s may not use %s: %s", who.name, what, d.Reason).
-		WithHint("root may do this; an operator grants it in the master's configuration")
-}
-
 // publish runs a job and tells its course.
 func (m *Master) publish(ctx context.Context, r *bus.Request) error {
 	var q protocol.Publish
@@ -61,17 +29,14 @@ func (m *Master) publish(ctx context.Context, r *bus.Request) error {
 		return err
 	}
 	who := m.asker(ctx, r.From)
-	if err := m.permit(who, functionList(q.Commands), q.Target); err != nil {
+	start, t, err := m.permitPublish(who, q)
+	if err != nil {
 		return err
 	}
 	if q.Preview {
-		start, _, err := m.resolve(q)
-		if err != nil {
-			return err
-		}
 		return r.Send(ctx, start)
 	}
-	run, err := m.start(ctx, q, who)
+	run, err := m.start(ctx, q, who, start, t)
 	if err != nil {
 		return err
 	}
@@ -130,22 +95,12 @@ func (m *Master) resolve(q protocol.Publish) (job.Start, *target.Target, error) 
 	return start, t, nil
 }
 
-// nodegroups returns the groups of the configuration as package target takes
-// them.
-func (m *Master) nodegroups() map[string]any {
-	groups, _ := m.cfg.Nodegroups.Value().(map[string]any)
-	return groups
-}
-
-// start sends a job to its minions. The job is in the journal before the first
-// minion gets it.
-func (m *Master) start(ctx context.Context, q protocol.Publish, who asker) (*running, error) {
+// start sends a job to the minions that its target t resolved to: those, and no
+// others that match by now, are what was permitted. The job is in the journal
+// before the first minion gets it.
+func (m *Master) start(ctx context.Context, q protocol.Publish, who asker, start job.Start, t *target.Target) (*running, error) {
 	if len(q.Commands) == 0 {
 		return nil, bus.Errorf(bus.Usage, "there is no function to run")
-	}
-	start, t, err := m.resolve(q)
-	if err != nil {
-		return nil, err
 	}
 	if len(start.Minions) == 0 {
 		return nil, bus.Errorf(bus.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.")

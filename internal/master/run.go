@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"brine/internal/acl"
 	"brine/internal/bus"
 	"brine/internal/event"
 	"brine/internal/job"
@@ -33,14 +34,19 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 			return err
 		},
 		Version: m.version,
+		Explain: m.explain,
+		Lint:    m.lint,
 	}
 }
 
 // execute runs a job for a runner and gathers its course.
 func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]job.Update, error) {
-	run, err := m.start(ctx, protocol.Publish{
-		Target: e.Target, TargetType: e.TargetType, Commands: []job.Command{e.Command}, Timeout: job.Seconds(e.Timeout.Seconds()),
-	}, who)
+	q := protocol.Publish{Target: e.Target, TargetType: e.TargetType, Commands: []job.Command{e.Command}, Timeout: job.Seconds(e.Timeout.Seconds())}
+	start, t, err := m.resolve(q)
+	if err != nil {
+		return nil, err
+	}
+	run, err := m.start(ctx, q, who, start, t)
 	if bus.CodeOf(err) == bus.NoMatch {
 		return nil, nil
 	}
@@ -64,7 +70,7 @@ func (m *Master) run(ctx context.Context, r *bus.Request) error {
 	}
 	who := m.asker(ctx, r.From)
 	fun := string(q.Command.Function)
-	if err := m.permit(who, "@runner "+fun, ""); err != nil {
+	if err := m.permit(who, acl.Question{Scope: acl.Runner, Commands: aclCommands([]job.Command{q.Command})}, ""); err != nil {
 		return err
 	}
 	jid := m.clock.Next(time.Now())

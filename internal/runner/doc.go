@@ -24,6 +24,8 @@ type Host struct {
 	Execute   func(ctx context.Context, e Execute) ([]job.Update, error)                                  // runs a job and waits for it
 	Events    func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error // reads the journal
 	SendEvent func(ctx context.Context, tag string, data any) error
+	Explain   func(ctx context.Context, e Explain) (Explained, error) // whether somebody may do something
+	Lint      func(ctx context.Context) []Finding                     // what is strange about the access rules
 	Version   string
 }
 
@@ -38,6 +40,7 @@ type Execute struct {
 func Table(h *Host) module.Table {
 	var t module.Table
 	t = module.Table{
+		aclModule(h),
 		docModule(func() module.Table { return t }),
 		eventModule(h),
 		jobsModule(h),

@@ -1,0 +1,94 @@
+package acl
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"brine/internal/value"
+)
+
+// condition is what a rule asks of the arguments of a function. A nil pattern is
+// any value. An argument that the condition does not list is refused, unless it
+// lists none at all: somebody who pins the command line of cmd.run does not mean
+// to leave runas and shell open.
+type condition struct {
+	any    bool // {}: all arguments
+	args   []*pattern
+	kwargs map[string]*pattern
+}
+
+// accepts tells whether the condition lets the command pass, and if not, why.
+// Values are compared as text, as Python's str writes them. The reason names
+// places and patterns but no values, which may be secrets.
+func (c *condition) accepts(cmd *Command) (why string, err error) {
+	switch {
+	case c.any:
+		return "", nil
+	case len(cmd.Args) != len(c.args):
+		return fmt.Sprintf("it allows %d positional arguments, not %d", len(c.args), len(cmd.Args)), nil
+	}
+	for i, p := range c.args {
+		if why, err := check(fmt.Sprintf("argument %d", i+1), p, cmd.Args[i]); why != "" || err != nil {
+			return why, err
+		}
+	}
+	for _, key := range sortedKeys(cmd.Kwargs) {
+		if _, ok := c.kwargs[key]; !ok {
+			return fmt.Sprintf("it does not list the keyword argument %.40q", key), nil
+		}
+	}
+	for _, key := range sortedKeys(c.kwargs) {
+		v, ok := cmd.Kwargs[key]
+		if !ok {
+			return fmt.Sprintf("it asks for the keyword argument %q", key), nil
+		}
+		if why, err := check(fmt.Sprintf("keyword argument %q", key), c.kwargs[key], v); why != "" || err != nil {
+			return why, err
+		}
+	}
+	return "", nil
+}
+
+func check(what string, p *pattern, v any) (why string, err error) {
+	if p == nil {
+		return "", nil
+	}
+	ok, err := p.match(value.Str(v))
+	if err != nil || ok {
+		return "", err
+	}
+	return fmt.Sprintf("%s does not match %s", what, p.text), nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// String writes the condition as the rules do.
+func (c *condition) String() string {
+	if c.any {
+		return "{}"
+	}
+	args := make([]string, len(c.args))
+	for i, p := range c.args {
+		args[i] = textOf(p)
+	}
+	kwargs := make([]string, 0, len(c.kwargs))
+	for _, key := range sortedKeys(c.kwargs) {
+		kwargs = append(kwargs, key+": "+textOf(c.kwargs[key]))
+	}
+	return "{args: [" + strings.Join(args, ", ") + "], kwargs: {" + strings.Join(kwargs, ", ") + "}}"
+}
+
+func textOf(p *pattern) string {
+	if p == nil {
+		return "null"
+	}
+	return p.text
+}

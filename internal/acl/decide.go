@@ -1,0 +1,332 @@
+package acl
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"brine/internal/salt"
+	"brine/internal/target"
+)
+
+// maxCommands bounds a compound command. People write a handful of functions.
+const maxCommands = 100
+
+// Decide answers whether the question's subject may do what it asks. It falls
+// through to Deny: whatever is not understood or takes too long is refused.
+func (r *Rules) Decide(q Question) Decision {
+	if r == nil {
+		r = &Rules{}
+	}
+	s := r.standing(q.Subject)
+	switch {
+	case s.Kind == Nobody || s.Name == "":
+		return refusal("nobody is known to ask")
+	case len(q.Commands) == 0:
+		return refusal("there is nothing to run")
+	case len(q.Commands) > maxCommands:
+		return refusal("a compound command has %d functions, at most %d are looked at", len(q.Commands), maxCommands)
+	}
+	for i := range q.Commands {
+		if _, err := salt.ParseFunction(string(q.Commands[i].Function)); err != nil {
+			return refusal("%v", err)
+		}
+	}
+	if d, barred := r.barred(&q); barred {
+		return d
+	}
+	if s.Operator {
+		return Decision{Verdict: Allow, Rule: "operator", Reason: "root and the daemon's own user may do what the blacklist leaves"}
+	}
+	if d, closed := closed(&q, &s); closed {
+		return d
+	}
+	return r.judge(&q, &s)
+}
+
+func refusal(format string, args ...any) Decision {
+	return Decision{Reason: fmt.Sprintf(format, args...)}
+}
+
+// standing is the subject as its rules are looked up: with sudo_acl, who came by
+// sudo stands for himself.
+func (r *Rules) standing(s Subject) Subject {
+	if s.Operator && s.Sudo != "" && r.sudo {
+		s.Name, s.Operator, s.Groups = s.Sudo, false, nil
+	}
+	return s
+}
+
+// barred looks at the blacklist, which holds for functions on minions and for
+// operators too, as in Salt. Users other than operators are kept from runners as
+// well. It is a list for users: minions are held by peer alone.
+func (r *Rules) barred(q *Question) (Decision, bool) {
+	if q.Subject.Kind == Peer || q.Subject.Operator && q.Scope != Minions {
+		return Decision{}, false
+	}
+	name := q.Subject.Name
+	if q.Subject.Operator && q.Subject.Sudo != "" {
+		name = "sudo_" + q.Subject.Sudo // as Salt calls them, and its users' patterns do
+	}
+	if b, err := find(r.blacklist.users, name); b != nil {
+		return b.refusal("the user is on the blacklist", err), true
+	}
+	if q.Scope != Minions {
+		return Decision{}, false
+	}
+	for i := range q.Commands {
+		fun := string(q.Commands[i].Function)
+		if b, err := find(r.blacklist.modules, fun); b != nil {
+			return b.refusal(fun+" is on the blacklist", err), true
+		}
+	}
+	return Decision{}, false
+}
+
+func (b *barred) refusal(reason string, err error) Decision {
+	if err != nil {
+		reason = "the blacklist could not be asked: " + err.Error()
+	}
+	return Decision{Rule: b.rule, Where: b.where, Reason: reason}
+}
+
+// closed refuses what no rule can open.
+func closed(q *Question, s *Subject) (Decision, bool) {
+	if s.Kind != Peer || q.Scope != Minions {
+		return Decision{}, false
+	}
+	for i := range q.Commands {
+		if strings.HasPrefix(string(q.Commands[i].Function), "publish") {
+			return refusal("%s may not be published by a minion: it would publish again", q.Commands[i].Function), true
+		}
+	}
+	if word := pillarPattern(q.Target); word != "" {
+		return refusal("a minion may not target others by a pattern of their pillar, %s: it would learn what is in there", word), true
+	}
+	return Decision{}, false
+}
+
+// pillarPattern returns a part of the target that compares pillar with more than
+// an exact value, "" for none.
+func pillarPattern(t *target.Target) string {
+	if t == nil || !t.NeedsPillar() {
+		return ""
+	}
+	expr, kind := t.Published()
+	switch kind {
+	case target.PillarPCRE:
+		return expr
+	case target.Pillar:
+		if strings.ContainsAny(expr, "*?[") {
+			return expr
+		}
+	case target.Compound:
+		for word := range strings.FieldsSeq(expr) {
+			engine, rest, _ := strings.Cut(word, "@")
+			if engine != "" && (engine[0] == 'J' || engine[0] == 'I' && strings.ContainsAny(rest, "*?[")) {
+				return word
+			}
+		}
+	}
+	return ""
+}
+
+// holders returns those whose rules are asked.
+func (r *Rules) holders(q *Question, s *Subject) ([]*holder, string, error) {
+	switch s.Kind {
+	case Local:
+		h, err := r.local.of(s, false)
+		return h, "publisher_acl", err
+	case External:
+		h, err := r.external[s.Backend].of(s, r.permissive)
+		return h, "external_auth: " + s.Backend, err
+	case Peer:
+		if q.Scope == Runner {
+			h, err := r.peerRun.of(s, false)
+			return h, "peer_run", err
+		}
+		h, err := r.peer.of(s, false)
+		return h, "peer", err
+	}
+	return nil, "", nil
+}
+
+// judge looks for a rule for each command.
+func (r *Rules) judge(q *Question, s *Subject) Decision {
+	holders, setting, err := r.holders(q, s)
+	if err != nil {
+		return refusal("%s could not be asked: %v", setting, err)
+	}
+	if len(holders) == 0 {
+		return refusal("%s has no rule for %s", setting, s.Name)
+	}
+	j := judge{q: q, covers: map[*target.Target]coverage{}}
+	var used []*rule
+	for i := range q.Commands {
+		allowed, err := j.find(holders, &q.Commands[i])
+		if err != nil {
+			return refusal("the rules could not be asked: %v", err)
+		}
+		if allowed == nil {
+			return j.refusal(&q.Commands[i], setting, s.Name)
+		}
+		if !slices.Contains(used, allowed) {
+			used = append(used, allowed)
+		}
+	}
+	return permission(used)
+}
+
+func permission(used []*rule) Decision {
+	texts := make([]string, len(used))
+	places := make([]string, len(used))
+	for i, r := range used {
+		texts[i], places[i] = r.text, r.where
+	}
+	return Decision{Verdict: Allow, Rule: strings.Join(texts, "; "), Where: strings.Join(slices.Compact(places), ", "), Reason: "allowed by a rule"}
+}
+
+// judge is one decision under way.
+type judge struct {
+	q      *Question
+	covers map[*target.Target]coverage // by the target of a rule
+
+	near nearness // how far the nearest rule went along with the command
+	rule *rule    // that one
+	why  string   // what did not fit
+	out  []salt.MinionID
+}
+
+// coverage is whether a target covers all minions that are asked for.
+type coverage struct {
+	all bool
+	why string
+	out []salt.MinionID // some that it does not cover
+}
+
+// nearness is how far a rule went along with a command.
+type nearness int
+
+const (
+	nowhere   nearness = iota
+	function           // it names the function, but not these arguments
+	arguments          // it accepts them too, but not all of the minions
+)
+
+// find returns the first rule that allows the command, or nil.
+func (j *judge) find(holders []*holder, c *Command) (*rule, error) {
+	j.near, j.rule, j.why, j.out = nowhere, nil, "", nil
+	for _, h := range holders {
+		for i := range h.rules {
+			ok, err := j.allows(&h.rules[i], c)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", h.rules[i].text, err)
+			}
+			if ok {
+				return &h.rules[i], nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// allows asks the cheapest question first: the target may look at every minion.
+func (j *judge) allows(r *rule, c *Command) (bool, error) {
+	if ok, err := r.names(j.q.Scope, c.Function); !ok || err != nil {
+		return false, err
+	}
+	if why, err := acceptable(r.accepted, c); why != "" || err != nil {
+		j.nearest(function, r, coverage{why: why})
+		return false, err
+	}
+	if r.target == nil {
+		return true, nil
+	}
+	cov, known := j.covers[r.target]
+	if !known {
+		var err error
+		if cov, err = j.cover(r.target); err != nil {
+			return false, err
+		}
+		j.covers[r.target] = cov
+	}
+	if !cov.all {
+		j.nearest(arguments, r, cov)
+	}
+	return cov.all, nil
+}
+
+// acceptable returns why no condition accepts the command; of several, why the
+// last does not.
+func acceptable(conditions []condition, c *Command) (why string, err error) {
+	for i := range conditions {
+		if why, err = conditions[i].accepts(c); why == "" || err != nil {
+			return why, err
+		}
+	}
+	return why, nil
+}
+
+// nearest notes a rule that went further than those before.
+func (j *judge) nearest(near nearness, r *rule, cov coverage) {
+	if near > j.near {
+		j.near, j.rule, j.why, j.out = near, r, cov.why, cov.out
+	}
+}
+
+// cover looks whether a target covers every minion that is asked for. When none
+// is asked for, it must cover some minion: a rule for nobody allows nothing.
+func (j *judge) cover(t *target.Target) (coverage, error) {
+	if len(j.q.Minions) == 0 {
+		for _, id := range j.ids() {
+			if ok, err := j.matches(t, id); ok || err != nil {
+				return coverage{all: ok}, err
+			}
+		}
+		return coverage{why: "no minion matches its target"}, nil
+	}
+	var out []salt.MinionID
+	for _, id := range j.q.Minions {
+		ok, err := j.matches(t, id)
+		if err != nil {
+			return coverage{}, err
+		}
+		if !ok {
+			if out = append(out, id); len(out) == maxOutside {
+				break
+			}
+		}
+	}
+	return coverage{all: len(out) == 0, why: "its target does not cover all of the minions", out: out}, nil
+}
+
+func (j *judge) ids() []salt.MinionID {
+	if j.q.Fleet == nil {
+		return nil
+	}
+	return j.q.Fleet.IDs()
+}
+
+// matches tells whether the minion is known to match. One whose grains or pillar
+// are not known does not: "not G@role:db" would be true of it.
+func (j *judge) matches(t *target.Target, id salt.MinionID) (bool, error) {
+	facts := target.Facts{ID: id}
+	if j.q.Fleet != nil {
+		facts = j.q.Fleet.Facts(id)
+	}
+	if facts.ID != id || t.NeedsGrains() && facts.Grains == nil || t.NeedsPillar() && facts.Pillar == nil {
+		return false, nil
+	}
+	return t.Match(facts)
+}
+
+// refusal names the nearest rule.
+func (j *judge) refusal(c *Command, setting, who string) Decision {
+	if j.rule == nil {
+		return refusal("no rule of %s allows %s to %s", setting, cmp.Or(string(c.Function), "nothing"), who)
+	}
+	d := refusal("%s is not allowed; the nearest rule, %s, does not fit: %s", c.Function, j.rule.text, j.why)
+	d.Outside = j.out
+	return d
+}

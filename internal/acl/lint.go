@@ -1,0 +1,84 @@
+package acl
+
+import (
+	"regexp"
+	"strings"
+)
+
+// The habits of people who write globs where regular expressions are read, and
+// the other way round. Each check knows one and names the way out.
+
+// strayStar is a star that repeats an ordinary character: pkg.list*.
+var strayStar = regexp.MustCompile(`[A-Za-z0-9_-]\*`)
+
+// openDot is the habit of writing module.* for all functions of a module.
+var openDot = regexp.MustCompile(`^([A-Za-z0-9_]+)\.\*$`)
+
+// lintFunction looks at a pattern of functions below what base says.
+func (p *parser) lintFunction(a at, base rule) {
+	text := a.Value
+	switch {
+	case text == "":
+		p.warn(a, true, "an empty pattern matches no function")
+	case strings.HasPrefix(text, "@"):
+		p.warn(a, true, "%s belongs directly below the user, not below a target", text)
+	case base.module != "":
+		if strings.HasPrefix(text, base.module+".") || strings.HasPrefix(text, base.module+`\.`) {
+			p.warn(a, true, "below @%s functions are written without their module", base.module)
+		}
+	case !strings.ContainsAny(text, `.\[(`):
+		p.warn(a, true, "the whole name of a function is compared, and it has a dot: write %s", suggestion(text))
+	case strayStar.MatchString(text):
+		p.warn(a, false, "this is a regular expression: the star repeats the character before it; the star of a shell is .*")
+	case openDot.MatchString(text):
+		module := openDot.FindStringSubmatch(text)[1]
+		p.warn(a, false, `the dot stands for any character, so this allows %sing.x too; functions of the module %s alone are %s\..*`, module, module, module)
+	}
+}
+
+// suggestion makes the pattern that was meant out of a bare module or a glob.
+func suggestion(text string) string { return strings.TrimRight(text, "*") + `\..*` }
+
+// lintTarget looks at the target of a rule.
+func (p *parser) lintTarget(a at, text string) {
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case strings.HasPrefix(word, "E@") && !strings.HasSuffix(word, "$") && !strings.HasSuffix(word, ".*"):
+			p.warn(a, false, "%s compares the beginning of an id: end it with $ to mean the whole", word)
+		case !strings.Contains(word, "@") && strings.Contains(word, ".*"):
+			p.warn(a, false, "targets are compound expressions, where %s is a glob: for a regular expression write E@%s", word, word)
+		}
+	}
+}
+
+// lintID looks at the regular expression of an id.
+func (p *parser) lintID(a at) {
+	switch {
+	case a.Value == "":
+		p.warn(a, true, "an empty expression matches no minion")
+	case strayStar.MatchString(a.Value):
+		p.warn(a, false, "ids are regular expressions here: the star of a shell is .*")
+	}
+}
+
+// lintModule looks at the name after @.
+func (p *parser) lintModule(a at, text string) {
+	switch lower := strings.ToLower(text); lower {
+	case "runner", "runners", "wheel", "wheels":
+		p.warn(a, true, "the name is written in small letters: @%s", lower)
+	case "run", "runne", "whee":
+		p.warn(a, false, "this means the module %s; all runners are @runner, all wheel functions @wheel", text)
+	}
+}
+
+// lintBarred looks at an entry of the blacklist.
+func (p *parser) lintBarred(a at, what string, n *name) {
+	switch {
+	case n.text == "":
+		p.warn(a, true, "an empty pattern refuses nothing")
+	case what == "function" && n.glob == nil && !strings.ContainsAny(n.text, `.\(`):
+		p.warn(a, true, "this refuses nothing, since functions have a dot: the module is %s.*", n.text)
+	case what == "user" && strings.HasPrefix(n.text, "^(?!sudo_)"):
+		p.warn(a, false, "this locks out everybody who does not come by sudo, root included")
+	}
+}

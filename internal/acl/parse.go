@@ -1,0 +1,416 @@
+package acl
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"brine/internal/salt"
+	"brine/internal/target"
+)
+
+// Config is the access settings of a master as they were read.
+type Config struct {
+	PublisherACL          Setting
+	PublisherACLBlacklist Setting
+	ExternalAuth          Setting
+	Peer                  Setting
+	PeerRun               Setting
+	PermissiveACL         bool
+	SudoACL               bool           // who came by sudo has the rights of his own name
+	Nodegroups            map[string]any // that the targets of rules may name
+}
+
+// Rules are the access settings, compiled. They may be used by many goroutines
+// at once; a nil *Rules allows operators all and everybody else nothing.
+type Rules struct {
+	local, peer, peerRun section
+	external             map[string]section
+	blacklist            blacklist
+	permissive, sudo     bool
+	warnings             []Warning
+}
+
+// Parse compiles the rules. After a mistake there are no rules: the error has an
+// Error for each, twenty at most.
+func Parse(c Config) (*Rules, error) {
+	p := &parser{targets: targets{opt: target.Options{Nodegroups: c.Nodegroups}, seen: map[string]*target.Target{}}}
+	r := &Rules{permissive: c.PermissiveACL, sudo: c.SudoACL}
+	if a := c.PublisherACL.root(); a.Node != nil {
+		r.local = p.section(a, p.localWho, p.grants)
+	}
+	if a := c.PublisherACLBlacklist.root(); a.Node != nil {
+		r.blacklist = p.blacklist(a)
+	}
+	if a := c.ExternalAuth.root(); a.Node != nil {
+		r.external = p.external(a, c.PermissiveACL)
+	}
+	if a := c.Peer.root(); a.Node != nil {
+		r.peer = p.section(a, p.peerWho, p.peerGrants)
+	}
+	if a := c.PeerRun.root(); a.Node != nil {
+		r.peerRun = p.section(a, p.peerWho, p.runnerGrants)
+	}
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	r.warnings = p.warnings
+	return r, nil
+}
+
+// Lint returns what is understood and most likely not meant, in the order of
+// the settings.
+func (r *Rules) Lint() []Warning { return slices.Clone(r.warnings) }
+
+// LocalUsers returns the keys of publisher_acl that are plain names, so that a
+// caller can look whether these users exist.
+func (r *Rules) LocalUsers() []string {
+	var names []string
+	for i := range r.local {
+		if n := r.local[i].who.name; n != nil && n.exact {
+			names = append(names, n.text)
+		}
+	}
+	return names
+}
+
+// Backends returns the names below external_auth, sorted.
+func (r *Rules) Backends() []string { return sortedKeys(r.external) }
+
+// section reads a mapping from somebody to rules.
+func (p *parser) section(a at, who func(at) who, rules func(at) []rule) section {
+	var sec section
+	for key, v := range p.pairs(a, a.path[len(a.path)-1]) {
+		sec = append(sec, holder{who: who(key), rules: rules(v)})
+	}
+	return sec
+}
+
+// localWho reads a key of publisher_acl.
+func (p *parser) localWho(key at) who {
+	if group, ok := groupOf(key.Value); ok {
+		return p.groupWho(key, group)
+	}
+	n, err := newName(key.Value)
+	if err != nil {
+		p.fail(key, fmt.Errorf("user %q: %w", key.Value, err))
+		return who{}
+	}
+	if key.Value == "" {
+		p.warn(key, true, "an empty name is nobody's")
+	}
+	return who{text: key.Value, name: n}
+}
+
+func (p *parser) groupWho(key at, group string) who {
+	if group == "" {
+		p.fail(key, salt.WithHint(fmt.Errorf("%q names no group", key.Value), "any group is '*%'"))
+	}
+	if group != "*" && strings.ContainsAny(group, `*?[|\`) {
+		p.warn(key, true, "names of groups are compared as they are, so %s is no group's", key.Value)
+	}
+	return who{text: key.Value, group: group}
+}
+
+// externalWho reads a key below a backend of external_auth. Names are compared
+// as they are: Salt's manual shows patterns here, its code never matches them.
+func (p *parser) externalWho(key at) who {
+	text := key.Value
+	if group, ok := groupOf(text); ok {
+		return p.groupWho(key, group)
+	}
+	if text == "*" {
+		return who{text: text, all: true}
+	}
+	if text == "" || strings.ContainsAny(text, `*?[|(`) {
+		p.warn(key, true, "names in external_auth are compared as they are, so %q is nobody's; give each user a line, or a group: name%%", text)
+	}
+	return who{text: text, exact: text}
+}
+
+// peerWho reads a key of peer or peer_run.
+func (p *parser) peerWho(key at) who {
+	re, err := newPattern(key.Value)
+	if err != nil {
+		err = fmt.Errorf("ids of minions are regular expressions: %w", err)
+		if key.Value == "*" {
+			err = salt.WithHint(err, "every minion is .*")
+		}
+		p.fail(key, err)
+		return who{}
+	}
+	p.lintID(key)
+	return who{text: key.Value, id: re}
+}
+
+// external reads external_auth: backends, and below each its users.
+func (p *parser) external(a at, permissive bool) map[string]section {
+	out := map[string]section{}
+	for backend, v := range p.pairs(a, a.path[0]) {
+		sec := section{}
+		for key, rules := range p.pairs(v, "a backend") {
+			if isOption(backend.Value, key.Value) {
+				continue
+			}
+			sec = append(sec, holder{who: p.externalWho(key), rules: p.grants(rules)})
+			if key.Value == "*" && permissive {
+				p.warn(key, true, "with permissive_acl the star is for nobody, as in Salt 3006")
+			}
+		}
+		out[backend.Value] = sec
+	}
+	return out
+}
+
+// isOption tells whether a key below a backend configures the backend.
+func isOption(backend, key string) bool {
+	return strings.HasPrefix(key, "^") || backend == "pki" && key == "ca_file"
+}
+
+// blacklist reads publisher_acl_blacklist.
+func (p *parser) blacklist(a at) blacklist {
+	var b blacklist
+	for key, v := range p.pairs(a, a.path[0]) {
+		switch {
+		case key.Value != "users" && key.Value != "modules":
+			p.fail(key, salt.WithHint(fmt.Errorf("unknown key %q", key.Value), "the keys are users and modules"))
+		case v.isNull():
+		case key.Value == "users":
+			b.users = p.barred(v, "user")
+		default:
+			b.modules = p.barred(v, "function")
+		}
+	}
+	return b
+}
+
+func (p *parser) barred(a at, what string) []barred {
+	var list []barred
+	for item := range p.items(a, a.path[len(a.path)-1]) {
+		if !item.isText() {
+			p.fail(item, errNotText(item))
+			continue
+		}
+		n, err := newBarred(item.Value)
+		if err != nil {
+			p.fail(item, fmt.Errorf("%s %q: %w", what, item.Value, err))
+			continue
+		}
+		p.lintBarred(item, what, n)
+		list = append(list, barred{name: n, rule: item.key() + ": " + item.Value, where: item.where()})
+	}
+	return list
+}
+
+// grants reads the rules of a user: functions, targets with functions, runners.
+func (p *parser) grants(a at) []rule {
+	return p.list(a, func(key at, value at) []rule {
+		if strings.HasPrefix(key.Value, "@") {
+			return p.special(key, value)
+		}
+		return p.targeted(key, value)
+	})
+}
+
+// peerGrants reads the rules of a minion: functions, targets with functions.
+func (p *parser) peerGrants(a at) []rule {
+	return p.list(a, func(key at, value at) []rule {
+		if strings.HasPrefix(key.Value, "@") {
+			p.fail(key, salt.WithHint(fmt.Errorf("%s is no target", key.Value), "runners for minions are allowed under peer_run"))
+			return nil
+		}
+		return p.targeted(key, value)
+	})
+}
+
+// list reads a list of rules. An item is the text of one, or a mapping with one
+// key; a value without a node says that the item was text.
+func (p *parser) list(a at, read func(key at, value at) []rule) []rule {
+	var rules []rule
+	empty := true
+	for item := range p.items(a, "the rules of somebody") {
+		empty = false
+		switch {
+		case item.isText() && strings.HasPrefix(item.Value, "@"):
+			rules = append(rules, read(item, at{})...)
+		case item.isText():
+			rules = append(rules, p.function(item, at{}, rule{scopes: []Scope{Minions}})...)
+		case item.Kind == yaml.MappingNode:
+			if key, value, ok := p.single(item); ok {
+				rules = append(rules, read(key, value)...)
+			}
+		default:
+			p.fail(item, fmt.Errorf("a rule is a function or a mapping from a target to functions, but this is %s", item.shape()))
+		}
+	}
+	if empty && a.Kind == yaml.SequenceNode {
+		p.warn(a, true, "the list is empty and allows nothing")
+	}
+	return rules
+}
+
+// targeted reads a target and the functions that are allowed on it.
+func (p *parser) targeted(key at, functions at) []rule {
+	if functions.Kind == yaml.MappingNode && isCondition(functions) {
+		p.fail(functions, salt.WithHint(fmt.Errorf("args and kwargs belong to a function below a target, and %q stands where the target does", key.Value),
+			"write '*': ['"+key.Value+"': ...] for every minion"))
+		return nil
+	}
+	t, err := p.targets.parse(key.Value)
+	if err == nil && strings.TrimSpace(key.Value) == "" {
+		err = errors.New("it is empty")
+	}
+	if err != nil {
+		p.fail(key, fmt.Errorf("target: %w", err))
+		return nil
+	}
+	p.lintTarget(functions, key.Value)
+	return p.functions(functions, rule{scopes: []Scope{Minions}, target: t})
+}
+
+// special reads @runner, @wheel and the name of a module, which means runners
+// and wheel functions of that name alike.
+func (p *parser) special(key at, functions at) []rule {
+	base := rule{}
+	switch marked := key.Value[1:]; marked {
+	case "runner", "runners":
+		base.scopes = []Scope{Runner}
+	case "wheel", "wheels":
+		base.scopes = []Scope{Wheel}
+	default:
+		if _, err := salt.ParseFunction(marked + ".x"); err != nil {
+			p.fail(key, salt.WithHint(fmt.Errorf("%q is neither @runner nor @wheel nor the name of a module", key.Value),
+				"single functions are listed below: {'@runner': [jobs.list_jobs]}"))
+			return nil
+		}
+		base.scopes, base.module = []Scope{Runner, Wheel}, marked
+		p.lintModule(key, marked)
+	}
+	if functions.Node == nil {
+		base.text, base.where = key.key()+": "+key.Value, key.where()
+		return []rule{base}
+	}
+	return p.functions(functions, base)
+}
+
+// runnerGrants reads the rules of peer_run: functions of runners.
+func (p *parser) runnerGrants(a at) []rule {
+	return p.functions(a, rule{scopes: []Scope{Runner}})
+}
+
+// functions reads a list of functions, each with or without conditions. What
+// they have in common is in base.
+func (p *parser) functions(a at, base rule) []rule {
+	var rules []rule
+	for item := range p.items(a, "what is allowed") {
+		switch {
+		case item.isText():
+			rules = append(rules, p.function(item, at{}, base)...)
+		case item.Kind == yaml.MappingNode:
+			if key, conditions, ok := p.single(item); ok {
+				rules = append(rules, p.function(key, conditions, base)...)
+			}
+		default:
+			p.fail(item, fmt.Errorf("a function is text, or a mapping from it to args and kwargs, but this is %s", item.shape()))
+		}
+	}
+	if len(rules) == 0 && a.Kind == yaml.SequenceNode && len(a.Content) == 0 {
+		p.warn(a, true, "the list is empty and allows nothing")
+	}
+	return rules
+}
+
+// function reads one pattern of functions. It returns no rule or one.
+func (p *parser) function(f at, conditions at, r rule) []rule {
+	re, err := newPattern(f.Value)
+	if err != nil {
+		p.fail(f, errFunction(f.Value, err))
+		return nil
+	}
+	p.lintFunction(f, r)
+	r.function, r.text, r.where = re, f.key()+": "+f.Value, f.where()
+	if conditions.Node == nil {
+		return []rule{r}
+	}
+	r.accepted = p.conditions(conditions)
+	texts := make([]string, len(r.accepted))
+	for i := range r.accepted {
+		texts[i] = r.accepted[i].String()
+	}
+	r.text += ": " + strings.Join(texts, " or ")
+	return []rule{r}
+}
+
+func isCondition(a at) bool {
+	for i := 0; i+1 < len(a.Content); i += 2 {
+		if k := a.Content[i].Value; k != "args" && k != "kwargs" {
+			return false
+		}
+	}
+	return len(a.Content) > 0
+}
+
+// conditions reads what stands below a function: one condition or a list of
+// alternatives. It returns none only after a mistake.
+func (p *parser) conditions(a at) []condition {
+	if a.Kind == yaml.MappingNode {
+		return []condition{p.condition(a)}
+	}
+	var list []condition
+	if a.Kind == yaml.SequenceNode {
+		for item := range p.items(a, "") {
+			if item.Kind != yaml.MappingNode {
+				list = nil
+				break
+			}
+			list = append(list, p.condition(item))
+		}
+	}
+	if len(list) == 0 {
+		p.fail(a, salt.WithHint(fmt.Errorf("below a function stands a mapping with args and kwargs, but this is %s", a.shape()),
+			"{args: [pattern], kwargs: {name: pattern}}; without conditions, write the function alone"))
+	}
+	return list
+}
+
+func (p *parser) condition(a at) condition {
+	c := condition{any: len(a.Content) == 0, kwargs: map[string]*pattern{}}
+	for key, v := range p.pairs(a, "a condition") {
+		switch key.Value {
+		case "args":
+			for item := range p.items(v, "args") {
+				c.args = append(c.args, p.value(item))
+			}
+			if v.Kind == yaml.SequenceNode && len(v.Content) == 0 {
+				p.warn(v, false, "the list is empty: no argument is allowed; {} allows all")
+			}
+		case "kwargs":
+			for name, item := range p.pairs(v, "kwargs") {
+				c.kwargs[name.Value] = p.value(item)
+			}
+		default:
+			p.fail(key, salt.WithHint(fmt.Errorf("unknown key %q", key.Value), "the keys are args and kwargs"))
+		}
+	}
+	return c
+}
+
+// value reads the pattern of one argument; nil is any value.
+func (p *parser) value(a at) *pattern {
+	if a.isNull() {
+		return nil
+	}
+	if !a.isText() {
+		p.fail(a, errNotText(a))
+		return nil
+	}
+	re, err := newPattern(a.Value)
+	if err != nil {
+		p.fail(a, err)
+		return nil
+	}
+	return re
+}

@@ -1,0 +1,73 @@
+package acl
+
+import (
+	"brine/internal/salt"
+	"brine/internal/target"
+)
+
+// Kind is by what somebody is known. The zero value is nobody, who may nothing.
+type Kind int
+
+// The kinds of askers, each with the setting that holds its rules.
+const (
+	Nobody   Kind = iota
+	Local         // a user of this machine, by the kernel's word: publisher_acl
+	External      // a user of an authentication backend: external_auth
+	Peer          // a minion, by its key: peer and peer_run
+)
+
+// Subject is who asks, as verified.
+type Subject struct {
+	Kind   Kind
+	Name   string   // of the user, or the id of the minion; nobody has an empty one
+	Groups []string // of the user, without the percent sign
+	// Backend is what authenticated an External user: pam, ldap, file ...
+	Backend string
+	// Operator is root or the user that the daemon runs as: everything but the
+	// blacklist is open to it.
+	Operator bool
+	// Sudo is the user behind an operator who came by sudo, "" if none did.
+	Sudo string
+}
+
+// Scope is what a command is to be run by. The zero value is by minions.
+type Scope int
+
+// The scopes.
+const (
+	Minions Scope = iota // functions on minions
+	Runner               // runners on the master
+	Wheel                // wheel functions: keys and configuration of the master
+)
+
+// Command is one function with its arguments, of the types of package value.
+type Command struct {
+	Function salt.Function
+	Args     []any
+	Kwargs   map[string]any
+}
+
+// Fleet is what a decision needs to know of minions. Its answers must not change
+// while a decision is made.
+type Fleet interface {
+	// IDs are all minions with an accepted key.
+	IDs() []salt.MinionID
+	// Facts are what a minion is known by; its Grains or Pillar are nil when
+	// nothing is known.
+	Facts(id salt.MinionID) target.Facts
+}
+
+// Question is what somebody wants to do.
+type Question struct {
+	Subject  Subject
+	Scope    Scope
+	Commands []Command
+	// Minions are those that the target resolved to, for Scope Minions. The
+	// caller must run the commands on these and no others. For none, a rule
+	// allows what it would allow on any minion it covers.
+	Minions []salt.MinionID
+	// Target is the expression they were resolved from; nil when it could not
+	// be understood or is of no account.
+	Target *target.Target
+	Fleet  Fleet // nil knows no minions
+}

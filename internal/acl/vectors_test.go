@@ -1,0 +1,528 @@
+package acl
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"brine/internal/argument"
+	"brine/internal/salt"
+	"brine/internal/target"
+	"brine/internal/value"
+)
+
+// saltCases are cases answered by Salt 3006; the files describe themselves.
+type saltCases struct {
+	Minions []struct {
+		ID     salt.MinionID
+		Grains value.Value
+		Pillar value.Value
+	}
+	Nodegroups value.Value
+	Cases      []json.RawMessage
+
+	facts fleet
+}
+
+// fleet implements Fleet.
+type fleet []target.Facts
+
+func (f fleet) IDs() []salt.MinionID {
+	var ids []salt.MinionID
+	for _, m := range f {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+func (f fleet) Facts(id salt.MinionID) target.Facts {
+	for _, m := range f {
+		if m.ID == id {
+			return m
+		}
+	}
+	return target.Facts{}
+}
+
+func loadCases(t testing.TB, file string) *saltCases {
+	t.Helper()
+	b, err := os.ReadFile("testdata/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &saltCases{}
+	if err := json.Unmarshal(b, c); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range c.Minions {
+		c.facts = append(c.facts, target.Facts{ID: m.ID, Grains: m.Grains.V.(map[string]any), Pillar: m.Pillar.V.(map[string]any)})
+	}
+	return c
+}
+
+func (c *saltCases) groups() map[string]any { return c.Nodegroups.V.(map[string]any) }
+
+// setting makes a setting of JSON, which is YAML too.
+func setting(t testing.TB, key string, v json.RawMessage) Setting {
+	t.Helper()
+	return yamlSetting(t, key, string(v))
+}
+
+func yamlSetting(t testing.TB, key, text string) Setting {
+	t.Helper()
+	if text == "" || text == "null" {
+		return Setting{Key: key}
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		t.Fatalf("%s: %v\n%s", key, err, text)
+	}
+	if len(doc.Content) == 0 {
+		return Setting{Key: key}
+	}
+	return Setting{Key: key, Node: doc.Content[0], File: func(*yaml.Node) string { return "master" }}
+}
+
+// aclCase is a case of acl.json; which fields it has depends on its kind.
+type aclCase struct {
+	ID, Kind  string
+	Verdict   value.Value
+	Line      string
+	Expr      string
+	Regex     any
+	Fun       value.Value
+	Arg       value.Value
+	Args      value.Value
+	Tgt       value.Value
+	TgtType   string          `json:"tgt_type"`
+	AuthList  json.RawMessage `json:"auth_list"`
+	Blacklist json.RawMessage `json:"publisher_acl_blacklist"`
+	ACL       json.RawMessage `json:"publisher_acl"`
+	Eauth     json.RawMessage `json:"eauth_config"`
+	User      string
+	Name      string
+	Groups    []string
+	Permisive bool    `json:"permissive_acl"`
+	KeyOf     *string `json:"key_of"`
+	Form      string
+	Kwargs    struct{ Eauth, Username string }
+	Config    struct {
+		ACL        json.RawMessage `json:"publisher_acl"`
+		Blacklist  json.RawMessage `json:"publisher_acl_blacklist"`
+		External   json.RawMessage `json:"external_auth"`
+		SudoACL    bool            `json:"sudo_acl"`
+		Permissive bool            `json:"permissive_acl"`
+	}
+}
+
+// allowed tells whether Salt lets it pass; an error does not.
+func (c *aclCase) allowed() bool {
+	switch v := c.Verdict.V.(type) {
+	case bool:
+		return v
+	case map[string]any:
+		return v["published"] == true
+	}
+	return false
+}
+
+// commands are the functions of the case with their arguments: fun is text, or a
+// list beside which arg is a list of lists.
+func commands(fun, arg any) []Command {
+	funs, ok := fun.([]any)
+	if !ok {
+		return []Command{command(fun, arg)}
+	}
+	args, _ := arg.([]any)
+	var list []Command
+	for i, f := range funs {
+		var a any
+		if i < len(args) {
+			a = args[i]
+		}
+		list = append(list, command(f, a))
+	}
+	return list
+}
+
+func command(fun, arg any) Command {
+	name, _ := fun.(string)
+	args, ok := arg.([]any)
+	if text, isText := arg.(string); !ok && isText {
+		args = []any{text}
+	}
+	c := Command{Function: salt.Function(name), Args: args}
+	if n := len(args); n > 0 {
+		if m, ok := args[n-1].(map[string]any); ok && m["__kwarg__"] == true {
+			c.Args, c.Kwargs = args[:n-1], maps.Clone(m)
+			delete(c.Kwargs, "__kwarg__")
+		}
+	}
+	return c
+}
+
+// resolve finds the minions as the master does. A target that can not be
+// understood has none.
+func (c *saltCases) resolve(tgt any, kind string) (*target.Target, []salt.MinionID) {
+	expr, _ := tgt.(string)
+	if list, ok := tgt.([]any); ok {
+		words := make([]string, len(list))
+		for i, w := range list {
+			words[i], _ = w.(string)
+		}
+		expr = strings.Join(words, ",")
+	}
+	if kind == "" {
+		kind = "glob"
+	}
+	parsed, err := target.Parse(expr, target.Kind(kind), target.Options{Nodegroups: c.groups()})
+	if err != nil {
+		return nil, nil
+	}
+	var ids []salt.MinionID
+	for _, f := range c.facts {
+		if ok, err := parsed.Match(f); ok && err == nil {
+			ids = append(ids, f.ID)
+		}
+	}
+	return parsed, ids
+}
+
+func (c *saltCases) question(s Subject, tgt any, kind string, cmds []Command) Question {
+	t, ids := c.resolve(tgt, kind)
+	return Question{Subject: s, Commands: cmds, Target: t, Minions: ids, Fleet: c.facts}
+}
+
+// tally compares answers with those of Salt.
+type tally struct {
+	known, unseen map[string]string
+	agree, other  int
+}
+
+func newTally(known map[string]string) *tally { return &tally{known: known, unseen: maps.Clone(known)} }
+
+// check compares one answer. That Brine is not laxer is looked at by itself,
+// whatever the list says.
+func (ta *tally) check(t *testing.T, id string, got, salt bool, what any) {
+	t.Helper()
+	reason, known := ta.known[id]
+	if got && !salt {
+		t.Errorf("%s: Brine allows what Salt refuses: %v", id, what)
+	}
+	switch {
+	case got == salt && known:
+		t.Errorf("%s no longer differs: take it off the list (%s)", id, reason)
+	case got != salt && !known:
+		t.Errorf("%s: %v, Salt says %v: %v", id, got, salt, what)
+	case got == salt:
+		ta.agree++
+	default:
+		ta.other++
+	}
+	delete(ta.unseen, id)
+}
+
+func (ta *tally) finish(t *testing.T, file string, cases, skipped int) {
+	t.Helper()
+	for id := range ta.unseen {
+		t.Errorf("%s is on the list of differences and not among the cases", id)
+	}
+	t.Logf("%s: %d cases: %d agree, %d are stricter, %d are not questions that Brine has", file, cases, ta.agree, ta.other, skipped)
+	if ta.agree+ta.other+skipped != cases {
+		t.Errorf("%s: %d cases were not asked", file, cases-ta.agree-ta.other-skipped)
+	}
+}
+
+func TestSaltACLCases(t *testing.T) {
+	all := loadCases(t, "acl.json")
+	ta := newTally(aclDifferences.cases("acl"))
+	skipped := 0
+	for _, raw := range all.Cases {
+		var c aclCase
+		if err := json.Unmarshal(raw, &c); err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		got, want, ok := all.answer(t, &c)
+		if !ok {
+			skipped++
+			continue
+		}
+		ta.check(t, c.ID, got, want, string(raw))
+	}
+	ta.finish(t, "acl.json", len(all.Cases), skipped)
+}
+
+// answer asks the question of a case. The third result is false for what is no
+// question to Brine.
+func (all *saltCases) answer(t *testing.T, c *aclCase) (got, want, ok bool) {
+	t.Helper()
+	switch c.Kind {
+	case "expr_match":
+		return all.nameMatch(c), c.allowed(), true
+	case "match_check":
+		return functionMatch(c), c.allowed(), true
+	case "user_is_blacklisted", "cmd_is_blacklisted":
+		return all.blacklisted(t, c)
+	case "auth_check":
+		return all.authCheck(t, c)
+	case "spec_check":
+		return all.specCheck(t, c)
+	case "publisher_acl_list", "fill_auth_list":
+		return all.ruleList(t, c)
+	case "publish":
+		return all.publish(t, c)
+	}
+	// check_whitelist_blacklist and user_is_whitelisted are helpers of Salt that
+	// no setting of Brine reaches: an empty whitelist allows all.
+	return false, false, false
+}
+
+func (all *saltCases) nameMatch(c *aclCase) bool {
+	n, err := newName(c.Expr)
+	if err != nil {
+		return false
+	}
+	ok, err := n.match(c.Line)
+	return ok && err == nil
+}
+
+// functionMatch compares a pattern with functions; of a list, all must match.
+func functionMatch(c *aclCase) bool {
+	text, ok := c.Regex.(string)
+	re, err := newPattern(text)
+	if !ok || err != nil {
+		return false
+	}
+	funs, isList := c.Fun.V.([]any)
+	if !isList {
+		funs = []any{c.Fun.V}
+	}
+	for _, f := range funs {
+		s, ok := f.(string)
+		matches, err := re.match(s)
+		if !ok || !matches || err != nil {
+			return false
+		}
+	}
+	return len(funs) > 0
+}
+
+// blacklisted turns the question around, so that "not laxer" has its meaning: is
+// the user, or are all of the functions, free of the blacklist?
+func (all *saltCases) blacklisted(t *testing.T, c *aclCase) (got, want, ok bool) {
+	r, err := Parse(Config{PublisherACLBlacklist: setting(t, "publisher_acl_blacklist", c.Blacklist)})
+	_, isError := c.Verdict.V.(map[string]any)
+	want = !c.allowed() && !isError
+	if err != nil {
+		return false, want, true
+	}
+	list, texts := r.blacklist.users, []string{c.User}
+	if c.Kind == "cmd_is_blacklisted" {
+		list, texts = r.blacklist.modules, nil
+		for _, cmd := range commands(c.Fun.V, nil) {
+			texts = append(texts, string(cmd.Function))
+		}
+	}
+	for _, text := range texts {
+		if b, err := find(list, text); b != nil || err != nil {
+			return false, want, true
+		}
+	}
+	return true, want, true
+}
+
+// authCheck asks for a user whose rules are the list of the case.
+func (all *saltCases) authCheck(t *testing.T, c *aclCase) (got, want, ok bool) {
+	r, err := Parse(Config{PublisherACL: setting(t, "publisher_acl", json.RawMessage(`{"fred": `+string(c.AuthList)+`}`)), Nodegroups: all.groups()})
+	if err != nil {
+		return false, c.allowed(), true
+	}
+	q := all.question(Subject{Kind: Local, Name: "fred"}, c.Tgt.V, c.TgtType, commands(c.Fun.V, c.Arg.V))
+	// A target with a mistake is told as such, nothing is published.
+	return r.Decide(q).Verdict == Allow && q.Target != nil, c.allowed(), true
+}
+
+func (all *saltCases) specCheck(t *testing.T, c *aclCase) (got, want, ok bool) {
+	scope, ok := map[string]Scope{"runner": Runner, "wheel": Wheel}[c.Form]
+	if !ok {
+		return false, false, false // there is no cloud in Brine
+	}
+	r, err := Parse(Config{ExternalAuth: setting(t, "external_auth", json.RawMessage(`{"pam": {"fred": `+string(c.AuthList)+`}}`))})
+	if err != nil {
+		return false, c.allowed(), true
+	}
+	fun, _ := c.Fun.V.(string)
+	cmd := Command{Function: salt.Function(fun)}
+	if m, ok := c.Args.V.(map[string]any); ok {
+		cmd.Args, _ = m["arg"].([]any)
+		cmd.Kwargs, _ = m["kwarg"].(map[string]any)
+	}
+	d := r.Decide(Question{Subject: Subject{Kind: External, Backend: "pam", Name: "fred"}, Scope: scope, Commands: []Command{cmd}})
+	return d.Verdict == Allow, c.allowed(), true
+}
+
+// ruleList asks which rules somebody gets. Fewer than in Salt are stricter.
+func (all *saltCases) ruleList(t *testing.T, c *aclCase) (got, want, ok bool) {
+	s := Subject{Kind: Local, Name: c.User}
+	cfg := Config{PublisherACL: setting(t, "publisher_acl", c.ACL), PermissiveACL: c.Permisive}
+	if c.Kind == "fill_auth_list" {
+		s = Subject{Kind: External, Backend: "pam", Name: c.Name, Groups: c.Groups}
+		cfg = Config{ExternalAuth: setting(t, "external_auth", json.RawMessage(`{"pam": `+string(c.Eauth)+`}`)), PermissiveACL: c.Permisive}
+	}
+	theirs := functionTexts(c.Verdict.V)
+	r, err := Parse(cfg)
+	if err != nil {
+		return false, len(theirs) > 0, true
+	}
+	holders, _, err := r.holders(&Question{}, &s)
+	if err != nil {
+		t.Errorf("%s: %v", c.ID, err)
+	}
+	var ours []string
+	for _, h := range holders {
+		for _, r := range h.rules {
+			ours = append(ours, r.function.text)
+		}
+	}
+	for _, text := range ours {
+		if !slices.Contains(theirs, text) {
+			t.Errorf("%s: Brine applies the rule %s and Salt does not", c.ID, text)
+		}
+	}
+	// Equal lists agree; a shorter one is a refusal of what Salt allows.
+	return slices.Equal(slices.Sorted(slices.Values(ours)), slices.Sorted(slices.Values(theirs))), true, true
+}
+
+// functionTexts flattens a list of rules to its patterns of functions.
+func functionTexts(v any) []string {
+	var out []string
+	list, _ := v.([]any)
+	for _, item := range list {
+		switch x := item.(type) {
+		case string:
+			out = append(out, x)
+		case map[string]any:
+			for _, functions := range x {
+				out = append(out, functionTexts(functions)...)
+			}
+		}
+	}
+	return out
+}
+
+// publish asks as the user whose credential is shown. A request in the name of
+// somebody else can not be made to Brine: the kernel names the user.
+func (all *saltCases) publish(t *testing.T, c *aclCase) (got, want, ok bool) {
+	r, err := Parse(Config{
+		PublisherACL: setting(t, "publisher_acl", c.Config.ACL), PublisherACLBlacklist: setting(t, "publisher_acl_blacklist", c.Config.Blacklist),
+		ExternalAuth: setting(t, "external_auth", c.Config.External), PermissiveACL: c.Config.Permissive, SudoACL: c.Config.SudoACL, Nodegroups: all.groups(),
+	})
+	if err != nil {
+		return false, c.allowed(), true
+	}
+	var s Subject
+	sudo, isSudo := strings.CutPrefix(c.User, "sudo_")
+	switch {
+	case c.Kwargs.Eauth != "":
+		s = Subject{Kind: External, Backend: c.Kwargs.Eauth, Name: c.Kwargs.Username}
+	case c.KeyOf == nil:
+	case *c.KeyOf == "root":
+		s = Subject{Kind: Local, Name: "root", Operator: true}
+		if isSudo {
+			s.Sudo = sudo
+		}
+	case *c.KeyOf == c.User:
+		s = Subject{Kind: Local, Name: c.User}
+	default:
+		return false, false, false
+	}
+	q := all.question(s, c.Tgt.V, c.TgtType, commands(c.Fun.V, c.Arg.V))
+	return r.Decide(q).Verdict == Allow && len(q.Minions) > 0, c.allowed(), true
+}
+
+// peerCase is a case of peer.json.
+type peerCase struct {
+	ID, Kind string
+	Config   struct {
+		Peer    json.RawMessage
+		PeerRun json.RawMessage `json:"peer_run"`
+	}
+	Load struct {
+		ID      string
+		Fun     string
+		Arg     value.Value
+		Tgt     value.Value
+		TgtType string `json:"tgt_type"`
+	}
+	Token   *string
+	Verdict map[string]value.Value
+}
+
+func TestSaltPeerCases(t *testing.T) {
+	all := loadCases(t, "peer.json")
+	ta := newTally(peerDifferences.cases("peer"))
+	other := peerOther.cases("peer")
+	skipped := 0
+	for _, raw := range all.Cases {
+		var c peerCase
+		if err := json.Unmarshal(raw, &c); err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		if _, ok := other[c.ID]; ok {
+			skipped++
+			continue
+		}
+		want := c.Verdict["published"].V != nil || c.Verdict["ran"].V != nil
+		ta.check(t, c.ID, all.peer(t, &c), want, string(raw))
+	}
+	ta.finish(t, "peer.json", len(all.Cases), skipped)
+}
+
+// peer asks for the minion whose key the request was signed with.
+func (all *saltCases) peer(t *testing.T, c *peerCase) bool {
+	t.Helper()
+	r, err := Parse(Config{Peer: setting(t, "peer", c.Config.Peer), PeerRun: setting(t, "peer_run", c.Config.PeerRun), Nodegroups: all.groups()})
+	if err != nil {
+		return false
+	}
+	s := Subject{Kind: Peer, Name: c.Load.ID}
+	if c.Token != nil {
+		s.Name = *c.Token
+		if s.Name == "garbage" || s.Name == "none" {
+			s = Subject{}
+		}
+	}
+	q := all.question(s, c.Load.Tgt.V, c.Load.TgtType, []Command{peerCommand(t, c)})
+	if c.Kind == "peer_run" {
+		q.Scope = Runner
+	}
+	if d := r.Decide(q); d.Verdict != Allow {
+		return false
+	}
+	return q.Target != nil || c.Kind == "peer_run" // a mistake in the target is told, nothing is published
+}
+
+// peerCommand reads words k=v as keyword arguments, as publish.publish does.
+func peerCommand(t *testing.T, c *peerCase) Command {
+	t.Helper()
+	cmd := command(c.Load.Fun, c.Load.Arg.V)
+	var words []string
+	for _, a := range cmd.Args {
+		words = append(words, fmt.Sprint(a))
+	}
+	args, kwargs, err := argument.Parse(words, argument.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Args = args
+	if cmd.Kwargs == nil {
+		cmd.Kwargs = kwargs
+	}
+	return cmd
+}

@@ -1,0 +1,224 @@
+package master
+
+import (
+	"context"
+	"os"
+
+	"brine/internal/acl"
+	"brine/internal/auth"
+	"brine/internal/bus"
+	"brine/internal/config"
+	"brine/internal/job"
+	"brine/internal/protocol"
+	"brine/internal/runner"
+	"brine/internal/salt"
+	"brine/internal/target"
+)
+
+// access is what the configuration says about who may do what. It is replaced as
+// a whole, never changed.
+type access struct {
+	rules      *acl.Rules
+	nodegroups map[string]any
+	verify     bool // the users of publisher_acl must exist
+}
+
+// newAccess compiles the rules. An error names every mistake with its place.
+func newAccess(cfg *config.Master) (*access, error) {
+	groups, _ := cfg.Nodegroups.Value().(map[string]any)
+	rules, err := acl.Parse(acl.Config{
+		PublisherACL:          setting("publisher_acl", cfg.PublisherACL),
+		PublisherACLBlacklist: setting("publisher_acl_blacklist", cfg.PublisherACLBlacklist),
+		ExternalAuth:          setting("external_auth", cfg.ExternalAuth),
+		Peer:                  setting("peer", cfg.Peer),
+		PeerRun:               setting("peer_run", cfg.PeerRun),
+		PermissiveACL:         cfg.PermissiveACL,
+		SudoACL:               cfg.SudoACL,
+		Nodegroups:            groups,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &access{rules: rules, nodegroups: groups, verify: cfg.ClientACLVerify}, nil
+}
+
+func setting(key string, l config.Located) acl.Setting {
+	return acl.Setting{Key: key, Node: l.Node, File: l.FileOf}
+}
+
+// openAccess reads the rules at the start: with a mistake in them the master
+// does not serve.
+func (m *Master) openAccess() error {
+	a, err := newAccess(m.cfg)
+	if err != nil {
+		return err
+	}
+	m.setAccess(a)
+	return nil
+}
+
+// setAccess puts rules in force, and tells what of them can have no effect.
+func (m *Master) setAccess(a *access) {
+	m.access.Store(a)
+	for _, w := range a.rules.Lint() {
+		if w.Dead {
+			m.log.Warn("an access rule has no effect", "where", w.Where, "key", w.Key, "reason", w.Text)
+		}
+	}
+}
+
+// nodegroups are those of the configuration in force, as package target takes
+// them.
+func (m *Master) nodegroups() map[string]any { return m.access.Load().nodegroups }
+
+// fleet is the master's knowledge of its minions, as package acl takes it.
+type fleet struct{ *Master }
+
+// IDs implements acl.Fleet.
+func (f fleet) IDs() []salt.MinionID { return f.keys.ids() }
+
+// Facts implements acl.Fleet.
+func (f fleet) Facts(id salt.MinionID) target.Facts {
+	return target.Facts{ID: id, Grains: f.facts.grains(id), Pillar: f.pillars.of(id)}
+}
+
+// asker is who wants something of the master, as verified.
+type asker struct {
+	name     string // for people: fred
+	subject  acl.Subject
+	identity bus.Identity
+}
+
+func (m *Master) asker(ctx context.Context, i bus.Identity) asker {
+	uid := i.UID()
+	if uid < 0 {
+		return asker{name: i.String(), identity: i} // no user: no rights
+	}
+	u := m.users.Lookup(ctx, uid)
+	return asker{name: string(u.Name), identity: i, subject: m.local(ctx, u)}
+}
+
+// local is a user of this machine. The groups of an operator are not asked for:
+// a slow directory must not keep root waiting.
+func (m *Master) local(ctx context.Context, u auth.User) acl.Subject {
+	s := acl.Subject{Kind: acl.Local, Name: string(u.Name), Operator: u.Operator}
+	if !s.Operator {
+		s.Groups = m.users.Groups(ctx, u.Name)
+	}
+	return s
+}
+
+// permit decides whether who may do what the question says, and says so: to the
+// log always, to the asker when it is refused. Nothing is refused silently.
+// Where is the target as it was written.
+func (m *Master) permit(who asker, q acl.Question, where string) error {
+	q.Subject, q.Fleet = who.subject, fleet{m}
+	d := m.access.Load().rules.Decide(q)
+	what := functions(q)
+	log := m.log.With("user", who.name, "fun", what, "target", where, "rule", d.Rule, "where", d.Where)
+	if d.Verdict == acl.Allow {
+		log.Debug("permitted")
+		return nil
+	}
+	log.Warn("refused", "reason", d.Reason, "outside", d.Outside)
+	m.relay.Announce("salt/audit/refused", map[string]any{
+		"user": who.name, "fun": what, "tgt": where, "rule": d.Rule, "where": d.Where, "reason": d.Reason, "outside": texts(d.Outside),
+	})
+	return bus.Errorf(bus.Denied, "Authorization error occurred. User %s may not use %s: %s", who.name, what, d.Reason).
+		WithHint("root may do this; an operator grants it in the master's configuration")
+}
+
+// functions names what a question is about.
+func functions(q acl.Question) string {
+	list := ""
+	for i, c := range q.Commands {
+		if i > 0 {
+			list += ","
+		}
+		list += string(c.Function)
+	}
+	return map[acl.Scope]string{acl.Runner: "@runner ", acl.Wheel: "@wheel "}[q.Scope] + list
+}
+
+// permitPublish decides about a job on the minions that its target resolved to.
+// That the target could not be understood is told to those only who may run the
+// functions somewhere.
+func (m *Master) permitPublish(who asker, q protocol.Publish) (job.Start, *target.Target, error) {
+	commands := q.Commands
+	if q.Preview && len(commands) == 0 {
+		commands = []job.Command{{Function: "test.ping"}} // it tells as much
+	}
+	if len(commands) == 0 {
+		return job.Start{}, nil, bus.Errorf(bus.Usage, "there is no function to run")
+	}
+	start, t, mistake := m.resolve(q)
+	if err := m.permit(who, acl.Question{Commands: aclCommands(commands), Target: t, Minions: start.Minions}, q.Target); err != nil {
+		return start, t, err
+	}
+	return start, t, mistake
+}
+
+func aclCommands(list []job.Command) []acl.Command {
+	out := make([]acl.Command, len(list))
+	for i, c := range list {
+		out[i] = acl.Command{Function: c.Function, Args: c.Args, Kwargs: c.Kwargs}
+	}
+	return out
+}
+
+// explain answers what permit would say.
+func (m *Master) explain(ctx context.Context, e runner.Explain) (runner.Explained, error) {
+	q := acl.Question{Commands: aclCommands(e.Commands), Subject: m.explained(ctx, e), Fleet: fleet{m}}
+	switch e.Kind {
+	case "runner":
+		q.Scope = acl.Runner
+	case "wheel":
+		q.Scope = acl.Wheel
+	default:
+		start, t, err := m.resolve(protocol.Publish{Target: e.Target, TargetType: e.TargetType})
+		if err != nil {
+			return runner.Explained{}, err
+		}
+		q.Minions, q.Target = start.Minions, t
+	}
+	d := m.access.Load().rules.Decide(q)
+	return runner.Explained{
+		Allowed: d.Verdict == acl.Allow, Rule: d.Rule, Where: d.Where, Reason: d.Reason, Minions: q.Minions, Outside: d.Outside,
+	}, nil
+}
+
+// explained is the subject that a question about somebody means.
+func (m *Master) explained(ctx context.Context, e runner.Explain) acl.Subject {
+	switch {
+	case e.Minion != "":
+		return acl.Subject{Kind: acl.Peer, Name: e.Minion}
+	case e.Backend != "":
+		return acl.Subject{Kind: acl.External, Name: e.User, Backend: e.Backend, Groups: e.Groups}
+	}
+	s := acl.Subject{Kind: acl.Local, Name: e.User, Groups: e.Groups}
+	for _, uid := range []int{0, os.Geteuid()} {
+		s.Operator = s.Operator || string(m.users.Lookup(ctx, uid).Name) == e.User
+	}
+	if name, err := salt.ParseUserName(e.User); err == nil && !s.Operator && e.Groups == nil {
+		s.Groups = m.users.Groups(ctx, name)
+	}
+	return s
+}
+
+// lint reports what is strange about the rules in force.
+func (m *Master) lint(ctx context.Context) []runner.Finding {
+	a := m.access.Load()
+	var list []runner.Finding
+	for _, w := range a.rules.Lint() {
+		list = append(list, runner.Finding{Where: w.Where, Key: w.Key, Text: w.Text, Dead: w.Dead})
+	}
+	if !a.verify {
+		return list
+	}
+	for _, name := range a.rules.LocalUsers() {
+		if n, err := salt.ParseUserName(name); err != nil || !m.users.Exists(ctx, n) {
+			list = append(list, runner.Finding{Key: "publisher_acl: " + name, Text: "this machine has no user of this name", Dead: true})
+		}
+	}
+	return list
+}

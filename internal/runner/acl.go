@@ -1,0 +1,172 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+
+	"brine/internal/job"
+	"brine/internal/module"
+	"brine/internal/salt"
+)
+
+// Explain is a question about access: would they be allowed?
+type Explain struct {
+	User    string
+	Groups  []string // of the user; nil asks the system
+	Backend string   // of external_auth; "" is a local user
+	Minion  string   // asks for a minion instead of a user
+
+	Kind       string // publish, runner or wheel
+	Commands   []job.Command
+	Target     string
+	TargetType string
+}
+
+// Explained is the answer. Rule and Where are empty when no rule decided.
+type Explained struct {
+	Allowed             bool
+	Rule, Where, Reason string
+	Minions             []salt.MinionID // that the target means
+	Outside             []salt.MinionID // some of them that the nearest rule does not cover
+}
+
+// Finding is something strange about the access rules.
+type Finding struct {
+	Where, Key, Text string
+	Dead             bool // it can have no effect
+}
+
+// aclModule explains the access rules.
+func aclModule(h *Host) *module.Module {
+	a := access{h}
+	return &module.Module{Name: "acl", Doc: "Who may do what, and why.", Functions: []module.Function{
+		{Name: "explain", Doc: "Return whether somebody may do something, and the rule that decides, without doing it. Name a user, an external user with eauth, or a minion for peer and peer_run.",
+			Example: "salt-run acl.explain user=fred fun=cmd.run tgt='web*' arg='[ls]'\nsalt-run acl.explain user=steve eauth=pam groups='[ops]' fun=key.list kind=wheel\nsalt-run acl.explain minion=web1 fun=test.ping tgt='*'\nsalt-run acl.explain minion=web1 fun=manage.up kind=peer_run",
+			Params: []module.Param{
+				{Name: "user", Kind: module.String}, {Name: "fun", Kind: module.Any}, {Name: "tgt", Kind: module.String, Default: "*"}, {Name: "tgt_type", Kind: module.String, Default: "glob"},
+				{Name: "arg", Kind: module.Any}, {Name: "kwarg", Kind: module.Any}, {Name: "eauth", Kind: module.String}, {Name: "groups", Kind: module.Any},
+				{Name: "minion", Kind: module.String}, {Name: "kind", Kind: module.String, Default: "publish"},
+			}, Run: a.explain},
+		{Name: "lint", Doc: "Return what is strange about the access rules: what can never match, what matches more than it seems to, users that do not exist.", Example: "salt-run acl.lint", Run: a.lint},
+	}}
+}
+
+type access struct{ *Host }
+
+func (a access) explain(ctx context.Context, c *module.Call) (any, error) {
+	e, err := question(c)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.Explain(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]any{"allowed": d.Allowed, "rule": d.Rule, "where": d.Where, "reason": d.Reason}
+	if e.Kind == "publish" {
+		out["minions"] = idList(d.Minions)
+	}
+	if len(d.Outside) > 0 {
+		out["outside"] = idList(d.Outside)
+	}
+	return out, nil
+}
+
+func idList(ids []salt.MinionID) []any {
+	list := make([]any, len(ids))
+	for i, id := range ids {
+		list[i] = string(id)
+	}
+	return list
+}
+
+// question reads the arguments of explain.
+func question(c *module.Call) (Explain, error) {
+	e := Explain{
+		User: c.String("user"), Backend: c.String("eauth"), Minion: c.String("minion"),
+		Kind: c.String("kind"), Target: c.String("tgt"), TargetType: c.String("tgt_type"),
+	}
+	switch {
+	case e.User == "" && e.Minion == "":
+		return e, salt.WithHint(fmt.Errorf("nobody is asked for"), "name a user= or a minion=")
+	case e.User != "" && e.Minion != "":
+		return e, fmt.Errorf("user and minion are both given: ask for one")
+	}
+	switch e.Kind {
+	case "publish", "runner", "wheel":
+	case "peer":
+		e.Kind = "publish"
+	case "peer_run":
+		e.Kind = "runner"
+	default:
+		return e, salt.WithHint(fmt.Errorf("kind %q is not known", e.Kind), "the kinds are publish, runner and wheel")
+	}
+	var err error
+	if e.Groups, err = texts(c, "groups"); err != nil {
+		return e, err
+	}
+	e.Commands, err = commands(c)
+	return e, err
+}
+
+// commands reads fun, one name or a list of a compound command, and the
+// arguments, which each of them gets.
+func commands(c *module.Call) ([]job.Command, error) {
+	names, err := texts(c, "fun")
+	if err != nil {
+		return nil, err
+	}
+	var args []any
+	switch x := c.Any("arg").(type) {
+	case nil:
+	case []any:
+		args = x
+	default:
+		args = []any{x}
+	}
+	kwargs, ok := c.Any("kwarg").(map[string]any)
+	if !ok && c.Any("kwarg") != nil {
+		return nil, fmt.Errorf("kwarg is no mapping")
+	}
+	var list []job.Command
+	for _, name := range names {
+		f, err := salt.ParseFunction(name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, job.Command{Function: f, Args: args, Kwargs: kwargs})
+	}
+	if len(list) == 0 {
+		return nil, salt.WithHint(fmt.Errorf("no function is asked for"), "name a fun=")
+	}
+	return list, nil
+}
+
+// texts reads a parameter that is text or a list of texts.
+func texts(c *module.Call, name string) ([]string, error) {
+	switch x := c.Any(name).(type) {
+	case nil:
+		return nil, nil
+	case string:
+		return []string{x}, nil
+	case []any:
+		list := []string{}
+		for _, v := range x {
+			s, ok := v.(string)
+			if !ok {
+				return nil, fmt.Errorf("%s: %v is no text", name, v)
+			}
+			list = append(list, s)
+		}
+		return list, nil
+	}
+	return nil, fmt.Errorf("%s is neither text nor a list", name)
+}
+
+func (a access) lint(ctx context.Context, _ *module.Call) (any, error) {
+	out := []any{}
+	for _, f := range a.Lint(ctx) {
+		out = append(out, map[string]any{"where": f.Where, "key": f.Key, "text": f.Text, "no_effect": f.Dead})
+	}
+	return out, nil
+}
