@@ -47,7 +47,7 @@ func Dial(path string) (*Conn, error) {
 	dial := dialer(func() (net.Conn, error) { return socket.Dial(path) })
 	nc, err := nats.Connect("nats://daemon", nats.SetCustomDialer(dial), nats.SkipHostLookup(),
 		nats.UserInfo(nonce, ""), nats.CustomInboxPrefix(self.Inbox()), nats.NoReconnect(), nats.Timeout(5*time.Second),
-		nats.IgnoreDiscoveredServers(), nats.ErrorHandler(quiet), nats.NoCallbacksAfterClientClose())
+		nats.IgnoreDiscoveredServers(), nats.ErrorHandler(quiet), nats.NoCallbacksAfterClientClose(), nats.SyncQueueLen(QueueLen))
 	if errors.Is(err, nats.ErrAuthorization) {
 		return nil, fmt.Errorf("connect to the daemon at %s: %w", path, ErrRefused)
 	}
@@ -181,6 +181,19 @@ type Stream struct {
 // said that it took some: what a slow reader costs the daemon, at most.
 const Window = 8 << 20
 
+// minCost is what a small message counts for in the window, so that the window
+// bounds their number too.
+const minCost = 4 << 10
+
+// QueueLen is for the option nats.SyncQueueLen of every connection that is handed
+// to NewConn: a window of the smallest messages, and those that end an answer. The
+// library's own 65,536 cost half a MiB for each request, and a window of small
+// messages overran even them.
+const QueueLen = Window/minCost + 16
+
+// cost is what a message of n bytes counts for in the window, on both sides.
+func cost(n int) int64 { return int64(max(n, minCost)) }
+
 // Next returns the next message, waiting as long as ctx allows. At the end it
 // returns io.EOF, together with the closing message if that has a content. A
 // failure told by the daemon is an *Error; a lost connection wraps ErrLost.
@@ -236,7 +249,7 @@ func (s *Stream) Decode(ctx context.Context, v any) error {
 
 // credit tells the sender what was taken, each quarter of the window.
 func (s *Stream) credit(n int) {
-	s.taken += int64(n)
+	s.taken += cost(n)
 	if s.taken-s.credited < Window/4 {
 		return
 	}

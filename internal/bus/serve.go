@@ -401,7 +401,7 @@ func (o *answerer) wait(ctx context.Context, n int) error {
 		o.count.Lock()
 		fits := o.sent-o.taken < Window
 		if fits {
-			o.sent += int64(n)
+			o.sent += cost(n)
 		}
 		o.count.Unlock()
 		if fits {

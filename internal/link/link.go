@@ -82,7 +82,7 @@ func Connect(ctx context.Context, o Options) (*Link, error) {
 			// Names and dates in certificates decide nothing: verify compares the key.
 			InsecureSkipVerify: true, VerifyConnection: hand.verify, //nolint:gosec
 		}),
-		nats.UserInfo(self.Nonce, ""), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.IgnoreDiscoveredServers(),
+		nats.UserInfo(self.Nonce, ""), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.IgnoreDiscoveredServers(), nats.SyncQueueLen(bus.QueueLen),
 		nats.NoReconnect(), nats.PingInterval(o.PingInterval), nats.MaxPingsOutstanding(1),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			o.Log.Debug("connection to the master", "master", o.Address, "err", err)

@@ -1,0 +1,30 @@
+package bus
+
+import (
+	"context"
+	"testing"
+)
+
+// However small the messages are, those under way must fit into the queue of the
+// receiver, which drops what does not.
+func TestWindowBoundsTheNumberOfMessages(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel() // wait returns at once also where it would wait
+	for _, size := range []int{0, 1, 100, minCost, MaxPart} {
+		o := &answerer{room: make(chan struct{}, 1)}
+		count := 0
+		for range 200_000 {
+			before := o.sent
+			_ = o.wait(ended, size) // ended; what counts is whether it booked the message
+			if o.sent > before {
+				count++
+			}
+		}
+		if closing := 2; count+closing > QueueLen {
+			t.Errorf("%d messages of %d bytes are sent ahead, and the queue holds %d", count, size, QueueLen)
+		}
+		if int64(count*size) > Window+MaxPart {
+			t.Errorf("%d messages of %d bytes are sent ahead, beyond the window of %d bytes", count, size, Window)
+		}
+	}
+}
