@@ -1,0 +1,171 @@
+package structure
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layer says what a package may import of our own, and why that and no more.
+// Arrows point from mechanism to meaning: daemons know rules, rules know words.
+type layer struct {
+	name string
+	may  string // names of packages, sorted
+	why  string
+}
+
+// layers are all packages below internal, sorted. A package that needs one more
+// import gets it here, with its reason; often the better way is an interface, or
+// a function, that it declares itself.
+var layers = []layer{
+	{"acl", "salt target target/pyre value", "rules in, answer out: they are written over names, targets and arguments, and the answer needs no I/O"},
+	{"argument", "salt value", "turns words into values"},
+	{"atomicfile", "", "writes bytes; whose they are is not its affair"},
+	{"auth", "salt", "asks the system who somebody is; what he may do is for acl"},
+	{"bench", "pki", "measures programs from outside; the keys are for what they are compared with"},
+	{"bench/bare", "pki", "NATS and nothing else, to compare with"},
+	{"bench/bareserver", "pki", "NATS and nothing else, to compare with"},
+	{"bench/empty", "", "the cost of a process"},
+	{"bench/line", "", "the cost of a line over a socket"},
+	{"bench/measure", "bench", "starts the measurement"},
+	{"broker", "bus salt socket", "lets in whom its daemon names, with the rights of the one table in bus; it knows neither keys nor jobs"},
+	{"bus", "event salt socket", "subjects, rights and requests; the client's half, which every tool links"},
+	{"bustest", "broker bus pki salt socket", "starts a real broker for the tests of others"},
+	{"cli", "logging output salt version", "what the programs say to a person; no configuration, so that -h needs none"},
+	{"cli/client", "bus cli config salt socket", "the way of the tools to their daemon"},
+	{"cli/saltcall", "argument bus cli cli/client config event grain job link logging module output pki protocol salt socket value version", "runs functions in its own process, and goes to the master by itself where no daemon runs"},
+	{"cli/saltcmd", "argument bus cli cli/client config job output protocol salt target", "asks the master and shows what comes"},
+	{"cli/saltevent", "bus cli cli/client config event job protocol salt value", "asks a daemon and shows what comes"},
+	{"cli/saltkey", "atomicfile cli config output pki salt", "works on the key directory, whether or not a master runs"},
+	{"cli/saltmaster", "cli cli/serve config logging master version", "starts one daemon"},
+	{"cli/saltminion", "cli cli/serve config link logging minion version", "starts one daemon; the words of a refusal are those of link"},
+	{"cli/saltrun", "argument cli cli/client job output protocol salt", "asks the master and shows what comes"},
+	{"cli/serve", "cli config daemon logging pki salt", "what the commands of both daemons share, the words for key files that are not safe among it; not the daemons"},
+	{"config", "atomicfile salt", "files to typed settings; rules in them are parsed by the packages that own them"},
+	{"daemon", "atomicfile salt", "what a daemon owes the system around it"},
+	{"e2e", "", "uses the built programs as a person would"},
+	{"event", "salt target/pyre value", "what an event is, its tags and its filters"},
+	{"grain", "salt target value", "facts of this machine"},
+	{"job", "atomicfile salt target value", "the course of a job as a state machine: it is handed what happened"},
+	{"journal", "event salt", "the one user of JetStream: appends and reads, whatever the events say"},
+	{"link", "atomicfile bus config event pki protocol salt", "one connection of a minion to one master"},
+	{"logging", "salt", "lines for people and files"},
+	{"master", "acl auth broker bus config daemon event job journal link module pillar pki protocol relay runner salt socket target value", "carries what happens between the rules and the bus; never minion"},
+	{"minion", "acl atomicfile auth broker bus config daemon event grain job journal link module pki protocol relay salt socket target value", "likewise; never master or runner"},
+	{"module", "atomicfile salt target value", "functions of a minion; buses and daemons reach them as interfaces that it declares"},
+	{"output", "salt value", "data to text"},
+	{"pillar", "salt target value", "which data belongs to which minion"},
+	{"pki", "atomicfile salt", "keys and the files that hold them"},
+	{"protocol", "bus event job salt value", "the bodies of requests, with the errors of bus in some: types, no behaviour"},
+	{"relay", "bus config event journal protocol salt value", "events between journal and bus, for both daemons"},
+	{"runner", "event job module salt target value", "functions of the master; the machinery that checks and runs functions is that of module, the master an interface"},
+	{"salt", "", "the vocabulary: everybody imports it, so it imports nobody"},
+	{"socket", "salt", "a door and who stands before it"},
+	{"structure", "", "looks at the others from outside"},
+	{"target", "salt target/pyre value", "expressions over facts"},
+	{"target/pyre", "", "regular expressions, a language of their own"},
+	{"value", "", "values and their one encoding"},
+	{"version", "", "a number"},
+}
+
+// binaries are the programs: the one package of a command that each may import.
+var binaries = map[string]string{
+	"salt":        "cli/saltcmd",
+	"salt-call":   "cli/saltcall",
+	"salt-event":  "cli/saltevent",
+	"salt-key":    "cli/saltkey",
+	"salt-master": "cli/saltmaster",
+	"salt-minion": "cli/saltminion",
+	"salt-run":    "cli/saltrun",
+}
+
+func TestTheTableOfLayersIsSorted(t *testing.T) {
+	if !slices.IsSortedFunc(layers, func(a, b layer) int { return strings.Compare(a.name, b.name) }) {
+		t.Error("the rows of layers are not sorted by name")
+	}
+	for _, l := range layers {
+		if may := strings.Fields(l.may); !slices.IsSorted(may) {
+			t.Errorf("layer %s: %q is not sorted", l.name, l.may)
+		}
+		if l.why == "" {
+			t.Errorf("layer %s has no reason", l.name)
+		}
+	}
+}
+
+// TestLayersHaveNoCycle holds for the table what the compiler holds for the code:
+// else a row could allow what its reader takes for impossible.
+func TestLayersHaveNoCycle(t *testing.T) {
+	below := map[string][]string{}
+	for _, l := range layers {
+		below[l.name] = strings.Fields(l.may)
+	}
+	var visit func(name string, path []string)
+	visit = func(name string, path []string) {
+		if slices.Contains(path, name) {
+			t.Fatalf("layers allow a cycle: %s", strings.Join(append(path, name), " → "))
+		}
+		for _, next := range below[name] {
+			visit(next, append(path, name))
+		}
+	}
+	for _, l := range layers {
+		visit(l.name, nil)
+	}
+}
+
+func TestPackagesImportOnlyTheirLayersBelow(t *testing.T) {
+	for _, p := range packages(t) {
+		if strings.HasPrefix(p.ImportPath, command) {
+			continue
+		}
+		i, found := slices.BinarySearchFunc(layers, p.short(), func(l layer, name string) int { return strings.Compare(l.name, name) })
+		if !found {
+			t.Errorf("package %s has no row in layers: give it one, with what it may import and why", p.short())
+			continue
+		}
+		may := strings.Fields(layers[i].may)
+		for _, path := range p.Imports {
+			name, own := strings.CutPrefix(path, internal)
+			if own && !slices.Contains(may, name) {
+				t.Errorf("%s imports %s, which layers does not allow: %s", p.short(), name, layers[i].why)
+			}
+		}
+	}
+}
+
+func TestLayersNameOnlyPackagesThatExist(t *testing.T) {
+	exists := map[string]bool{}
+	for _, p := range packages(t) {
+		exists[p.short()] = true
+	}
+	for _, l := range layers {
+		for _, name := range append(strings.Fields(l.may), l.name) {
+			if !exists[name] {
+				t.Errorf("layer %s: there is no package %s", l.name, name)
+			}
+		}
+	}
+}
+
+func TestBinariesImportOnlyTheirCommand(t *testing.T) {
+	found := 0
+	for _, p := range packages(t) {
+		name, ok := strings.CutPrefix(p.ImportPath, command)
+		if !ok {
+			continue
+		}
+		own, known := binaries[name]
+		if !known {
+			t.Errorf("binary %s has no row in binaries", name)
+		}
+		found++
+		want := []string{internal + "cli", internal + own, "os"}
+		if got := slices.Sorted(slices.Values(p.Imports)); !slices.Equal(got, want) {
+			t.Errorf("cmd/%s imports %q, want %q and nothing else", name, got, want)
+		}
+	}
+	if found != len(binaries) {
+		t.Errorf("there are %d binaries, want %d", found, len(binaries))
+	}
+}

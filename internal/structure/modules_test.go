@@ -1,0 +1,129 @@
+package structure
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The NATS server, which only the daemons may link.
+const natsServer = "github.com/nats-io/nats-server/v2"
+
+// foreign says which of our packages may import a module of others. A module is
+// easily kept, or replaced, while few places know it.
+var foreign = []struct {
+	module string
+	in     string // packages, sorted; a name with /... stands for all below it too
+	why    string
+}{
+	{"github.com/dlclark/regexp2", "target/pyre", "the one engine behind expressions in the language of Python"},
+	{"github.com/fsnotify/fsnotify", "pki", "the key directory is the only one that is watched"},
+	{"github.com/itchyny/gojq", "cli/saltevent event", "filters of events are written in the language of jq"},
+	{natsServer, "bench/bareserver broker", "both daemons reach the server through broker; bareserver is what it is compared with"},
+	{"github.com/nats-io/nats.go", "bench/bare bench/bareserver broker bus bustest journal link master minion", "whoever holds a connection; tools hold one through bus"},
+	{"github.com/nats-io/nats.go/jetstream", "journal", "the journal is the one user of JetStream"},
+	{"github.com/shirou/gopsutil/v4", "grain module", "facts and figures of the machine"},
+	{"github.com/urfave/cli/v2", "cli/...", "command lines"},
+	{"golang.org/x/sys", "auth cli daemon grain module socket", "system calls that the standard library lacks"},
+	{"golang.org/x/term", "cli", "what a terminal can do"},
+	{"gopkg.in/yaml.v3", "acl config event grain module pillar", "files that people write"},
+}
+
+// inModule says whether the package with this path is of the module, and not of
+// one whose name only begins alike.
+func inModule(path, module string) bool {
+	return path == module || strings.HasPrefix(path, module+"/")
+}
+
+// ruleFor returns the places of the longest matching row of foreign.
+func ruleFor(path string) (places []string, known bool) {
+	longest := ""
+	for _, f := range foreign {
+		if inModule(path, f.module) && len(f.module) > len(longest) {
+			longest, places, known = f.module, strings.Fields(f.in), true
+		}
+	}
+	return places, known
+}
+
+func isPlace(name string, places []string) bool {
+	return slices.ContainsFunc(places, func(p string) bool {
+		top, tree := strings.CutSuffix(p, "/...")
+		return name == top || tree && strings.HasPrefix(name, top+"/")
+	})
+}
+
+func TestModulesOfOthersAreUsedInTheirPlaceOnly(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, path := range p.Imports {
+			if first, _, _ := strings.Cut(path, "/"); !strings.Contains(first, ".") {
+				continue // our own, or of the standard library
+			}
+			places, known := ruleFor(path)
+			if !known {
+				t.Errorf("%s imports %s, which has no row in foreign: give it one, and a section in doc/dependencies.md", p.short(), path)
+			} else if !isPlace(p.short(), places) {
+				t.Errorf("%s imports %s, which is for %s only", p.short(), path, strings.Join(places, ", "))
+			}
+		}
+	}
+}
+
+// TestToolsDoNotLinkTheServer keeps the tools small and fast: the server is most
+// of the code of a daemon.
+func TestToolsDoNotLinkTheServer(t *testing.T) {
+	for name := range binaries {
+		daemon := name == "salt-master" || name == "salt-minion"
+		links := slices.ContainsFunc(goList(t, "-deps", "./cmd/"+name), func(p listed) bool { return inModule(p.ImportPath, natsServer) })
+		if links != daemon {
+			t.Errorf("%s links the NATS server: %t, want %t", name, links, daemon)
+		}
+	}
+}
+
+// TestDependenciesAreDocumented holds doc/dependencies.md to go.mod: a section for
+// each module that we import, and for no other.
+func TestDependenciesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "doc", "dependencies.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var described []string
+	for _, m := range regexp.MustCompile(`(?m)^## (\S+\.\S+)$`).FindAllStringSubmatch(string(text), -1) {
+		described = append(described, m[1])
+	}
+	required := directModules(t)
+	for _, m := range required {
+		if !slices.Contains(described, m) {
+			t.Errorf("doc/dependencies.md has no section %q", "## "+m)
+		}
+	}
+	for _, m := range described {
+		if !slices.Contains(required, m) {
+			t.Errorf("doc/dependencies.md describes %s, which go.mod does not require", m)
+		}
+	}
+}
+
+// directModules returns the modules of go.mod that are not indirect.
+func directModules(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var modules []string
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(strings.TrimPrefix(line, "require "))
+		if len(fields) == 2 && strings.HasPrefix(fields[1], "v") {
+			modules = append(modules, fields[0])
+		}
+	}
+	if len(modules) == 0 {
+		t.Fatal("go.mod requires nothing")
+	}
+	return modules
+}
