@@ -53,6 +53,9 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return &c
 }
 
+// Permanent says whether the same request would fail in the same way again.
+func (e *Error) Permanent() bool { return e.Code == Denied || e.Code == Usage || e.Code == NotFound }
+
 // CodeOf returns the code of the Error within err, Internal for another error
 // and "" for none.
 func CodeOf(err error) Code {

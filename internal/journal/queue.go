@@ -2,55 +2,50 @@ package journal
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Queue is a durable queue of messages that leave in the order in which they
-// came, each once it was delivered: the outbox of a minion.
+// Queue is a durable queue: what is put at its end stays, in order, until it is
+// removed from its head. It sets no limits of its own, since what it drops must
+// be counted by somebody. Its methods may be called concurrently.
 type Queue struct {
-	js       jetstream.JetStream
-	stream   jetstream.Stream
-	consumer jetstream.Consumer
-	subject  string
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	stream  jetstream.Stream
+	name    string
+	subject string
+	closed  <-chan struct{}
 }
 
-// drain names the one reader of a queue.
-const drain = "drain"
+// Entry is one message of a queue.
+type Entry struct {
+	Seq    uint64 // its place, from 1, never used again
+	Stored time.Time
+	Body   []byte
+	Size   int64 // bytes that it takes in the store
+}
 
-// ackTime bounds the wait for the own server's word that a message is removed.
-const ackTime = 10 * time.Second
+// MaxEntry is the largest body that a queue takes.
+const MaxEntry = maxPart
 
 // OpenQueue opens the queue of this name, made of capital letters, in the
 // JetStream that nc is connected to.
-func OpenQueue(ctx context.Context, nc *nats.Conn, name string, o Options) (*Queue, error) {
-	js, err := jetstream.New(nc)
+func OpenQueue(ctx context.Context, nc *nats.Conn, name string) (*Queue, error) {
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(maxPending))
 	if err != nil {
 		return nil, err
 	}
-	if o.MaxBytes <= 0 {
-		o.MaxBytes = -1
-	}
-	q := &Queue{js: js, subject: "salt.queue." + name}
+	q := &Queue{nc: nc, js: js, name: name, subject: "salt.queue." + name, closed: closing(nc)}
 	q.stream, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: name, Subjects: []string{q.subject}, Storage: jetstream.FileStorage, Retention: jetstream.WorkQueuePolicy,
-		Discard: jetstream.DiscardOld, MaxAge: o.MaxAge, MaxBytes: o.MaxBytes,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open the queue %s: %w", name, err)
-	}
-	// A reader that was here before may have handed out a message to a process
-	// that is no more, and would hold the queue up until that is overdue. A new
-	// one begins with the oldest message that was not removed.
-	if err := q.stream.DeleteConsumer(ctx, drain); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil, fmt.Errorf("open the queue %s: %w", name, err)
-	}
-	q.consumer, err = q.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		Durable: drain, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1, AckWait: time.Minute,
+		Name: name, Subjects: []string{q.subject}, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, AllowDirect: true,
+		Duplicates: dedupWindow,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)
@@ -58,49 +53,119 @@ func OpenQueue(ctx context.Context, nc *nats.Conn, name string, o Options) (*Que
 	return q, nil
 }
 
-// Put stores body at the end of the queue. When it returns nil the message
-// survives a kill of the process.
-func (q *Queue) Put(ctx context.Context, body []byte) error {
-	if _, err := q.js.Publish(ctx, q.subject, body); err != nil {
-		return fmt.Errorf("put into the outbox: %w", err)
+// Size is how many bytes of the store a message with this body takes.
+func (q *Queue) Size(body []byte) int64 {
+	const record = 30 // of the file store, beside subject and body
+	return int64(record + len(q.subject) + len(body))
+}
+
+// Begin starts to put body at the end, in the order of the calls, without
+// waiting. Once Wait has returned its place the message survives a kill of the
+// process. An id that was used in the last minutes is a repetition: nothing is
+// put, and the place is that of the first.
+func (q *Queue) Begin(body []byte, id string) (*Pending, error) {
+	if len(body) > MaxEntry {
+		return nil, fmt.Errorf("put into the queue %s: %d bytes, the limit is %d", q.name, len(body), MaxEntry)
+	}
+	m := &nats.Msg{Subject: q.subject, Data: body}
+	if id != "" {
+		m.Header = nats.Header{jetstream.MsgIDHeader: {id}}
+	}
+	ack, err := q.js.PublishMsgAsync(m)
+	if err != nil {
+		return nil, fmt.Errorf("put into the queue %s: %w", q.name, err)
+	}
+	return &Pending{ack, q.closed}, nil
+}
+
+// Put is Begin without an id, and Wait.
+func (q *Queue) Put(ctx context.Context, body []byte) (uint64, error) {
+	p, err := q.Begin(body, "")
+	if err != nil {
+		return 0, err
+	}
+	return p.Wait(ctx)
+}
+
+// Span is what a queue holds.
+type Span struct {
+	First, Last uint64 // places; First is Last+1 when it is empty
+	Bytes       int64
+}
+
+// Span returns what the queue holds.
+func (q *Queue) Span(ctx context.Context) (Span, error) {
+	info, err := q.stream.Info(ctx)
+	if err != nil {
+		return Span{}, fmt.Errorf("look into the queue %s: %w", q.name, err)
+	}
+	s := info.State
+	if s.Msgs == 0 {
+		s.FirstSeq = s.LastSeq + 1
+	}
+	return Span{First: s.FirstSeq, Last: s.LastSeq, Bytes: int64(s.Bytes)}, nil
+}
+
+// Remove takes the messages up to the place seq from the head.
+func (q *Queue) Remove(ctx context.Context, seq uint64) error {
+	if err := q.stream.Purge(ctx, jetstream.WithPurgeSequence(seq+1)); err != nil {
+		return fmt.Errorf("remove from the queue %s: %w", q.name, err)
 	}
 	return nil
 }
 
-// Len is how many messages wait.
-func (q *Queue) Len(ctx context.Context) (uint64, error) {
-	info, err := q.stream.Info(ctx)
+// Read returns the messages from the place seq on: at most count of them, and
+// none after the one that reaches bytes. It returns nothing when there are none.
+func (q *Queue) Read(ctx context.Context, seq uint64, count, bytes int) ([]Entry, error) {
+	entries, err := q.read(ctx, max(seq, 1), count, bytes)
 	if err != nil {
-		return 0, fmt.Errorf("look into the outbox: %w", err)
+		return nil, fmt.Errorf("read the queue %s: %w", q.name, err)
 	}
-	return info.State.Msgs, nil
+	return entries, nil
 }
 
-// Next hands the oldest message to f and removes it when f returns nil. It waits
-// until there is one. An error of f leaves the message where it is.
-func (q *Queue) Next(ctx context.Context, f func(body []byte) error) error {
-	it, err := q.consumer.Messages(jetstream.PullMaxMessages(1))
+// read asks for a batch: one request, answered by the messages and a mark behind
+// them. The client library has no call for it.
+func (q *Queue) read(ctx context.Context, seq uint64, count, bytes int) (entries []Entry, err error) {
+	ask, err := json.Marshal(map[string]any{"seq": seq, "batch": count, "max_bytes": bytes, "next_by_subj": q.subject})
 	if err != nil {
-		return fmt.Errorf("read the outbox: %w", err)
+		return nil, err
 	}
-	stop := context.AfterFunc(ctx, it.Stop)
-	defer func() {
-		if stop() {
-			it.Stop()
-		}
-	}()
-	m, err := it.Next()
+	inbox := q.nc.NewInbox()
+	sub, err := q.nc.SubscribeSync(inbox)
 	if err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, sub.Unsubscribe()) }()
+	if err := q.nc.PublishRequest("$JS.API.DIRECT.GET."+q.name, inbox, ask); err != nil {
+		return nil, err
+	}
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, err
 		}
-		return fmt.Errorf("read the outbox: %w", err)
+		switch status := m.Header.Get("Status"); status {
+		case "":
+		case "204", "404": // the end of the batch; nothing at all
+			return entries, nil
+		default:
+			return nil, fmt.Errorf("the store answers %s %s", status, m.Header.Get("Description"))
+		}
+		e, err := entry(m)
+		if err != nil {
+			return nil, err
+		}
+		e.Size = q.Size(e.Body)
+		entries = append(entries, e)
 	}
-	if err := f(m.Data()); err != nil {
-		return errors.Join(err, m.Nak())
+}
+
+func entry(m *nats.Msg) (e Entry, err error) {
+	e.Body = m.Data
+	if e.Seq, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64); err != nil {
+		return e, err
 	}
-	// The end of ctx must not leave a message behind that was delivered.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackTime)
-	defer cancel()
-	return m.DoubleAck(ctx)
+	e.Stored, err = time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
+	return e, err
 }

@@ -2,28 +2,21 @@ package journal_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"brine/internal/broker"
 	"brine/internal/bustest"
 	"brine/internal/journal"
 )
 
-// limit bounds the waits of a test that fails; prompt is what a queue may take
-// that has something to hand out, far below the time after which the store
-// believes a message lost.
-const (
-	limit  = 20 * time.Second
-	prompt = 20 * time.Second
-)
-
 func openQueue(t *testing.T, b *broker.Broker) *journal.Queue {
 	t.Helper()
-	q, err := journal.OpenQueue(t.Context(), b.Conn(), "OUTBOX", journal.Options{})
+	q, err := journal.OpenQueue(t.Context(), b.Conn(), "OUTBOX")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,123 +25,176 @@ func openQueue(t *testing.T, b *broker.Broker) *journal.Queue {
 
 func put(t *testing.T, q *journal.Queue, from, to int) {
 	t.Helper()
+	pending := make([]*journal.Pending, 0, to-from)
 	for n := from; n < to; n++ {
-		if err := q.Put(t.Context(), []byte(strconv.Itoa(n))); err != nil {
+		p, err := q.Begin([]byte(strconv.Itoa(n)), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending = append(pending, p)
+	}
+	for _, p := range pending {
+		if _, err := p.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// next takes one message, which must be want.
-func next(t *testing.T, q *journal.Queue, want int) {
+func read(t *testing.T, q *journal.Queue, seq uint64, count, bytes int) []journal.Entry {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), prompt)
-	defer cancel()
-	var got string
-	if err := q.Next(ctx, func(b []byte) error { got = string(b); return nil }); err != nil || got != strconv.Itoa(want) {
-		t.Fatalf("next: %q, %v; want %d", got, err, want)
+	entries, err := q.Read(t.Context(), seq, count, bytes)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return entries
 }
 
-func expectLen(t *testing.T, q *journal.Queue, want uint64) {
+func bodies(entries []journal.Entry) (all []string) {
+	for _, e := range entries {
+		all = append(all, string(e.Body))
+	}
+	return all
+}
+
+func expectSpan(t *testing.T, q *journal.Queue, first, last uint64) {
 	t.Helper()
-	if n, err := q.Len(t.Context()); err != nil || n != want {
-		t.Errorf("length %d, %v; want %d", n, err, want)
+	s, err := q.Span(t.Context())
+	if err != nil || s.First != first || s.Last != last || (s.Bytes == 0) != (first > last) {
+		t.Errorf("span %+v, %v; want %d to %d", s, err, first, last)
 	}
 }
 
 func TestQueueKeepsOrder(t *testing.T) {
 	t.Parallel()
 	q := openQueue(t, bustest.StartStore(t).Broker)
-	put(t, q, 0, 200)
-	for n := range 200 {
-		next(t, q, n)
-		if n%50 == 0 {
-			expectLen(t, q, uint64(199-n))
+	expectSpan(t, q, 1, 0)
+	const n = 2500
+	put(t, q, 0, n)
+	want := 0
+	for from := uint64(1); ; {
+		entries := read(t, q, from, 1000, 1<<20)
+		if len(entries) == 0 {
+			break
+		}
+		for _, e := range entries {
+			if string(e.Body) != strconv.Itoa(want) || e.Seq != uint64(want+1) || e.Stored.IsZero() || e.Size != q.Size(e.Body) {
+				t.Fatalf("entry %+v; want %d", e, want)
+			}
+			want++
+			from = e.Seq + 1
 		}
 	}
-	expectLen(t, q, 0)
+	if want != n {
+		t.Errorf("%d entries, want %d", want, n)
+	}
 }
 
-// What could not be delivered is the next one again, and at once.
-func TestQueueAfterAnError(t *testing.T) {
+func TestQueueReadIsBounded(t *testing.T) {
 	t.Parallel()
 	q := openQueue(t, bustest.StartStore(t).Broker)
+	if got := read(t, q, 1, 10, 1000); len(got) != 0 {
+		t.Errorf("an empty queue holds %v", got)
+	}
 	put(t, q, 0, 10)
-	ctx, cancel := context.WithTimeout(t.Context(), prompt)
-	defer cancel()
-	away := errors.New("the master is away")
-	for n := range 10 {
-		for range 3 {
-			var got string
-			err := q.Next(ctx, func(b []byte) error { got = string(b); return away })
-			if !errors.Is(err, away) || got != strconv.Itoa(n) {
-				t.Fatalf("next: %q, %v; want %d and the error", got, err, n)
-			}
-		}
-		next(t, q, n)
+	if got := bodies(read(t, q, 3, 4, 1<<20)); !slices.Equal(got, []string{"2", "3", "4", "5"}) {
+		t.Errorf("four from the third: %v", got)
 	}
-	expectLen(t, q, 0)
+	if got := bodies(read(t, q, 0, 10, 1)); !slices.Equal(got, []string{"0"}) {
+		t.Errorf("one byte from nowhere: %v, want the first", got)
+	}
+	if got := read(t, q, 11, 10, 1000); len(got) != 0 {
+		t.Errorf("behind the end: %v", got)
+	}
 }
 
-func TestQueueWaits(t *testing.T) {
-	t.Parallel()
-	q := openQueue(t, bustest.StartStore(t).Broker)
-	gone := errors.New("stopping")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- q.Next(ctx, func([]byte) error { return nil }) }()
-	cancel(gone)
-	select {
-	case err := <-done:
-		if !errors.Is(err, gone) {
-			t.Errorf("a wait that was ended: %v, want %v", err, gone)
-		}
-	case <-time.After(limit):
-		t.Fatal("the end of the context does not end the wait")
-	}
-	got := make(chan error, 1)
-	go func() {
-		got <- q.Next(t.Context(), func(b []byte) error {
-			if string(b) != "7" {
-				return fmt.Errorf("got %q", b)
-			}
-			return nil
-		})
-	}()
-	put(t, q, 7, 8)
-	select {
-	case err := <-got:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(limit):
-		t.Fatal("a wait that began before the message does not get it")
-	}
-	put(t, q, 8, 9) // nothing was handed to the wait that was ended
-	next(t, q, 8)
-}
-
-// A process that dies with a message in its hand leaves it to its successor, who
-// gets it at once and in its place.
-func TestQueueOverARestart(t *testing.T) {
+func TestQueueRemove(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := startStore(t, dir)
 	q := openQueue(t, b)
-	put(t, q, 0, 5)
-	next(t, q, 0)
-	err := q.Next(t.Context(), func([]byte) error {
-		b.Stop() // in the middle of a delivery
-		return nil
-	})
-	if err == nil {
-		t.Error("a message was removed from a store that is closed")
+	put(t, q, 0, 10)
+	if err := q.Remove(t.Context(), 4); err != nil {
+		t.Fatal(err)
 	}
+	expectSpan(t, q, 5, 10)
+	if got := bodies(read(t, q, 1, 3, 1000)); !slices.Equal(got, []string{"4", "5", "6"}) {
+		t.Errorf("after the first four went: %v", got)
+	}
+	if err := q.Remove(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	expectSpan(t, q, 11, 10)
+	b.Stop()
 	q = openQueue(t, startStore(t, dir))
-	expectLen(t, q, 4)
-	put(t, q, 5, 6)
-	for n := 1; n < 6; n++ {
-		next(t, q, n)
+	expectSpan(t, q, 11, 10)
+	put(t, q, 10, 11)
+	if got := read(t, q, 1, 3, 1000); len(got) != 1 || got[0].Seq != 11 {
+		t.Errorf("after a restart: %+v, want place 11", got)
+	}
+}
+
+func TestQueueKnowsARepetition(t *testing.T) {
+	t.Parallel()
+	q := openQueue(t, bustest.StartStore(t).Broker)
+	for i, row := range []struct {
+		id   string
+		want uint64
+	}{{"a", 1}, {"", 2}, {"a", 1}, {"", 3}, {"b", 4}, {"a", 1}} {
+		p, err := q.Begin([]byte("x"), row.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seq, err := p.Wait(t.Context()); err != nil || seq != row.want {
+			t.Errorf("put %d with id %q: place %d, %v; want %d", i, row.id, seq, err, row.want)
+		}
+	}
+}
+
+func TestQueueRefusesALargeBody(t *testing.T) {
+	t.Parallel()
+	q := openQueue(t, bustest.StartStore(t).Broker)
+	p, err := q.Begin([]byte(strings.Repeat("x", journal.MaxEntry)), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(t.Context()); err != nil {
+		t.Errorf("the largest body: %v", err)
+	}
+	if _, err := q.Begin([]byte(strings.Repeat("x", journal.MaxEntry+1)), ""); err == nil {
+		t.Error("a body above the limit was taken")
+	}
+	if got := read(t, q, 1, 1, 1); len(got) != 1 || len(got[0].Body) != journal.MaxEntry {
+		t.Errorf("%d entries", len(got))
+	}
+}
+
+// Many put at once; what each of them puts keeps its order.
+func TestQueueConcurrentPuts(t *testing.T) {
+	t.Parallel()
+	q := openQueue(t, bustest.StartStore(t).Broker)
+	var wg sync.WaitGroup
+	const workers, each = 8, 50
+	for w := range workers {
+		wg.Go(func() {
+			for n := range each {
+				if _, err := q.Put(context.Background(), fmt.Appendf(nil, "%d %d", w, n)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	next := [workers]int{}
+	for _, body := range bodies(read(t, q, 1, 1000, 1<<20)) {
+		var w, n int
+		if _, err := fmt.Sscan(body, &w, &n); err != nil || n != next[w] {
+			t.Fatalf("%q, %v; want %d of it", body, err, next[w])
+		}
+		next[w]++
+	}
+	for w, n := range next {
+		if n != each {
+			t.Errorf("worker %d: %d of %d", w, n, each)
+		}
 	}
 }

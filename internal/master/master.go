@@ -53,6 +53,7 @@ type Master struct {
 	journal *journal.Journal
 	facts   *facts
 	pillars pillars
+	ledger  *ledger
 	relay   *relay.Relay
 	present *presence
 	jobs    *jobs
@@ -180,6 +181,9 @@ func (m *Master) openJournal(ctx context.Context) error {
 	}
 	m.relay = relay.New(m.journal, m.cfg.MaxEventSize, m.log)
 	m.relay.SetGrants(grants)
+	if m.ledger, err = openLedger(ctx, m.journal); err != nil {
+		return err
+	}
 	m.facts, err = openFacts(ctx, m.journal)
 	return err
 }
@@ -215,6 +219,7 @@ func (m *Master) Run(ctx context.Context) error {
 	close(m.serving)
 	m.wg.Go(func() { m.watchKeys(changed) })
 	m.wg.Go(m.announcePresence)
+	m.wg.Go(func() { m.ledger.keep(m.ctx, m.log) })
 	hangups, stop := daemon.Hangups()
 	defer stop()
 	m.log.Info("the master is ready", "address", m.Addr().String(), "fingerprint", m.key.Public().SHA256(), "version", m.version)

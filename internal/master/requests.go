@@ -2,9 +2,11 @@ package master
 
 import (
 	"context"
+	"strconv"
 
 	"brine/internal/bus"
 	"brine/internal/event"
+	"brine/internal/journal"
 	"brine/internal/protocol"
 	"brine/internal/relay"
 	"brine/internal/salt"
@@ -19,6 +21,7 @@ func (m *Master) register() {
 	s.Handle(bus.RoleMinion, protocol.OpGrains, m.grains)
 	s.Handle(bus.RoleMinion, protocol.OpPillar, m.pillar)
 	s.Handle(bus.RoleMinion, protocol.OpFire, m.minionFire)
+	s.Handle(bus.RoleMinion, protocol.OpLetters, m.letters)
 	s.Handle(bus.RoleMinion, protocol.OpReturn, m.localReturn)
 	s.Handle(bus.RoleMinion, "ret", m.returned)
 	s.Handle(bus.RoleUser, protocol.OpPublish, m.publish)
@@ -30,25 +33,31 @@ func (m *Master) register() {
 }
 
 // minionFire stores events of a minion: none in the tag spaces of the master.
+// salt-call without a daemon asks for it; a daemon sends letters.
 func (m *Master) minionFire(ctx context.Context, r *bus.Request) error {
 	var q protocol.Fire
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	id := salt.MinionID(r.From.Name)
-	q, err := shape(id, q)
+	events, err := m.minionEvents(salt.MinionID(r.From.Name), q)
 	if err != nil {
 		return err
 	}
-	fired, err := m.relay.Fire(ctx, q, string(id), func(tag string) error {
-		if err := event.CheckMinionTag(id, tag); err != nil {
-			m.log.Warn("event refused", "minion", id, "tag", tag, "err", err)
-			return bus.Errorf(bus.Denied, "minion %s may not fire this event: %v", id, err)
+	fired := protocol.Fired{Outcome: protocol.Stored}
+	pending := make([]*journal.Pending, len(events))
+	for i, e := range events {
+		id := ""
+		if q.ID != "" {
+			id = event.Escape(r.From.Name) + "/" + event.Escape(q.ID) + "/" + strconv.Itoa(i)
 		}
-		return nil
-	})
-	if err != nil {
-		return err
+		if pending[i], err = m.journal.Begin(e, id); err != nil {
+			return err
+		}
+	}
+	for _, p := range pending {
+		if fired.Seq, err = p.Wait(ctx); err != nil {
+			return err
+		}
 	}
 	return r.Send(ctx, fired)
 }

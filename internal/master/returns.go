@@ -3,6 +3,7 @@ package master
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"brine/internal/job"
 	"brine/internal/protocol"
 	"brine/internal/salt"
+	"brine/internal/value"
 )
 
 // maxKnown is how many jobs are remembered in memory, so that a return need not
@@ -100,24 +102,21 @@ func (j *jobs) find(jid salt.JID) *known {
 // when it is in the journal.
 func (m *Master) returned(ctx context.Context, r *bus.Request) error {
 	id := salt.MinionID(r.From.Name)
-	jid, err := salt.ParseJID(string(r.JID))
-	if err != nil {
-		return bus.Errorf(bus.Usage, "%v", err)
-	}
+	jid := r.JID
 	var rep job.Report
 	if err := r.Decode(&rep); err != nil {
 		return err
 	}
-	k, err := m.lookup(ctx, jid)
+	k, err := m.sentTo(ctx, id, jid)
 	if err != nil {
 		return err
 	}
-	if k == nil || !k.minions[id] {
-		m.log.Warn("return refused: the minion was not sent this job", "minion", id, "jid", jid)
-		return bus.Errorf(bus.Denied, "job %s was not sent to %s", jid, id)
-	}
 	if rep.State.Returned() {
-		if err := m.storeReturn(ctx, id, jid, k, rep); err != nil {
+		e, err := returnEvent(id, jid, k, rep)
+		if err != nil {
+			return err
+		}
+		if _, err := m.journal.Append(ctx, e, returnID(id, jid)); err != nil {
 			return err
 		}
 	}
@@ -125,8 +124,55 @@ func (m *Master) returned(ctx context.Context, r *bus.Request) error {
 	return nil
 }
 
-// storeReturn writes a return in the shape of Salt's salt/job/<jid>/ret/<id>.
-func (m *Master) storeReturn(ctx context.Context, id salt.MinionID, jid salt.JID, k *known, rep job.Report) error {
+// readReturn reads a return that comes as a letter.
+func (m *Master) readReturn(ctx context.Context, id salt.MinionID, jid salt.JID, l protocol.Letter, p *post) error {
+	var rep job.Report
+	if err := decode(l, &rep); err != nil {
+		return err
+	}
+	k, err := m.sentTo(ctx, id, jid)
+	if err != nil {
+		return err
+	}
+	if rep.State.Returned() {
+		e, err := returnEvent(id, jid, k, rep)
+		if err != nil {
+			return bus.Errorf(bus.Usage, "%v", err)
+		}
+		p.events = []event.Event{e}
+	}
+	p.after = func() { m.jobs.feed(jid, input{id: id, report: &rep}) }
+	return nil
+}
+
+// sentTo returns what is known of a job that the minion was sent; for every other
+// job it is refused.
+func (m *Master) sentTo(ctx context.Context, id salt.MinionID, jid salt.JID) (*known, error) {
+	if _, err := salt.ParseJID(string(jid)); err != nil {
+		return nil, bus.Errorf(bus.Usage, "%v", err)
+	}
+	k, err := m.lookup(ctx, jid)
+	if err != nil {
+		return nil, err
+	}
+	if k == nil || !k.minions[id] {
+		m.log.Warn("return refused: the minion was not sent this job", "minion", id, "jid", jid)
+		return nil, bus.Errorf(bus.Denied, "job %s was not sent to %s", jid, id)
+	}
+	return k, nil
+}
+
+// returnID names a return in the journal.
+func returnID(id salt.MinionID, jid salt.JID) string {
+	return "ret/" + event.Escape(string(id)) + "/" + string(jid)
+}
+
+func returnTag(id salt.MinionID, jid salt.JID) string {
+	return "salt/job/" + string(jid) + "/ret/" + string(id)
+}
+
+// returnEvent is a return in the shape of Salt's salt/job/<jid>/ret/<id>.
+func returnEvent(id salt.MinionID, jid salt.JID, k *known, rep job.Report) (event.Event, error) {
 	data := map[string]any{
 		"cmd": "_return", "id": string(id), "jid": string(jid), "fun": k.fun, "fun_args": k.args, "user": k.user,
 		"return": rep.Return, "retcode": rep.Retcode, "success": rep.Success,
@@ -137,8 +183,16 @@ func (m *Master) storeReturn(ctx context.Context, id salt.MinionID, jid salt.JID
 	if rep.State == job.Killed {
 		data["killed"] = rep.Text
 	}
-	_, err := m.relay.Store(ctx, "salt/job/"+string(jid)+"/ret/"+string(id), data, "ret/"+event.Escape(string(id))+"/"+string(jid))
-	return err
+	return newEvent(returnTag(id, jid), data, "")
+}
+
+// newEvent makes an event of the master itself, or of a verified sender.
+func newEvent(tag string, data any, from string) (event.Event, error) {
+	raw, err := value.Encode(data)
+	if err != nil {
+		return event.Event{}, fmt.Errorf("event %q: %w", tag, err)
+	}
+	return event.New(tag, raw, from, time.Now())
 }
 
 // lookup returns what is known of a job, from memory or the journal; nil for a
@@ -176,21 +230,29 @@ func (m *Master) localReturn(ctx context.Context, r *bus.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
+	id := salt.MinionID(r.From.Name)
+	e, err := m.localReturnEvent(ctx, id, q)
+	if err != nil {
+		return err
+	}
+	_, err = m.journal.Append(ctx, e, returnID(id, q.JID))
+	return err
+}
+
+func (m *Master) localReturnEvent(ctx context.Context, id salt.MinionID, q protocol.LocalReturn) (event.Event, error) {
 	jid, err := salt.ParseJID(string(q.JID))
 	if err != nil {
-		return bus.Errorf(bus.Usage, "%v", err)
+		return event.Event{}, bus.Errorf(bus.Usage, "%v", err)
 	}
 	if k, err := m.lookup(ctx, jid); err != nil || k != nil {
 		if err != nil {
-			return err
+			return event.Event{}, err
 		}
-		return bus.Errorf(bus.Denied, "job %s was started by the master", jid)
+		return event.Event{}, bus.Errorf(bus.Denied, "job %s was started by the master", jid)
 	}
-	id := salt.MinionID(r.From.Name)
 	e := &job.Envelope{Commands: []job.Command{q.Command}}
-	_, err = m.relay.Store(ctx, "salt/job/"+string(jid)+"/ret/"+string(id), map[string]any{
+	return newEvent(returnTag(id, jid), map[string]any{
 		"cmd": "_return", "id": string(id), "jid": string(jid), "fun": e.Fun(), "fun_args": eventArgs(e), "arg": eventArgs(e),
 		"tgt": string(id), "tgt_type": "glob", "return": q.Return, "retcode": q.Retcode,
-	}, "ret/"+event.Escape(string(id))+"/"+string(jid))
-	return err
+	}, "")
 }

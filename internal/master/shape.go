@@ -1,44 +1,53 @@
 package master
 
 import (
-	"encoding/json"
+	"time"
 
 	"brine/internal/bus"
+	"brine/internal/event"
 	"brine/internal/protocol"
 	"brine/internal/salt"
 )
 
-// shape gives a minion's events the forms that Salt's master gives them. A single
-// one is wrapped together with the id of its sender; those of a list stand as
-// they are, and with a pretag each is fired under its own tag and under the
-// pretag's.
-func shape(id salt.MinionID, f protocol.Fire) (protocol.Fire, error) {
-	if f.Form == protocol.FormSingle {
-		for i, e := range f.Events {
-			b, err := json.Marshal(map[string]any{
-				"id": id, "cmd": "_minion_event", "pretag": f.Pretag, "data": orNull(e.Data), "tag": e.Tag,
-			})
-			if err != nil {
-				return f, bus.Errorf(bus.Usage, "event %q: %v", e.Tag, err)
-			}
-			f.Events[i].Data = b
+// maxFired is how many events a minion may fire with one request.
+const maxFired = 10_000
+
+// minionEvents gives a minion's events the shapes of Salt's master. All are looked
+// at: one that the minion may not fire, or that is too large, refuses the lot. The
+// same request gives the same events again.
+func (m *Master) minionEvents(id salt.MinionID, f protocol.Fire) ([]event.Event, error) {
+	switch n := len(f.Events); {
+	case n == 0:
+		return nil, bus.Errorf(bus.Usage, "there is no event to fire")
+	case n > maxFired:
+		return nil, bus.Errorf(bus.Usage, "%d events at once: the limit is %d", n, maxFired)
+	}
+	items, err := shape(id, f)
+	if err != nil {
+		return nil, bus.Errorf(bus.Usage, "%v", err)
+	}
+	now := time.Now()
+	events := make([]event.Event, len(items))
+	for i, item := range items {
+		if err := event.CheckMinionTag(id, item.Tag); err != nil {
+			m.log.Warn("event refused", "minion", id, "tag", item.Tag, "err", err)
+			return nil, bus.Errorf(bus.Denied, "minion %s may not fire this event: %v", id, err)
 		}
-		return f, nil
+		if limit := m.cfg.MaxEventSize; limit > 0 && int64(len(item.Data)) > limit {
+			return nil, bus.Errorf(bus.Usage, "event %q has %d bytes of data: the limit is %d", item.Tag, len(item.Data), limit).
+				WithHint("max_event_size in the master's configuration is the limit")
+		}
+		if events[i], err = event.New(item.Tag, item.Data, string(id), now); err != nil {
+			return nil, bus.Errorf(bus.Usage, "%v", err)
+		}
 	}
-	if f.Pretag == nil || *f.Pretag == "" {
-		return f, nil
-	}
-	var both []protocol.FireEvent
-	for _, e := range f.Events {
-		both = append(both, e, protocol.FireEvent{Tag: *f.Pretag + "/" + e.Tag, Data: e.Data})
-	}
-	f.Events = both
-	return f, nil
+	return events, nil
 }
 
-func orNull(data json.RawMessage) json.RawMessage {
-	if len(data) == 0 {
-		return json.RawMessage("null")
+func shape(id salt.MinionID, f protocol.Fire) ([]event.Item, error) {
+	forward := event.Forward{Single: f.Form == protocol.FormSingle, Pretag: f.Pretag, Items: make([]event.Item, len(f.Events))}
+	for i, e := range f.Events {
+		forward.Items[i] = event.Item(e)
 	}
-	return data
+	return forward.Shape(id)
 }

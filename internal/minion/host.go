@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"brine/internal/bus"
 	"brine/internal/config"
+	"brine/internal/event"
 	"brine/internal/grain"
 	"brine/internal/module"
 	"brine/internal/protocol"
@@ -106,8 +108,12 @@ type events struct{ m *Minion }
 
 // Fire implements module.EventBus.
 func (e events) Fire(ctx context.Context, tag string, data any) error {
-	_, err := e.m.relay.Store(ctx, tag, data, "")
-	return err
+	raw, err := value.Encode(data)
+	if err != nil {
+		return fmt.Errorf("event %q: %w", tag, err)
+	}
+	_, err = e.m.fireLocal(ctx, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, local{check: event.CheckTag})
+	return refusedByMaster(err)
 }
 
 // FireMaster implements module.EventBus.
@@ -118,15 +124,24 @@ func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Ou
 		if err != nil {
 			return module.Refused, err
 		}
-		fired, err := e.m.fireMaster(ctx, f)
+		fired, err := e.m.fireMaster(ctx, f, "")
 		if err != nil {
-			return module.Refused, err
+			return module.Refused, refusedByMaster(err)
 		}
 		if fired.Outcome == protocol.Queued {
 			outcome = module.Outbox
 		}
 	}
 	return outcome, nil
+}
+
+// refusedByMaster marks what is not permitted for package module, which does not
+// know the bus.
+func refusedByMaster(err error) error {
+	if bus.CodeOf(err) == bus.Denied {
+		return fmt.Errorf("%w: %w", module.ErrRefused, err)
+	}
+	return err
 }
 
 // single is one event in Salt's single form.

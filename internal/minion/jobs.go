@@ -125,8 +125,16 @@ func (m *Minion) beat(s *session, e *job.Envelope) (stop func()) {
 // finish hands the return over. The job's own end is no reason to lose it.
 func (m *Minion) finish(e *job.Envelope, r job.Report) {
 	ctx := context.WithoutCancel(m.ctx)
-	if _, err := m.outbox.send(ctx, "ret."+string(e.JID), r, nil); err != nil {
-		m.log.Error("return not delivered", "jid", e.JID, "err", err)
+	out := outgoing{op: "ret." + string(e.JID), body: r}
+	_, err := m.outbox.send(ctx, out)
+	if err == nil {
+		return
+	}
+	m.log.Error("return not delivered", "jid", e.JID, "err", err)
+	// A return that is too large, say: the caller shall not wait for it.
+	out.body = job.Report{State: job.Failed, Retcode: 1, Success: false, Return: value.Value{V: "ERROR: the return was not delivered: " + err.Error()}}
+	if _, err := m.outbox.send(ctx, out); err != nil {
+		m.log.Error("not even that was delivered", "jid", e.JID, "err", err)
 	}
 }
 

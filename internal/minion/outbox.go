@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,103 +18,228 @@ import (
 	"brine/internal/protocol"
 )
 
-// outbox holds what is for the master while the master is away. It keeps order:
-// while anything waits in it, what comes later waits behind.
+// outbox carries what is for the master's journal: returns and events. Everything
+// goes through its queue, also while there is a master, so that the order of all
+// is kept and a kill of either side at any moment loses and doubles nothing.
+//
+// Each letter is named by an epoch, new with each start, and a number. The master
+// remembers how far each epoch is stored.
 type outbox struct {
-	m       *Minion
-	queue   *journal.Queue
-	dir     string // of bodies too large for the queue
-	waiting atomic.Int64
-	ready   chan struct{}
+	log   *slog.Logger
+	link  *atomic.Pointer[session]
+	queue *journal.Queue
+	dir   string        // of bodies too large for the queue
+	limit int64         // bytes that the outbox may hold
+	age   time.Duration // how long it keeps a letter; 0 is for ever
+	epoch string
+	own   string // the minion's own tag space on the master's bus
+	ready chan struct{}
+
+	head   sync.Mutex // held by who takes letters from the head
+	looked time.Time  // when letters that are too old were looked for last; guarded by head
+
+	mu   sync.Mutex // guards what follows, and that numbers and places agree
+	n    uint64     // of the newest letter of this epoch
+	span journal.Span
+	asks map[uint64]chan protocol.Delivery // of senders that wait, by number
+	lost losses
 }
 
 // letter is one request for the master as it is kept.
 type letter struct {
-	Op   string          `json:"op"`
-	Body json.RawMessage `json:"body,omitempty"`
-	File string          `json:"file,omitempty"` // holds a large body
+	protocol.Letter
+	File   string `json:"file,omitempty"`   // in the outbox's folder; it holds a large body
+	Size   int64  `json:"size,omitempty"`   // of that file
+	Events int    `json:"events,omitempty"` // that it carries; 0 for a return
 }
 
-// maxInline is the largest body that is kept in the queue itself.
-const maxInline = 512 << 10
+// maxInline is the largest body that is kept in the queue itself: the letter
+// around it needs a little.
+const maxInline = journal.MaxEntry - 4<<10
+
+// answerTime bounds how long the master may take for one request, and the own
+// server to store one letter. A large body gets more, by slowest.
+const (
+	answerTime = 10 * time.Second
+	slowest    = 256 << 10 // bytes a second
+)
+
+// patience is how long a sender waits to hear that the master has stored what it
+// sent. Then it is told that the outbox has it, which is as safe.
+const patience = 5 * time.Second
 
 func openOutbox(ctx context.Context, m *Minion) (*outbox, error) {
-	o := &outbox{m: m, dir: filepath.Join(m.cfg.CacheDir, "outbox"), ready: make(chan struct{}, 1)}
+	o := &outbox{
+		log: m.log, link: &m.link, dir: filepath.Join(m.cfg.CacheDir, "outbox"), limit: m.cfg.OutboxMaxBytes, age: m.cfg.OutboxMaxAge,
+		epoch: bus.NewNonce(), own: "salt/minion/" + string(m.id), ready: make(chan struct{}, 1), asks: map[uint64]chan protocol.Delivery{},
+	}
 	if err := os.MkdirAll(o.dir, 0o700); err != nil {
 		return nil, err
 	}
 	var err error
-	o.queue, err = journal.OpenQueue(ctx, m.broker.Conn(), "OUTBOX", journal.Options{MaxAge: m.cfg.OutboxMaxAge, MaxBytes: m.cfg.OutboxMaxBytes})
-	if err != nil {
+	if o.queue, err = journal.OpenQueue(ctx, m.broker.Conn(), "OUTBOX"); err != nil {
 		return nil, err
 	}
-	n, err := o.queue.Len(ctx)
-	o.waiting.Store(int64(n))
+	if o.span, err = o.queue.Span(ctx); err != nil {
+		return nil, err
+	}
+	if err := o.sweep(ctx); err != nil {
+		return nil, err
+	}
+	o.lost, err = readLosses(filepath.Join(m.cfg.CacheDir, "outbox_lost"))
 	return o, err
 }
 
-// answerTime bounds how long the master may take to confirm one request before
-// the minion keeps it in the outbox and asks again later.
-const answerTime = 10 * time.Second
+// outgoing is something for the master.
+type outgoing struct {
+	op     string // protocol.OpFire, OpReturn, or "ret." and the jid
+	body   any
+	events int    // how many the body fires; 0 for a return
+	id     string // names it against a repetition by who asked for it; "" never repeats
+}
 
-// send hands a request to the master, or keeps it. It returns an error only when
-// the master refuses the request, or when it can not be kept either. out takes
-// the master's answer, if it came.
-func (o *outbox) send(ctx context.Context, op string, in, out any) (protocol.Outcome, error) {
-	body, err := json.Marshal(in)
+// send hands something to the master, and waits a little for its word. It returns
+// an error only when the master refuses it, or when it can not be kept.
+func (o *outbox) send(ctx context.Context, out outgoing) (protocol.Fired, error) {
+	s := o.link.Load()
+	p, err := o.put(ctx, out, s != nil)
+	if err != nil || s == nil {
+		return protocol.Fired{Outcome: protocol.Queued}, err
+	}
+	defer o.forget(p.n)
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	if o.isGone(p.seq) {
+		timer.Reset(0) // a repetition of what has left already, or the word is here
+	}
+	select {
+	case d := <-p.told:
+		return told(d)
+	case <-s.Closed:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	select { // it may have come at the same moment
+	case d := <-p.told:
+		return told(d)
+	default:
+	}
+	if o.isGone(p.seq) {
+		return protocol.Fired{Outcome: protocol.Stored}, nil
+	}
+	return protocol.Fired{Outcome: protocol.Queued}, nil
+}
+
+func told(d protocol.Delivery) (protocol.Fired, error) {
+	if d.Refused != nil {
+		return protocol.Fired{}, d.Refused
+	}
+	return protocol.Fired{Outcome: protocol.Stored, Seq: d.Seq}, nil
+}
+
+// placed is a letter that is in the queue.
+type placed struct {
+	n, seq uint64
+	told   chan protocol.Delivery // nil unless it is watched
+}
+
+// put stores a letter at the end of the queue. When it returns nil the letter
+// survives a kill of the process.
+func (o *outbox) put(ctx context.Context, out outgoing, watch bool) (placed, error) {
+	body, err := json.Marshal(out.body)
 	if err != nil {
-		return "", err
+		return placed{}, err
 	}
-	if s := o.m.link.Load(); s != nil && o.waiting.Load() == 0 {
-		err := o.deliver(ctx, s, letter{Op: op, Body: body}, out)
-		if err == nil {
-			return protocol.Stored, nil
-		}
-		if permanent(err) {
-			return "", err
-		}
-	}
-	if err := o.keep(context.WithoutCancel(ctx), letter{Op: op, Body: body}); err != nil {
-		return "", err
-	}
-	return protocol.Queued, nil
-}
-
-// permanent says whether the master will refuse the same request again.
-func permanent(err error) bool {
-	switch bus.CodeOf(err) {
-	case bus.Denied, bus.Usage, bus.NotFound:
-		return true
-	}
-	return false
-}
-
-func (o *outbox) deliver(ctx context.Context, s *session, l letter, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	l := letter{Letter: protocol.Letter{Op: out.op, Body: body}, Events: out.events}
+	// What is under way is finished, even if who asked for it is gone.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime+time.Duration(len(body)/slowest)*time.Second)
 	defer cancel()
-	return s.Ask(ctx, l.Op, l.Body, out)
+	if err := o.makeRoom(ctx, int64(len(body))); err != nil {
+		return placed{}, err
+	}
+	if len(body) > maxInline {
+		if err := o.toFile(&l); err != nil {
+			return placed{}, err
+		}
+	}
+	p, pending, size, err := o.begin(l, out.id, watch)
+	if err == nil {
+		p.seq, err = pending.Wait(ctx)
+	}
+	if err != nil {
+		o.forget(p.n)
+		return placed{}, fmt.Errorf("keep it in the outbox: %w", err)
+	}
+	o.mu.Lock()
+	if p.seq > o.span.Last {
+		o.span.Last = p.seq
+	}
+	o.span.Bytes += size
+	o.mu.Unlock()
+	o.wake()
+	return p, nil
 }
 
-func (o *outbox) keep(ctx context.Context, l letter) error {
-	if len(l.Body) > maxInline {
-		l.File = filepath.Join(o.dir, bus.NewNonce())
-		if err := atomicfile.Write(l.File, l.Body, 0o600); err != nil {
-			return err
-		}
-		l.Body = nil
+// toFile moves the body into a file of its own.
+func (o *outbox) toFile(l *letter) error {
+	l.File, l.Size = bus.NewNonce(), int64(len(l.Body))
+	if err := atomicfile.Write(filepath.Join(o.dir, l.File), l.Body, 0o600); err != nil {
+		return err
 	}
+	l.Body = json.RawMessage("null")
+	return nil
+}
+
+// begin gives the letter its number and its place, in one step: the master takes a
+// lower number after a higher one for a repetition.
+func (o *outbox) begin(l letter, id string, watch bool) (p placed, pending *journal.Pending, size int64, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.n++
+	l.Epoch, l.N = o.epoch, o.n
 	b, err := json.Marshal(l)
 	if err != nil {
-		return err
+		return p, nil, 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	if err := o.queue.Put(ctx, b); err != nil {
-		return err
+	p.n = l.N
+	if watch {
+		p.told = make(chan protocol.Delivery, 1)
+		o.asks[p.n] = p.told
 	}
-	o.waiting.Add(1)
-	o.wake()
-	return nil
+	pending, err = o.queue.Begin(b, id)
+	return p, pending, o.queue.Size(b) + l.Size, err
+}
+
+func (o *outbox) forget(n uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.asks, n)
+}
+
+// tell tells the sender of a letter what became of it, if it waits.
+func (o *outbox) tell(l letter, d protocol.Delivery) {
+	if l.Epoch != o.epoch {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if c := o.asks[l.N]; c != nil {
+		c <- d // it has room for the one word there is
+		delete(o.asks, l.N)
+	}
+}
+
+func (o *outbox) isGone(seq uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return seq < o.span.First
+}
+
+// waiting is how many letters are in the queue.
+func (o *outbox) waiting() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.span.Last + 1 - min(o.span.First, o.span.Last+1)
 }
 
 // wake tells drain to look again.
@@ -124,77 +250,43 @@ func (o *outbox) wake() {
 	}
 }
 
-// drain delivers what waits, in order, whenever there is a master, until ctx ends.
-func (o *outbox) drain(ctx context.Context) {
-	for ctx.Err() == nil {
-		if o.m.link.Load() == nil || o.waiting.Load() == 0 {
-			select {
-			case <-o.ready:
-			case <-ctx.Done():
-				return
-			}
-			continue
-		}
-		if err := o.drainOne(ctx); err != nil && ctx.Err() == nil {
-			o.m.log.Warn("outbox not delivered, trying again", "err", err, "waiting", o.waiting.Load())
-			sleep(ctx, time.Second)
-		}
-	}
-}
+// path is where a large body lies. The name comes from the own queue, but it is
+// kept to the folder all the same.
+func (o *outbox) path(l letter) string { return filepath.Join(o.dir, filepath.Base(l.File)) }
 
-func (o *outbox) drainOne(ctx context.Context) error {
-	err := o.queue.Next(ctx, func(b []byte) error {
-		var l letter
-		if err := json.Unmarshal(b, &l); err != nil {
-			o.m.log.Error("unreadable letter in the outbox dropped", "err", err)
-			return nil
-		}
-		return o.deliverKept(ctx, l)
-	})
-	if err == nil {
-		o.waiting.Add(-1)
+// sweep removes files that no letter names: of letters that were delivered, or
+// never put, when the process was killed. It counts the others.
+func (o *outbox) sweep(ctx context.Context) error {
+	files, err := os.ReadDir(o.dir)
+	if err != nil || len(files) == 0 {
+		return err
 	}
-	return err
-}
-
-func (o *outbox) deliverKept(ctx context.Context, l letter) error {
-	if l.File != "" {
-		b, err := os.ReadFile(l.File)
-		if errors.Is(err, fs.ErrNotExist) {
-			o.m.log.Error("a large letter in the outbox has lost its file", "file", l.File)
-			return nil
-		}
+	named := map[string]bool{}
+	for from := o.span.First; ; {
+		entries, err := o.queue.Read(ctx, from, protocol.MaxLetters, readBytes)
 		if err != nil {
 			return err
 		}
-		l.Body = b
+		if len(entries) == 0 {
+			break
+		}
+		for _, e := range entries {
+			if l, err := unpack(e); err == nil && l.File != "" {
+				named[filepath.Base(l.File)] = true
+				o.span.Bytes += l.Size
+			}
+			from = e.Seq + 1
+		}
 	}
-	s := o.m.link.Load()
-	if s == nil {
-		return errors.New("no master")
-	}
-	err := o.deliver(ctx, s, l, nil)
-	if permanent(err) {
-		o.m.log.Error("the master refuses what waited in the outbox; it is dropped", "op", l.Op, "err", err)
-		err = nil
-	}
-	if err == nil && l.File != "" {
-		if err := os.Remove(l.File); err != nil {
-			o.m.log.Warn("file of a delivered letter not removed", "err", err)
+	for _, f := range files {
+		if !named[f.Name()] {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(o.dir, f.Name())))
 		}
 	}
 	return err
 }
 
-// fireMaster sends events to the master's bus, or keeps them for it. They get an
-// id, so that a repetition after a lost answer is not stored twice.
-func (m *Minion) fireMaster(ctx context.Context, f protocol.Fire) (protocol.Fired, error) {
-	f.ID = bus.NewNonce()
-	var fired protocol.Fired
-	outcome, err := m.outbox.send(ctx, protocol.OpFire, f, &fired)
-	if err != nil {
-		return protocol.Fired{}, fmt.Errorf("fire to the master: %w", err)
-	}
-	fired.Outcome = outcome
-	return fired, nil
+func unpack(e journal.Entry) (l letter, err error) {
+	err = json.Unmarshal(e.Body, &l)
+	return l, err
 }

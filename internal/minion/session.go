@@ -316,7 +316,7 @@ func (m *Minion) announceStart(ctx context.Context) {
 			continue
 		}
 		f := protocol.Fire{Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: tag, Data: []byte(text)}}}
-		if _, err := m.fireMaster(ctx, f); err != nil {
+		if _, err := m.outbox.put(ctx, outgoing{op: protocol.OpFire, body: f, events: 1}, false); err != nil {
 			m.log.Warn("start not announced", "tag", tag, "err", err)
 		}
 	}

@@ -2,11 +2,16 @@ package module
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 )
+
+// outcomeDoc says what the functions return that fire on the master's bus.
+const outcomeDoc = "Returns True once the master has stored it, and outbox while it waits in the minion's outbox, " +
+	"from where it is delivered in order when a master is there; an event that is refused fails with the return code 77. "
 
 // eventModule fires events.
 var eventModule = &Module{
@@ -15,7 +20,7 @@ var eventModule = &Module{
 	Functions: []Function{
 		{
 			Name:    "fire",
-			Doc:     "Fire an event on the minion's own bus. The data is a dictionary.",
+			Doc:     "Fire an event on the minion's own bus. The data is a dictionary. One whose tag begins with fire_master is passed on to the master: its data says what.",
 			Example: `salt '*' event.fire '{data: my event data}' tag`,
 			Params:  []Param{{Name: "data", Kind: Map, Required: true}, {Name: "tag", Kind: String, Required: true}},
 			Run: func(ctx context.Context, c *Call) (any, error) {
@@ -23,12 +28,16 @@ var eventModule = &Module{
 				if err != nil {
 					return nil, err
 				}
-				return true, bus.Fire(ctx, c.String("tag"), c.Map("data"))
+				err = bus.Fire(ctx, c.String("tag"), c.Map("data"))
+				if errors.Is(err, ErrRefused) {
+					c.SetRetcode(refusedCode)
+				}
+				return err == nil, err
 			},
 		},
 		{
 			Name: "fire_master",
-			Doc: "Fire an event on the master's bus. Returns True once the master has stored it, or the minion has for as long as there is no master. " +
+			Doc: "Fire an event on the master's bus. " + outcomeDoc +
 				"The preload may set pretag; all else beside the data comes from the master's knowledge of the sender.",
 			Example: `salt '*' event.fire_master '{data: my event data}' tag`,
 			Params:  []Param{{Name: "data", Required: true}, {Name: "tag", Kind: String, Required: true}, {Name: "preload", Kind: Map}},
@@ -38,7 +47,7 @@ var eventModule = &Module{
 		},
 		{
 			Name: "send",
-			Doc: "Fire an event on the master's bus, its data the given dictionary over the arguments by name. " +
+			Doc: "Fire an event on the master's bus, its data the given dictionary over the arguments by name. " + outcomeDoc +
 				"with_env, with_grains and with_pillar add the environment, grains or pillar: all with True, or the listed ones.",
 			Example: "salt-call event.send myco/mytag foo=Foo bar=Bar\nsalt-call event.send 'myco/mytag' '{foo: Foo, bar: Bar}' with_grains='[os, id]'",
 			Params: []Param{
@@ -69,9 +78,31 @@ func (c *Call) fireMaster(ctx context.Context, data any) (any, error) {
 		}
 		event.Pretag = text
 	}
-	_, err = bus.FireMaster(ctx, event)
-	return err == nil, err
+	outcome, err := bus.FireMaster(ctx, event)
+	switch {
+	case errors.Is(err, ErrRefused):
+		c.SetRetcode(refusedCode)
+		return nil, err
+	case err != nil:
+		return nil, err
+	case outcome == Outbox:
+		return inOutbox, nil
+	}
+	return true, nil
 }
+
+// ErrRefused is wrapped by the errors of an EventBus for an event that this minion
+// may not fire.
+var ErrRefused = errors.New("refused")
+
+const (
+	// inOutbox is what a function returns in place of True for an event that waits
+	// in the minion's outbox. Salt knows True only, and drops the event.
+	inOutbox = "outbox"
+	// refusedCode is the return code of a function whose event was refused: the
+	// exit code that the tools have for what is not permitted.
+	refusedCode = 77
+)
 
 func eventSend(ctx context.Context, c *Call) (any, error) {
 	data := maps.Clone(c.Extra())

@@ -309,11 +309,12 @@ type LocalReturn struct {
 
 // Status describes a minion's daemon to the tools beside it.
 type Status struct {
-	ID        salt.MinionID `json:"id"`
-	Version   string        `json:"version"`
-	Master    string        `json:"master"` // the address in use, "" if there is none
-	Connected bool          `json:"connected"`
-	Waiting   string        `json:"waiting,omitempty"` // what for, when not connected
-	Outbox    uint64        `json:"outbox"`            // how many messages wait for a master
-	Grains    value.Value   `json:"grains"`
+	ID         salt.MinionID `json:"id"`
+	Version    string        `json:"version"`
+	Master     string        `json:"master"` // the address in use, "" if there is none
+	Connected  bool          `json:"connected"`
+	Waiting    string        `json:"waiting,omitempty"`     // what for, when not connected
+	Outbox     uint64        `json:"outbox"`                // how many messages wait for a master
+	OutboxLost uint64        `json:"outbox_lost,omitempty"` // events and returns that it had to drop, ever
+	Grains     value.Value   `json:"grains"`
 }

@@ -53,7 +53,12 @@ func (r *Relay) refused(who Asker, verb, tag string) error {
 
 // FireFor stores the events of a local user, if each tag is granted.
 func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error {
-	return r.fire(ctx, req, "user:"+who.Name, func(tag string) error {
+	return r.fire(ctx, req, "user:"+who.Name, r.MayFire(who))
+}
+
+// MayFire returns the check that Fire asks for each tag of a local user.
+func (r *Relay) MayFire(who Asker) func(tag string) error {
+	return func(tag string) error {
 		if err := event.CheckTag(tag); err != nil || who.Operator {
 			return err
 		}
@@ -63,5 +68,5 @@ func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error 
 		}
 		r.log.Debug("event permitted", "user", who.Name, "tag", tag, "rule", rule)
 		return nil
-	})
+	}
 }

@@ -208,7 +208,7 @@ func (e events) Fire(ctx context.Context, tag string, data any) error {
 	if err != nil {
 		return err
 	}
-	return e.conn.Ask(ctx, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, nil)
+	return marked(e.conn.Ask(ctx, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, nil))
 }
 
 // FireMaster implements module.EventBus.
@@ -225,13 +225,22 @@ func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Ou
 		}
 		var fired protocol.Fired
 		if err := e.conn.Ask(ctx, e.toMaster, f, &fired); err != nil {
-			return module.Refused, err
+			return module.Refused, marked(err)
 		}
 		if fired.Outcome == protocol.Queued {
 			outcome = module.Outbox
 		}
 	}
 	return outcome, nil
+}
+
+// marked marks what is not permitted for package module, which does not know the
+// bus.
+func marked(err error) error {
+	if isRefused(err) {
+		return fmt.Errorf("%w: %w", module.ErrRefused, err)
+	}
+	return err
 }
 
 func isRefused(err error) bool { return bus.CodeOf(err) == bus.Denied }

@@ -1,0 +1,237 @@
+package master
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"brine/internal/event"
+	"brine/internal/journal"
+	"brine/internal/salt"
+)
+
+// ledger remembers which letters of each minion's outbox are stored, so that a
+// repetition is recognised however late it comes: the journal's own memory of ids
+// is bounded by time.
+//
+// It lives in memory, with a checkpoint in a table of the journal now and then.
+// What was stored after the checkpoint is read from the ids of the journal's
+// events when the daemon starts, so a kill at any moment loses nothing of it.
+type ledger struct {
+	journal *journal.Journal
+	table   *journal.Table
+	mu      sync.Mutex
+	boxes   map[salt.MinionID]*box
+	latest  uint64 // the newest place in the journal that the marks account for
+}
+
+// box is what the ledger knows of one minion. Its turn is held while letters of
+// the minion are stored: a minion that was cut off may send them again before its
+// first request has ended.
+type box struct {
+	ledger *ledger
+	turn   sync.Mutex
+	marks  []mark // the latest at the end; guarded, as what follows, by the ledger
+	busy   bool
+	start  uint64 // while busy: what is being stored comes behind this place
+	dirty  bool
+}
+
+// mark says how far an epoch of a minion's outbox is stored: all letters before N,
+// and of N the events up to Item.
+type mark struct {
+	Epoch string `json:"epoch"`
+	N     uint64 `json:"n"`
+	Item  int    `json:"item"`
+}
+
+// maxMarks is how many epochs of one minion are remembered, each a start of its
+// daemon. Only letters that were stored and not confirmed come again, so it must
+// be more than one request may hold.
+const maxMarks = 64
+
+// positionKey is the key of the checkpoint's place; no minion id begins with a dot.
+const positionKey = ".position"
+
+func openLedger(ctx context.Context, j *journal.Journal) (*ledger, error) {
+	table, err := j.Table(ctx, "outboxes")
+	if err != nil {
+		return nil, err
+	}
+	l := &ledger{journal: j, table: table, boxes: map[salt.MinionID]*box{}}
+	var bad error
+	err = table.Each(ctx, func(key string, value []byte) {
+		if key == positionKey {
+			bad = json.Unmarshal(value, &l.latest)
+			return
+		}
+		var marks []mark
+		if bad = json.Unmarshal(value, &marks); bad == nil {
+			l.boxes[salt.MinionID(key)] = &box{ledger: l, marks: marks}
+		}
+	})
+	if err == nil {
+		err = bad
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what is stored of the minions' outboxes: %w", err)
+	}
+	return l, l.catchUp(ctx)
+}
+
+// catchUp accounts for what was stored since the checkpoint.
+func (l *ledger) catchUp(ctx context.Context) error {
+	return l.journal.IDs(ctx, l.latest+1, func(seq uint64, id string) {
+		if minion, m, ok := parseLetterID(id); ok {
+			l.box(minion).set(m)
+		}
+		l.latest = max(l.latest, seq)
+	})
+}
+
+func (l *ledger) box(id salt.MinionID) *box {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.boxes[id]
+	if b == nil {
+		b = &box{ledger: l}
+		l.boxes[id] = b
+	}
+	return b
+}
+
+// begin waits for the minion's turn to store letters; end gives it back.
+func (l *ledger) begin(id salt.MinionID) *box {
+	b := l.box(id)
+	b.turn.Lock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b.busy, b.start = true, l.latest
+	return b
+}
+
+func (b *box) end() {
+	b.ledger.mu.Lock()
+	b.busy = false
+	b.ledger.mu.Unlock()
+	b.turn.Unlock()
+}
+
+// has says whether an event of a letter is stored.
+func (b *box) has(epoch string, n uint64, item int) bool {
+	b.ledger.mu.Lock()
+	defer b.ledger.mu.Unlock()
+	i := b.find(epoch)
+	return i >= 0 && (n < b.marks[i].N || n == b.marks[i].N && item <= b.marks[i].Item)
+}
+
+func (b *box) find(epoch string) int {
+	return slices.IndexFunc(b.marks, func(m mark) bool { return m.Epoch == epoch })
+}
+
+// stored notes that an event of a letter is at the place seq.
+func (b *box) stored(m mark, seq uint64) {
+	b.set(m)
+	b.ledger.mu.Lock()
+	defer b.ledger.mu.Unlock()
+	b.ledger.latest = max(b.ledger.latest, seq)
+}
+
+func (b *box) set(m mark) {
+	b.ledger.mu.Lock()
+	defer b.ledger.mu.Unlock()
+	if i := b.find(m.Epoch); i >= 0 {
+		if old := b.marks[i]; m.N < old.N || m.N == old.N && m.Item <= old.Item {
+			return
+		}
+		b.marks = slices.Delete(b.marks, i, i+1)
+	}
+	b.marks = append(b.marks, m)
+	b.marks = b.marks[max(0, len(b.marks)-maxMarks):]
+	b.dirty = true
+}
+
+// checkpoint writes down what has changed, and then the place up to which that
+// accounts for the journal.
+func (l *ledger) checkpoint(ctx context.Context) error {
+	position, changed := l.changes()
+	if len(changed) == 0 {
+		return nil
+	}
+	for id, marks := range changed {
+		b, err := json.Marshal(marks)
+		if err == nil {
+			err = l.table.Put(ctx, string(id), b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return l.table.Put(ctx, positionKey, strconv.AppendUint(nil, position, 10))
+}
+
+// changes takes the marks that were not written down yet, and the place that they
+// reach to: not beyond one where letters are being stored now.
+func (l *ledger) changes() (position uint64, changed map[salt.MinionID][]mark) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	position, changed = l.latest, map[salt.MinionID][]mark{}
+	for id, b := range l.boxes {
+		if b.busy {
+			position = min(position, b.start)
+		}
+		if b.dirty {
+			changed[id], b.dirty = slices.Clone(b.marks), false
+		}
+	}
+	return position, changed
+}
+
+// checkpointEvery bounds how much of the journal is read at the next start.
+const checkpointEvery = 10 * time.Second
+
+// keep writes checkpoints until ctx ends, and a last one then. One that fails
+// costs time at the next start only if all later ones fail too.
+func (l *ledger) keep(ctx context.Context, log *slog.Logger) {
+	tick := time.NewTicker(checkpointEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+		write, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
+		if err := l.checkpoint(write); err != nil {
+			log.Error("what is stored of the minions' outboxes is not written down", "err", err)
+		}
+		cancel()
+	}
+}
+
+// letterID names an event of a letter in the journal. What else fires events has
+// no dot in the middle part.
+func letterID(id salt.MinionID, m mark) string {
+	return event.Escape(string(id)) + "/" + event.Escape(m.Epoch) + "." + strconv.FormatUint(m.N, 10) + "/" + strconv.Itoa(m.Item)
+}
+
+func parseLetterID(s string) (salt.MinionID, mark, bool) {
+	parts := strings.Split(s, "/")
+	if len(parts) != 3 {
+		return "", mark{}, false
+	}
+	epoch, n, dotted := strings.Cut(parts[1], ".")
+	id, ok := event.Unescape(parts[0])
+	m := mark{}
+	var okEpoch bool
+	m.Epoch, okEpoch = event.Unescape(epoch)
+	number, err := strconv.ParseUint(n, 10, 64)
+	item, errItem := strconv.Atoi(parts[2])
+	m.N, m.Item = number, item
+	return salt.MinionID(id), m, dotted && ok && okEpoch && err == nil && errItem == nil
+}

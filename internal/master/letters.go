@@ -1,0 +1,165 @@
+package master
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/event"
+	"brine/internal/journal"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+)
+
+// storeTime bounds how long one request may take to be stored.
+const storeTime = 30 * time.Second
+
+// maxEpoch is the longest name of an epoch; it is part of an id of the journal.
+const maxEpoch = 64
+
+// letters takes what a minion's outbox sends. The answer comes when all of it is
+// in the journal, once, and in order.
+func (m *Master) letters(ctx context.Context, r *bus.Request) error {
+	var q protocol.Letters
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	if len(q.Letters) > protocol.MaxLetters {
+		return bus.Errorf(bus.Usage, "%d letters at once: the limit is %d", len(q.Letters), protocol.MaxLetters)
+	}
+	id := salt.MinionID(r.From.Name)
+	// What has begun is finished, also when the minion is cut off: the ledger must
+	// know what became of it.
+	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
+	defer cancel()
+	told, err := m.deliver(store, id, q.Letters)
+	if err != nil && len(told) == 0 {
+		return err
+	}
+	if err != nil {
+		m.log.Error("not all letters of a minion are stored", "minion", id, "err", err)
+	}
+	return r.Send(ctx, protocol.Delivered{Letters: told})
+}
+
+// post is a letter on its way into the journal.
+type post struct {
+	events  []event.Event
+	after   func() // what follows once they are stored; may be nil
+	refused *bus.Error
+	pending []*journal.Pending // nil for an event that is stored already
+}
+
+// deliver stores letters in their order, all of a request at a time: it begins each
+// before it waits for the first. The result ends before a letter that could not be
+// stored now.
+func (m *Master) deliver(ctx context.Context, id salt.MinionID, letters []protocol.Letter) ([]protocol.Delivery, error) {
+	box := m.ledger.begin(id)
+	defer box.end()
+	var broken error
+	posts := make([]*post, 0, len(letters))
+	for _, l := range letters {
+		p, err := m.unseal(ctx, id, l)
+		if err == nil {
+			err = p.begin(m.journal, id, l, box)
+		}
+		if err != nil {
+			broken = err // what was begun of this letter is recognised when it comes again
+			break
+		}
+		posts = append(posts, p)
+	}
+	told := make([]protocol.Delivery, 0, len(posts))
+	for i, p := range posts {
+		seq, err := p.wait(ctx, letters[i], box)
+		if err != nil {
+			return told, err
+		}
+		if p.after != nil && p.refused == nil {
+			p.after()
+		}
+		told = append(told, protocol.Delivery{Seq: seq, Refused: p.refused})
+	}
+	return told, broken
+}
+
+// begin starts to store what is not stored already.
+func (p *post) begin(j *journal.Journal, id salt.MinionID, l protocol.Letter, box *box) error {
+	for item, e := range p.events {
+		if box.has(l.Epoch, l.N, item) {
+			p.pending = append(p.pending, nil)
+			continue
+		}
+		pending, err := j.Begin(e, letterID(id, mark{l.Epoch, l.N, item}))
+		if err != nil {
+			return err
+		}
+		p.pending = append(p.pending, pending)
+	}
+	return nil
+}
+
+func (p *post) wait(ctx context.Context, l protocol.Letter, box *box) (last uint64, err error) {
+	for item, pending := range p.pending {
+		if pending == nil {
+			continue
+		}
+		if last, err = pending.Wait(ctx); err != nil {
+			return 0, err
+		}
+		box.stored(mark{l.Epoch, l.N, item}, last)
+	}
+	return last, nil
+}
+
+// unseal reads a letter. What is refused is so for good: the same letter would be
+// refused again. An error is anything else.
+func (m *Master) unseal(ctx context.Context, id salt.MinionID, l protocol.Letter) (*post, error) {
+	p := &post{}
+	err := m.read(ctx, id, l, p)
+	var refused *bus.Error
+	switch {
+	case err == nil:
+		return p, nil
+	case errors.As(err, &refused) && refused.Permanent():
+		m.log.Warn("a minion's letter is refused", "minion", id, "op", l.Op, "err", err)
+		return &post{refused: refused}, nil
+	}
+	return nil, err
+}
+
+func (m *Master) read(ctx context.Context, id salt.MinionID, l protocol.Letter, p *post) (err error) {
+	if l.Epoch == "" || len(l.Epoch) > maxEpoch {
+		return bus.Errorf(bus.Usage, "a letter without a proper epoch")
+	}
+	switch jid, isReturn := strings.CutPrefix(l.Op, "ret."); {
+	case l.Op == protocol.OpFire:
+		var f protocol.Fire
+		if err := decode(l, &f); err != nil {
+			return err
+		}
+		p.events, err = m.minionEvents(id, f)
+		return err
+	case l.Op == protocol.OpReturn:
+		var q protocol.LocalReturn
+		if err := decode(l, &q); err != nil {
+			return err
+		}
+		e, err := m.localReturnEvent(ctx, id, q)
+		p.events = []event.Event{e}
+		return err
+	case isReturn:
+		return m.readReturn(ctx, id, salt.JID(jid), l, p)
+	}
+	return bus.Errorf(bus.NotFound, "there is no letter %q", l.Op)
+}
+
+func decode(l protocol.Letter, v any) error {
+	if err := json.Unmarshal(l.Body, v); err != nil {
+		return bus.Errorf(bus.Usage, "unreadable letter %s: %v", l.Op, err)
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package minion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/journal"
+	"brine/internal/protocol"
+)
+
+const (
+	// readBytes is about how much of the queue is read at once.
+	readBytes = protocol.MaxLetterBytes
+	// maxEpochs is how many epochs one request may have: fewer than the master
+	// remembers.
+	maxEpochs = 16
+	// lookEvery is how often letters that are too old are looked for while
+	// nothing else happens.
+	lookEvery = time.Minute
+	// retryPause follows a request that was not answered.
+	retryPause = time.Second
+)
+
+// drain delivers what waits, in order, whenever there is a master, until ctx ends.
+func (o *outbox) drain(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		more, err := o.turn(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			o.log.Warn("outbox not delivered, trying again", "err", err, "waiting", o.waiting())
+			sleep(ctx, retryPause)
+			continue
+		case more:
+			continue
+		}
+		select {
+		case <-o.ready:
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// turn makes one request of what waits. It says whether it should be called again
+// at once.
+func (o *outbox) turn(ctx context.Context) (more bool, err error) {
+	s := o.link.Load()
+	if s != nil {
+		if err := o.tellLosses(ctx); err != nil {
+			return false, err
+		}
+	}
+	o.head.Lock()
+	defer o.head.Unlock()
+	if err := o.dropOld(ctx); err != nil || s == nil || o.waiting() == 0 {
+		return false, err
+	}
+	batch, err := o.batch(ctx)
+	if err != nil || len(batch) == 0 {
+		return false, err
+	}
+	told, err := o.ask(ctx, s, batch)
+	if err != nil {
+		return false, err
+	}
+	return o.waiting() > uint64(len(told)), o.settle(ctx, batch[:len(told)], told)
+}
+
+// waitingLetter is a letter with its place in the queue.
+type waitingLetter struct {
+	letter
+	entry journal.Entry
+}
+
+// takes is how many bytes of the outbox it takes.
+func (l waitingLetter) takes() int64 { return l.entry.Size + l.Size }
+
+// batch reads the letters for one request. A large one goes alone.
+func (o *outbox) batch(ctx context.Context) ([]waitingLetter, error) {
+	entries, err := o.queue.Read(ctx, o.first(), protocol.MaxLetters, readBytes)
+	if err != nil {
+		return nil, err
+	}
+	var batch []waitingLetter
+	epochs := map[string]bool{}
+	for _, e := range entries {
+		l, err := unpack(e)
+		if err != nil {
+			o.log.Error("unreadable letter in the outbox", "err", err)
+			l = letter{Letter: protocol.Letter{Epoch: o.epoch, Op: "unreadable"}} // which is refused, and so goes
+		}
+		epochs[l.Epoch] = true
+		if len(batch) > 0 && (l.File != "" || len(epochs) > maxEpochs) {
+			break
+		}
+		batch = append(batch, waitingLetter{l, e})
+		if l.File != "" {
+			break
+		}
+	}
+	return batch, nil
+}
+
+func (o *outbox) first() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.span.First
+}
+
+// ask sends the letters and returns what became of them, which may be told of a
+// part.
+func (o *outbox) ask(ctx context.Context, s *session, batch []waitingLetter) ([]protocol.Delivery, error) {
+	q := protocol.Letters{Letters: make([]protocol.Letter, len(batch))}
+	size := 0
+	for i, l := range batch {
+		if err := o.fetch(&l.letter); err != nil {
+			return nil, err
+		}
+		q.Letters[i] = l.Letter
+		size += len(l.Body)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime+time.Duration(size/slowest)*time.Second)
+	defer cancel()
+	var d protocol.Delivered
+	err := s.Ask(ctx, protocol.OpLetters, q, &d)
+	var refused *bus.Error
+	if errors.As(err, &refused) && refused.Permanent() && len(batch) == 1 {
+		return []protocol.Delivery{{Refused: refused}}, nil // the request itself, as one that is too large
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(d.Letters) == 0 || len(d.Letters) > len(batch) {
+		return nil, fmt.Errorf("the master's answer tells of %d letters, it was sent %d", len(d.Letters), len(batch))
+	}
+	return d.Letters, nil
+}
+
+// fetch gets a large body. A letter whose file is gone has nothing left to say, and
+// is refused by the master.
+func (o *outbox) fetch(l *letter) error {
+	if l.File == "" {
+		return nil
+	}
+	b, err := os.ReadFile(o.path(*l))
+	if errors.Is(err, fs.ErrNotExist) {
+		o.log.Error("a large letter in the outbox has lost its file", "op", l.Op, "file", o.path(*l))
+		return nil
+	}
+	l.Body = b
+	return err
+}
+
+// settle tells the senders, and takes the letters from the queue.
+func (o *outbox) settle(ctx context.Context, batch []waitingLetter, told []protocol.Delivery) error {
+	for i, l := range batch {
+		if r := told[i].Refused; r != nil {
+			o.log.Error("the master refuses what was for it; it is dropped", "op", l.Op, "err", r)
+		}
+		o.tell(l.letter, told[i])
+	}
+	return o.remove(ctx, batch)
+}
+
+// remove takes letters from the head of the queue, and then their files: in the
+// other order a kill between the two would leave a letter without its body.
+func (o *outbox) remove(ctx context.Context, batch []waitingLetter) error {
+	// The end of ctx must not leave a letter behind that was dealt with.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+	defer cancel()
+	last := batch[len(batch)-1].entry.Seq
+	if err := o.queue.Remove(ctx, last); err != nil {
+		return err
+	}
+	var freed int64
+	for _, l := range batch {
+		freed += l.takes()
+		if l.File == "" {
+			continue
+		}
+		if err := os.Remove(o.path(l.letter)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			o.log.Warn("file of a letter that has left the outbox not removed", "err", err)
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.span.First = max(o.span.First, last+1)
+	o.span.Last = max(o.span.Last, last)
+	o.span.Bytes -= freed
+	return nil
+}

@@ -1,0 +1,160 @@
+package minion
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"brine/internal/bus"
+	"brine/internal/event"
+	"brine/internal/protocol"
+)
+
+// maxLetter is about how many bytes of events go into one letter of the outbox.
+const maxLetter = 256 << 10
+
+// fireLocal stores events on the minion's own bus and passes on those whose tag
+// begins with fire_master. All are looked at before the first is stored, so a
+// mistake is told to who fires, and nothing of the lot is stored or passed on.
+func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (protocol.Fired, error) {
+	letters, err := m.forwards(q.Events, who.check)
+	if err != nil {
+		return protocol.Fired{}, err
+	}
+	fired, err := m.relay.Fire(ctx, q, who.sender, who.check)
+	if err != nil || len(letters) == 0 {
+		return fired, err
+	}
+	for i, f := range letters {
+		passed, err := m.pass(ctx, f, partOf(who.id, i))
+		if err != nil {
+			return protocol.Fired{}, err
+		}
+		fired.Outcome = passed.Outcome
+	}
+	return fired, nil
+}
+
+// local is who fires on the minion's own bus.
+type local struct {
+	sender string // for the envelope; "" is the daemon itself
+	id     string // names the request, see repeatID
+	check  func(tag string) error
+}
+
+// repeatID names what somebody asked for, so that the same request again is no
+// second one. "" where the request has no name.
+func repeatID(from bus.Identity, id string) string {
+	if id == "" {
+		return ""
+	}
+	return from.String() + "/" + id
+}
+
+func partOf(id string, i int) string {
+	if id == "" {
+		return ""
+	}
+	return id + "/" + strconv.Itoa(i)
+}
+
+// forwards returns what of events is for the master, as it goes into the outbox:
+// neighbours of one form and pretag together.
+func (m *Minion) forwards(events []protocol.FireEvent, check func(tag string) error) ([]protocol.Fire, error) {
+	var letters []protocol.Fire
+	size := 0
+	for _, e := range events {
+		if !event.Forwarded(e.Tag) {
+			continue
+		}
+		if err := check(e.Tag); err != nil {
+			return nil, err // before its data is looked at
+		}
+		forward, err := event.ParseForward(e.Data)
+		if err != nil {
+			return nil, bus.Errorf(bus.Usage, "event %q: %w", e.Tag, err)
+		}
+		f := asFire(forward)
+		if err := m.checkOutgoing(f); err != nil {
+			return nil, err
+		}
+		size += len(e.Data)
+		if n := len(letters); n > 0 && size < maxLetter && together(letters[n-1], f) {
+			letters[n-1].Events = append(letters[n-1].Events, f.Events...)
+			continue
+		}
+		letters, size = append(letters, f), len(e.Data)
+	}
+	return letters, nil
+}
+
+func asFire(f event.Forward) protocol.Fire {
+	q := protocol.Fire{Form: protocol.FormPlain, Pretag: f.Pretag, Events: make([]protocol.FireEvent, len(f.Items))}
+	if f.Single {
+		q.Form = protocol.FormSingle
+	}
+	for i, item := range f.Items {
+		q.Events[i] = protocol.FireEvent(item)
+	}
+	return q
+}
+
+// together says whether two requests can be one.
+func together(a, b protocol.Fire) bool {
+	const most = 1000 // events of one letter
+	same := a.Pretag == nil && b.Pretag == nil || a.Pretag != nil && b.Pretag != nil && *a.Pretag == *b.Pretag
+	return same && a.Form == b.Form && len(a.Events)+len(b.Events) <= most
+}
+
+// checkOutgoing refuses what the master would refuse: who fires is told at once,
+// also while there is no master.
+func (m *Minion) checkOutgoing(f protocol.Fire) error {
+	if len(f.Events) == 0 {
+		return bus.Errorf(bus.Usage, "there is no event to fire")
+	}
+	forward := event.Forward{Single: f.Form == protocol.FormSingle, Pretag: f.Pretag, Items: make([]event.Item, len(f.Events))}
+	for i, e := range f.Events {
+		if len(e.Data) > 0 && !json.Valid(e.Data) {
+			return bus.Errorf(bus.Usage, "the data of event %q is no JSON", e.Tag)
+		}
+		forward.Items[i] = event.Item(e)
+	}
+	items, err := forward.Shape(m.id)
+	if err != nil {
+		return bus.Errorf(bus.Usage, "%w", err)
+	}
+	for _, item := range items {
+		if err := event.CheckMinionTag(m.id, item.Tag); err != nil {
+			m.log.Warn("event for the master refused", "tag", item.Tag, "err", err)
+			code := bus.Usage
+			if errors.Is(err, event.ErrReserved) {
+				code = bus.Denied
+			}
+			return bus.Errorf(code, "minion %s may not fire this event: %w", m.id, err)
+		}
+		if limit := m.cfg.MaxEventSize; limit > 0 && int64(len(item.Data)) > limit {
+			return bus.Errorf(bus.Usage, "event %q has %d bytes of data: the limit is %d", item.Tag, len(item.Data), limit).
+				WithHint("max_event_size in the configuration is the limit, of the minion and of the master")
+		}
+	}
+	return nil
+}
+
+// fireMaster sends events to the master's bus, or keeps them for it. A second
+// request of the same id is no second event; "" never repeats.
+func (m *Minion) fireMaster(ctx context.Context, f protocol.Fire, id string) (protocol.Fired, error) {
+	if err := m.checkOutgoing(f); err != nil {
+		return protocol.Fired{}, err
+	}
+	return m.pass(ctx, f, id)
+}
+
+func (m *Minion) pass(ctx context.Context, f protocol.Fire, id string) (protocol.Fired, error) {
+	fired, err := m.outbox.send(ctx, outgoing{op: protocol.OpFire, body: f, events: len(f.Events), id: id})
+	if err != nil {
+		return protocol.Fired{}, fmt.Errorf("fire to the master: %w", err)
+	}
+	return fired, nil
+}
