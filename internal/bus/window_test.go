@@ -13,7 +13,7 @@ func TestWindowBoundsTheNumberOfMessages(t *testing.T) {
 	for _, size := range []int{0, 1, 100, minCost, MaxPart} {
 		o := &answerer{room: make(chan struct{}, 1)}
 		count := 0
-		for range 200_000 {
+		for range 3 * QueueLen {
 			before := o.sent
 			_ = o.wait(ended, size) // ended; what counts is whether it booked the message
 			if o.sent > before {
