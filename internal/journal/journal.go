@@ -51,6 +51,10 @@ const dedupWindow = 10 * time.Minute
 // maxPending is how many appends may wait for their acknowledgement.
 const maxPending = 4096
 
+// stallWait is how long one waits for room among them: on a busy machine longer
+// than the library's fifth of a second.
+const stallWait = 30 * time.Second
+
 // Open opens the journal in the JetStream that nc is connected to, making what
 // is missing.
 func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
@@ -141,7 +145,7 @@ func (j *Journal) Begin(e event.Event, id string) (*Pending, error) {
 	if len(body) > maxPart {
 		return j.beginParts(m, id)
 	}
-	ack, err := j.js.PublishMsgAsync(m)
+	ack, err := j.js.PublishMsgAsync(m, jetstream.WithStallWait(stallWait))
 	if err != nil {
 		return nil, fmt.Errorf("store the event: %w", err)
 	}
@@ -162,7 +166,7 @@ func (j *Journal) beginParts(m *nats.Msg, id string) (*Pending, error) {
 		ack, err := j.js.PublishMsgAsync(&nats.Msg{Subject: m.Subject, Data: piece, Header: nats.Header{
 			jetstream.MsgIDHeader: {fmt.Sprintf("%s#%d", id, n)},
 			partHeader:            {fmt.Sprintf("%s/%d/%d", id, n, count)},
-		}})
+		}}, jetstream.WithStallWait(stallWait))
 		if err != nil {
 			return nil, fmt.Errorf("store the event: %w", err)
 		}

@@ -101,7 +101,7 @@ const (
 // FireEvent is one event of Fire.
 type FireEvent struct {
 	Tag  string          `json:"tag"`
-	Data json.RawMessage `json:"data"`
+	Data json.RawMessage `json:"data,omitempty"` // none is an empty object
 }
 
 // Outcome is what became of events.

@@ -13,7 +13,6 @@ import (
 
 	"brine/internal/bus"
 	"brine/internal/cli"
-	"brine/internal/cli/client"
 	"brine/internal/event"
 	"brine/internal/protocol"
 	"brine/internal/salt"
@@ -21,17 +20,20 @@ import (
 
 func fireSpec() cli.Spec {
 	return cli.Spec{
-		Synopsis: []string{"[options] TAG [DATA]", "[options] TAG -   (DATA from standard input)"},
-		Summary:  "Fire an event. DATA is JSON; without it the event has none. Exit code 0 means that the event is stored.",
+		Synopsis: []string{"[options] TAG [DATA]", "[options] TAG -          (DATA from standard input)", "[options] [TAG] --stdin  (many events, one a line)"},
+		Summary: "Fire events. DATA is JSON; without it the event has none. Exit code 0 means that everything is stored. " +
+			"When the daemon goes away in the middle, it is tried again; nothing is stored twice by that.",
 		Examples: []string{
 			`salt-event fire mytag '{"sample-msg": "this is a test"}'`,
 			`salt-event fire --bus minion mytag '{"message": "a drop in the bucket"}'`, "df -h | salt-event fire --text disk/report -",
+			"jq -c '.[]' readings.json | salt-event fire sensors --stdin", "salt-event listen --until-end --bus minion | salt-event fire --stdin",
 		},
 		Flags: []urcli.Flag{
 			busFlag(),
-			&urcli.BoolFlag{Category: "Events", Name: "text", Usage: `DATA is plain text; the event gets {"message": DATA}`},
+			&urcli.BoolFlag{Category: "Events", Name: "stdin", Usage: "read one JSON document a line: the data of an event with TAG each, or without TAG objects with tag and data, as listen prints them"},
+			&urcli.BoolFlag{Category: "Events", Name: "text", Usage: `DATA, or each line, is plain text; the event gets {"message": DATA}`},
 			&urcli.StringFlag{Category: "Events", Name: "file", Usage: "read DATA from `FILE`"},
-			&urcli.DurationFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Value: 10 * time.Second, Usage: "give up after `TIME`, as in 10s"},
+			&urcli.DurationFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Value: 10 * time.Second, Usage: "give up when nothing is confirmed for `TIME`, as in 10s"},
 		},
 		Run: fire,
 	}
@@ -39,6 +41,9 @@ func fireSpec() cli.Spec {
 
 func fire(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	words := opts.Args().Slice()
+	if opts.Bool("stdin") {
+		return fireLines(ctx, env, opts, words)
+	}
 	if len(words) == 0 || len(words) > 2 || len(words) == 2 && opts.IsSet("file") {
 		return salt.WithHint(cli.Usagef("a tag, and at most one DATA, are needed; there are %d words", len(words)),
 			`put DATA in quotes, for example: salt-event fire mytag '{"message": "hello"}'`)
@@ -50,21 +55,26 @@ func fire(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	conn, err := dial(env, opts)
+	s, err := openSession(env, opts)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer s.close()
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the event to be stored" })()
-	ctx, cancel := context.WithTimeout(ctx, opts.Duration("timeout"))
+	return deliver(ctx, s, []protocol.FireEvent{{Tag: words[0], Data: raw}}, opts.Duration("timeout"))
+}
+
+// deliver fires events as one and returns when they are stored. It may repeat
+// itself: the events have a name, by which the journal knows them again.
+func deliver(ctx context.Context, s *session, events []protocol.FireEvent, limit time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var fired protocol.Fired
-	f := protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: words[0], Data: raw}}}
-	err = conn.Ask(ctx, protocol.OpFire, f, &fired)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return cli.Fail(cli.Unavailable, fmt.Errorf("the event was not confirmed within %s; it may be stored or not", opts.Duration("timeout")))
+	err := s.ask(limited, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: events}, &fired)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return cli.Fail(cli.Unavailable, fmt.Errorf("not confirmed within %s: stored or not", limit))
 	}
-	return client.Error(err)
+	return err
 }
 
 // maxData bounds what is read for one event, well above what a bus takes, so

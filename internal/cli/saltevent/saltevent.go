@@ -23,9 +23,14 @@ type command struct {
 
 // commands are all of them, sorted.
 var commands = []command{
+	{"dead", deadSpec},
+	{"exec", execSpec},
 	{"fire", fireSpec},
 	{"listen", listenSpec},
+	{"purge", purgeSpec},
+	{"stat", statSpec},
 	{"token", tokenSpec},
+	{"top", topSpec},
 	{"wait", waitSpec},
 }
 
@@ -40,7 +45,10 @@ func Run(ctx context.Context, env *cli.Env) int {
 		}
 	}
 	return env.Run(ctx, cli.Spec{
-		Synopsis: []string{"listen [options]", "fire [options] TAG [DATA]"},
+		Synopsis: []string{
+			"listen [options]", "wait --since-now TOKEN [options]", "token", "fire [options] TAG [DATA]", "exec [options] -- PROGRAM",
+			"dead list|show|retry|drop", "stat", "top", "purge",
+		},
 		Summary:  "The event bus for shell scripts. 'salt-event COMMAND -h' shows the options of a command.",
 		Examples: []string{"salt-event listen --tag mytag", `salt-event fire mytag '{"message": "hello"}'`},
 		Run: func(_ context.Context, _ *cli.Env, opts *urcli.Context) error {

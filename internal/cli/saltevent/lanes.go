@@ -1,0 +1,93 @@
+package saltevent
+
+import (
+	"context"
+	"sync"
+
+	"brine/internal/event"
+)
+
+// lanes hands events to workers: those of one sender one after the other, those
+// of different senders side by side, as many at once as there are slots.
+type lanes struct {
+	work  func(ctx context.Context, slots chan struct{}, i item)
+	slots chan struct{}
+
+	mu     sync.Mutex
+	room   *sync.Cond
+	queues map[string][]item // by sender; one that exists has a goroutine
+	count  int
+	bytes  int
+	wg     sync.WaitGroup
+}
+
+// item is one event on its way to the program.
+type item struct {
+	event event.Event
+	line  []byte
+}
+
+// Bounds of what waits in memory; beyond them the daemon keeps it.
+const (
+	maxWaiting      = 512
+	maxWaitingBytes = 32 << 20
+)
+
+func newLanes(parallel int, work func(context.Context, chan struct{}, item)) *lanes {
+	l := &lanes{work: work, slots: make(chan struct{}, parallel), queues: map[string][]item{}}
+	l.room = sync.NewCond(&l.mu)
+	return l
+}
+
+// put hands an event over, waiting while too many are under way. It returns false
+// when ctx has ended.
+func (l *lanes) put(ctx context.Context, i item) bool {
+	stop := context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.room.Broadcast()
+	})
+	defer stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for ctx.Err() == nil && (l.count >= maxWaiting || l.count > 0 && l.bytes+len(i.line) > maxWaitingBytes) {
+		l.room.Wait()
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	l.count++
+	l.bytes += len(i.line)
+	queue, running := l.queues[i.event.From]
+	l.queues[i.event.From] = append(queue, i)
+	if !running {
+		l.wg.Go(func() { l.run(ctx, i.event.From) })
+	}
+	return true
+}
+
+// run works off what one sender has sent, until nothing of it is left.
+func (l *lanes) run(ctx context.Context, from string) {
+	for {
+		l.mu.Lock()
+		queue := l.queues[from]
+		if len(queue) == 0 || ctx.Err() != nil {
+			delete(l.queues, from)
+			l.mu.Unlock()
+			return
+		}
+		i := queue[0]
+		l.queues[from] = queue[1:]
+		l.mu.Unlock()
+		l.work(ctx, l.slots, i)
+		l.mu.Lock()
+		l.count--
+		l.bytes -= len(i.line)
+		l.room.Broadcast()
+		l.mu.Unlock()
+	}
+}
+
+// wait waits for everything that was handed over, or that is under way when ctx
+// ends.
+func (l *lanes) wait() { l.wg.Wait() }

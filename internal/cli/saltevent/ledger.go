@@ -1,0 +1,56 @@
+package saltevent
+
+import "sync"
+
+// ledger says up to which place everything is done, where events are finished in
+// another order than they came.
+type ledger struct {
+	mu   sync.Mutex
+	open []entry // in the order of the journal
+	done uint64
+}
+
+type entry struct {
+	seq  uint64
+	done bool
+}
+
+// begin books an event; the places grow from call to call.
+func (l *ledger) begin(seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = append(l.open, entry{seq: seq})
+}
+
+// pass books that there is nothing to do up to seq but what has begun.
+func (l *ledger) pass(seq uint64) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.open); n > 0 && l.open[n-1].seq < seq {
+		l.open = append(l.open, entry{seq, true})
+	}
+	if len(l.open) == 0 {
+		l.done = max(l.done, seq)
+	}
+	return l.done
+}
+
+// finish books the end of an event and returns the place up to which everything
+// is done.
+func (l *ledger) finish(seq uint64) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.open {
+		if l.open[i].seq == seq {
+			l.open[i].done = true
+			break
+		}
+	}
+	n := 0
+	for n < len(l.open) && l.open[n].done {
+		l.done = max(l.done, l.open[n].seq)
+		n++
+	}
+	l.open = l.open[n:]
+	return l.done
+}

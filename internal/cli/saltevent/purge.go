@@ -1,0 +1,100 @@
+package saltevent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/cli"
+	"brine/internal/cli/client"
+	"brine/internal/event"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+)
+
+func purgeSpec() cli.Spec {
+	return cli.Spec{
+		Synopsis: []string{"--before WHEN | --tag TAG | --all [-y]", "--durable NAME"},
+		Summary: "Remove events from the journal, or forget the position of a durable listener. For operators. " +
+			"Jobs and their returns are events too: what is removed is gone from jobs.list_jobs. " +
+			"The audit trail records it; --tag does not reach it.",
+		Examples: []string{"salt-event purge --before 7d", "salt-event purge --tag sensors/ --before 1h -y", "salt-event purge --durable mailer"},
+		Flags: []urcli.Flag{
+			busFlag(),
+			&urcli.StringFlag{Category: "Events", Name: "before", Usage: "events older than `WHEN`: 7d, a moment, or the event with this seq"},
+			&urcli.StringSliceFlag{Category: "Events", Name: "tag", Usage: "only tags that begin with `TAG`, or see --match; may be repeated"},
+			&urcli.StringFlag{Category: "Events", Name: "match", Value: string(event.StartsWith), Usage: "compare tags by `HOW`: " + event.MatchTypes},
+			&urcli.BoolFlag{Category: "Events", Name: "all", Usage: "every event"},
+			&urcli.StringFlag{Category: "Events", Name: "durable", Usage: "forget the position `NAME`"},
+			&urcli.StringFlag{Category: "Events", Name: "user", Usage: "the position is that of `USER`"},
+			&urcli.BoolFlag{Category: "Events", Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"},
+		},
+		Run: purge,
+	}
+}
+
+func purge(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	q, what, err := readPurge(opts)
+	if err != nil {
+		return err
+	}
+	if q.Durable == "" && !opts.Bool("yes") {
+		sure, err := env.Confirm(ctx, "Remove "+what+" from the journal of the "+opts.String("bus")+"?", false)
+		if err != nil {
+			return salt.WithHint(err, "use -y to remove without a question")
+		}
+		if !sure {
+			return nil
+		}
+	}
+	conn, err := dial(env, opts)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer env.Waiting(ctx, cli.Patience, func() string { return "the journal" })()
+	var done protocol.Purged
+	if err := conn.Ask(ctx, protocol.OpPurge, q, &done); err != nil {
+		return client.Error(err)
+	}
+	if q.Durable == "" {
+		env.Note("%d events removed", done.Count)
+	}
+	return nil
+}
+
+// readPurge reads what is to be removed, and says it in words.
+func readPurge(opts *urcli.Context) (q protocol.Purge, what string, err error) {
+	q = protocol.Purge{Tags: opts.StringSlice("tag"), Match: event.MatchType(opts.String("match")), Durable: opts.String("durable"), User: opts.String("user")}
+	before, all := opts.String("before"), opts.Bool("all")
+	events := before != "" || all || len(q.Tags) > 0
+	switch {
+	case opts.Args().Len() > 0:
+		return q, "", cli.Usagef("unexpected word %q", opts.Args().First())
+	case events == (q.Durable != ""):
+		return q, "", cli.Usagef("either --before, --tag or --all, or --durable is needed")
+	case all && (before != "" || len(q.Tags) > 0):
+		return q, "", cli.Usagef("option --all excludes --before and --tag")
+	case q.User != "" && q.Durable == "":
+		return q, "", cli.Usagef("option --user belongs to --durable")
+	}
+	if _, err := event.NewMatcher(q.Match, q.Tags); err != nil {
+		return q, "", cli.Fail(cli.Usage, err)
+	}
+	words := []string{"all events"}
+	if before != "" {
+		moment, place, err := readSince("--before", before, time.Now())
+		if err != nil {
+			return q, "", err
+		}
+		q.Until, q.Before = moment, place
+		words = append(words, "before "+before)
+	}
+	if len(q.Tags) > 0 {
+		words = append(words, fmt.Sprintf("with the tags %q", q.Tags))
+	}
+	return q, strings.Join(words, " "), nil
+}

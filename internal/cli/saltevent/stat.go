@@ -1,0 +1,107 @@
+package saltevent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/bus"
+	"brine/internal/cli"
+	"brine/internal/cli/client"
+	"brine/internal/protocol"
+)
+
+func statSpec() cli.Spec {
+	return cli.Spec{
+		Synopsis: []string{"[options]"},
+		Summary:  "Show what the journal holds, who listens, and how far each is behind. For operators.",
+		Examples: []string{"salt-event stat", "salt-event stat --bus minion --format json"},
+		Flags: []urcli.Flag{
+			busFlag(),
+			&urcli.StringFlag{Category: "Events", Name: "format", Value: "text", Usage: "print it as `FORM`: text, json"},
+		},
+		Run: stat,
+	}
+}
+
+func stat(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	if opts.Args().Len() > 0 {
+		return cli.Usagef("unexpected word %q", opts.Args().First())
+	}
+	conn, err := dial(env, opts)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s, err := askStat(ctx, env, conn)
+	if err != nil {
+		return err
+	}
+	if opts.String("format") == "json" {
+		return json.NewEncoder(env.Stdout).Encode(s)
+	}
+	return writeStat(env.Stdout, s)
+}
+
+func askStat(ctx context.Context, env *cli.Env, conn *bus.Conn) (*protocol.Stat, error) {
+	defer env.Waiting(ctx, cli.Patience, func() string { return "the daemon" })()
+	s := new(protocol.Stat)
+	if err := conn.Ask(ctx, protocol.OpStat, nil, s); err != nil {
+		return nil, client.Error(err)
+	}
+	return s, nil
+}
+
+func writeStat(out io.Writer, s *protocol.Stat) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	j := s.Journal
+	fmt.Fprintf(w, "journal\t%d messages, %s%s\n", j.Count, size(j.Bytes), ofLimit(j))
+	if j.Count > 0 {
+		fmt.Fprintf(w, "\tseq %d to %d, since %s\n", j.First, j.Last, j.Oldest.Local().Format(time.DateTime))
+	}
+	fmt.Fprintf(w, "since %s\t%d events fired, %d sent to listeners\n", s.Started.Local().Format(time.DateTime), s.Fired, s.Sent)
+	fmt.Fprintf(w, "dead letters\t%d\n", s.Dead)
+	if len(s.Listeners) > 0 {
+		fmt.Fprintf(w, "\nLISTENER\tDURABLE\tTAGS\tSENT\tBEHIND\tSINCE\n")
+	}
+	for _, l := range s.Listeners {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\n", l.User, l.Durable, strings.Join(l.Tags, " "), l.Sent, l.Behind, l.Started.Local().Format(time.DateTime))
+	}
+	if len(s.Positions) > 0 {
+		fmt.Fprintf(w, "\nPOSITION\tUSER\tSEQ\tBEHIND\tHELD\tCONFIRMED\n")
+	}
+	for _, p := range s.Positions {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%v\t%s\n", p.Name, p.User, p.Seq, p.Behind, p.Held, p.Time.Local().Format(time.DateTime))
+	}
+	return w.Flush()
+}
+
+func ofLimit(j protocol.Extent) string {
+	text := ""
+	if j.Limit > 0 {
+		text = " of " + size(uint64(j.Limit))
+	}
+	if j.MaxAge > 0 {
+		text += ", kept " + (time.Duration(j.MaxAge) * time.Second).String()
+	}
+	return text
+}
+
+// size writes bytes for people.
+func size(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	v, i := float64(n), 0
+	for v >= 1024 && i < len(units)-1 {
+		v, i = v/1024, i+1
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", v, units[i])
+}
