@@ -61,7 +61,7 @@ func (v Verdict) String() string {
 type Decision struct {
 	Verdict Verdict
 	Rule    string // the rule that decided, as a path: publisher_acl: fred: test.*; "" when none did
-	Where   string // its place, file:line; "" without one
+	Where   string // its place, or that of the nearest rule, file:line; "" without one
 	Reason  string // one sentence; of a refusal without a rule, it names the nearest rule
 	// Outside are minions of the target, at most maxOutside, that the nearest
 	// rule does not cover.

@@ -79,11 +79,15 @@ func (c *condition) String() string {
 	for i, p := range c.args {
 		args[i] = textOf(p)
 	}
+	parts := []string{"args: [" + strings.Join(args, ", ") + "]"}
 	kwargs := make([]string, 0, len(c.kwargs))
 	for _, key := range sortedKeys(c.kwargs) {
 		kwargs = append(kwargs, key+": "+textOf(c.kwargs[key]))
 	}
-	return "{args: [" + strings.Join(args, ", ") + "], kwargs: {" + strings.Join(kwargs, ", ") + "}}"
+	if len(kwargs) > 0 {
+		parts = append(parts, "kwargs: {"+strings.Join(kwargs, ", ")+"}")
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
 }
 
 func textOf(p *pattern) string {

@@ -326,7 +326,7 @@ func (j *judge) refusal(c *Command, setting, who string) Decision {
 	if j.rule == nil {
 		return refusal("no rule of %s allows %s to %s", setting, cmp.Or(string(c.Function), "nothing"), who)
 	}
-	d := refusal("%s is not allowed; the nearest rule, %s, does not fit: %s", c.Function, j.rule.text, j.why)
-	d.Outside = j.out
+	d := refusal("the rule nearest to %s, %s, does not fit: %s", c.Function, j.rule.text, j.why)
+	d.Where, d.Outside = j.rule.where, j.out
 	return d
 }
