@@ -132,7 +132,7 @@ func (m *Minion) finish(e *job.Envelope, r job.Report) {
 	}
 	m.log.Error("return not delivered", "jid", e.JID, "err", err)
 	// A return that is too large, say: the caller shall not wait for it.
-	out.body = job.Report{State: job.Failed, Retcode: 1, Success: false, Return: value.Value{V: "ERROR: the return was not delivered: " + err.Error()}}
+	out.body = report(ctx, module.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1})
 	if _, err := m.outbox.send(ctx, out); err != nil {
 		m.log.Error("not even that was delivered", "jid", e.JID, "err", err)
 	}
@@ -155,7 +155,7 @@ func (m *Minion) execute(ctx context.Context, e *job.Envelope) job.Report {
 			state, text = one.State, one.Text
 		}
 	}
-	return job.Report{State: state, Text: text, Return: value.Value{V: returns}, Retcode: value.Value{V: retcodes}, Success: value.Value{V: success}}
+	return job.Report{State: state, Text: text, Return: value.Value{V: returns}, Retcode: retcodes, Success: success}
 }
 
 func (m *Minion) run(ctx context.Context, e *job.Envelope, c job.Command) module.Result {
@@ -164,7 +164,7 @@ func (m *Minion) run(ctx context.Context, e *job.Envelope, c job.Command) module
 
 // report translates the result of one function.
 func report(ctx context.Context, res module.Result) job.Report {
-	r := job.Report{State: job.Done, Return: value.Value{V: res.Return}, Retcode: value.Value{V: res.Retcode}, Success: value.Value{V: res.Success}, Out: res.Out}
+	r := job.Report{State: job.Done, Return: value.Value{V: res.Return}, Retcode: res.Retcode, Success: res.Success, Out: res.Out}
 	if !res.Success {
 		r.State = job.Failed
 	}
