@@ -155,7 +155,7 @@ func (m *Minion) execute(ctx context.Context, e *job.Envelope) job.Report {
 			state, text = one.State, one.Text
 		}
 	}
-	return job.Report{State: state, Text: text, Return: value.Value{V: returns}, Retcode: retcodes, Success: success}
+	return job.Report{State: state, Text: text, Return: value.Value{V: returns}, Retcode: value.Value{V: retcodes}, Success: value.Value{V: success}}
 }
 
 func (m *Minion) run(ctx context.Context, e *job.Envelope, c job.Command) module.Result {
@@ -164,7 +164,7 @@ func (m *Minion) run(ctx context.Context, e *job.Envelope, c job.Command) module
 
 // report translates the result of one function.
 func report(ctx context.Context, res module.Result) job.Report {
-	r := job.Report{State: job.Done, Return: value.Value{V: res.Return}, Retcode: res.Retcode, Success: res.Success, Out: res.Out}
+	r := job.Report{State: job.Done, Return: value.Value{V: res.Return}, Retcode: value.Value{V: res.Retcode}, Success: value.Value{V: res.Success}, Out: res.Out}
 	if !res.Success {
 		r.State = job.Failed
 	}
