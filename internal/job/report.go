@@ -37,13 +37,23 @@ func (s State) Final() bool {
 // Returned says whether the state comes with a return of the minion.
 func (s State) Returned() bool { return s == Done || s == Failed || s == Killed }
 
+// reported says whether the state is one that a minion may report of itself; the
+// others are what the master concludes.
+func (s State) reported() bool {
+	switch s {
+	case Received, Running, Done, Failed, Killed, Refused, Expired, NotTargeted:
+		return true
+	}
+	return false
+}
+
 // Report is what a minion says of a job: a receipt, a sign of life, or the
 // return.
 type Report struct {
 	State   State       `json:"state"`
 	Return  value.Value `json:"return"`
-	Retcode any         `json:"retcode"` // a number; for compound commands a map by function
-	Success any         `json:"success"` // likewise a bool or a map
+	Retcode value.Value `json:"retcode"` // a number; for compound commands a map by function
+	Success value.Value `json:"success"` // likewise a bool or a map
 	Out     string      `json:"out,omitempty"`
 	Text    string      `json:"text,omitempty"` // why it was refused, who killed it
 }

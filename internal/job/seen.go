@@ -1,7 +1,6 @@
 package job
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,24 +30,19 @@ type Seen struct {
 // such as the torn last one after a power cut, are left out.
 func OpenSeen(path string) (*Seen, error) {
 	s := &Seen{path: path, jids: map[salt.JID]struct{}{}}
-	f, err := os.Open(path)
+	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the jobs seen: %w", err)
 	}
-	if err == nil {
-		scan := bufio.NewScanner(f)
-		for scan.Scan() {
-			if jid, err := salt.ParseJID(scan.Text()); err == nil {
-				s.remember(jid)
-			}
-		}
-		err = scan.Err()
-		f.Close()
-		if err != nil {
-			return nil, fmt.Errorf("read the jobs seen in %s: %w", path, err)
+	for line := range strings.Lines(string(text)) {
+		if jid, err := salt.ParseJID(strings.TrimSuffix(line, "\n")); err == nil {
+			s.remember(jid)
 		}
 	}
-	return s, s.rewrite()
+	if err := s.rewrite(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // First records jid and says whether it is new. Once it has returned true the
@@ -59,12 +53,15 @@ func (s *Seen) First(jid salt.JID) (bool, error) {
 	if _, known := s.jids[jid]; known {
 		return false, nil
 	}
-	if len(s.order) >= 2*maxSeen {
+	if s.file == nil || len(s.order) >= 2*maxSeen {
 		if err := s.rewrite(); err != nil {
 			return false, err
 		}
 	}
 	if _, err := s.file.WriteString(string(jid) + "\n"); err != nil {
+		// Half a line may be there, which must not swallow the next one.
+		s.file.Close()
+		s.file = nil
 		return false, fmt.Errorf("record job %s: %w", jid, err)
 	}
 	s.remember(jid)
@@ -93,12 +90,13 @@ func (s *Seen) rewrite() error {
 	if err := atomicfile.Write(s.path, []byte(b.String()), 0o600); err != nil {
 		return err
 	}
+	if s.file != nil { // of the file that was replaced
+		s.file.Close()
+		s.file = nil
+	}
 	f, err := os.OpenFile(s.path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
-	}
-	if s.file != nil {
-		s.file.Close()
 	}
 	s.file = f
 	return nil
@@ -108,5 +106,8 @@ func (s *Seen) rewrite() error {
 func (s *Seen) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.file == nil {
+		return nil
+	}
 	return s.file.Close()
 }

@@ -2,6 +2,7 @@ package job
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"brine/internal/salt"
@@ -25,10 +26,11 @@ type track struct {
 // connected and says nothing for timeout is given up; one that says it is running
 // the job is waited for as long as it goes on saying so.
 func NewTracker(ids []salt.MinionID, timeout time.Duration, now time.Time) *Tracker {
-	t := &Tracker{timeout: timeout, minions: make(map[salt.MinionID]*track, len(ids)), open: len(ids)}
+	t := &Tracker{timeout: timeout, minions: make(map[salt.MinionID]*track, len(ids))}
 	for _, id := range ids {
 		t.minions[id] = &track{heard: now}
 	}
+	t.open = len(t.minions) // an id that is named twice is awaited once
 	return t
 }
 
@@ -40,10 +42,10 @@ func (t *Tracker) Expects(id salt.MinionID) bool { return t.minions[id] != nil }
 
 // Report takes what a minion said. It returns nil for what changes nothing: a
 // second return, a receipt that comes after the return, a word of a minion that
-// was not asked.
+// was not asked, a state that is not a minion's to report.
 func (t *Tracker) Report(id salt.MinionID, r Report, now time.Time) *Update {
 	m := t.minions[id]
-	if m == nil {
+	if m == nil || !r.State.reported() {
 		return nil
 	}
 	m.heard = now
@@ -101,13 +103,12 @@ func (t *Tracker) Tick(now time.Time) (given []Update, next time.Time) {
 		}
 		given = append(given, *t.giveUp(id, m))
 	}
-	slices.SortFunc(given, func(a, b Update) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
-	return given, next
+	return sorted(given), next
+}
+
+func sorted(u []Update) []Update {
+	slices.SortFunc(u, func(a, b Update) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return u
 }
 
 // giveUp makes what is missing final. A disconnected minion stays so: that is
@@ -123,7 +124,8 @@ func (t *Tracker) giveUp(id salt.MinionID, m *track) *Update {
 	return t.set(id, m, r)
 }
 
-// Abandon makes everything that is open final, as the daemon stops.
+// Abandon makes everything that is open final, as the daemon stops. It returns
+// the updates in the order of the ids.
 func (t *Tracker) Abandon(text string) []Update {
 	var given []Update
 	for id, m := range t.minions {
@@ -131,5 +133,5 @@ func (t *Tracker) Abandon(text string) []Update {
 			given = append(given, *t.set(id, m, Report{State: Silent, Text: text}))
 		}
 	}
-	return given
+	return sorted(given)
 }
