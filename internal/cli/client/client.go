@@ -24,9 +24,11 @@ const (
 	MinionSocket = "minion.sock"
 )
 
-// Dial connects to the daemon with this socket in dir.
-func Dial(dir, name string) (*bus.Conn, error) {
+// Dial connects to the daemon with this socket in dir. It is bounded by package
+// bus, and says what it waits for.
+func Dial(env *cli.Env, dir, name string) (*bus.Conn, error) {
 	path := filepath.Join(dir, name)
+	defer env.Waiting(context.Background(), cli.Patience, func() string { return "the daemon at " + path })()
 	c, err := bus.Dial(path)
 	if err != nil {
 		return nil, dialError(err, path, name)
@@ -54,7 +56,7 @@ func dialError(err error, path, name string) error {
 		return cli.Fail(cli.NoPermission, salt.WithHint(errors.New(program+" refused the connection: its bus is for root and its own user"),
 			"use sudo, or run it as the user of "+program))
 	}
-	return cli.Fail(cli.Unavailable, err)
+	return cli.Fail(cli.Unavailable, salt.WithHint(err, program+" is there and does not answer: its log may say why; restart it if it hangs"))
 }
 
 // Error gives an error of the daemon its exit code.

@@ -91,7 +91,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer show.file.Close()
-	conn, err := client.Dial(cfg.SockDir, client.MasterSocket)
+	conn, err := client.Dial(env, cfg.SockDir, client.MasterSocket)
 	if err != nil {
 		return err
 	}

@@ -97,13 +97,13 @@ func dial(env *cli.Env, opts *urcli.Context) (*bus.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		return client.Dial(cfg.SockDir, client.MasterSocket)
+		return client.Dial(env, cfg.SockDir, client.MasterSocket)
 	case "minion":
 		cfg, err := client.MinionConfig(env, opts, nil)
 		if err != nil {
 			return nil, err
 		}
-		return client.Dial(cfg.SockDir, client.MinionSocket)
+		return client.Dial(env, cfg.SockDir, client.MinionSocket)
 	default:
 		return nil, cli.Usagef("option --bus: %q is no bus: it is master or minion", name)
 	}

@@ -65,7 +65,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return cli.Fail(cli.Usage, err)
 	}
-	conn, err := client.Dial(cfg.SockDir, client.MasterSocket)
+	conn, err := client.Dial(env, cfg.SockDir, client.MasterSocket)
 	if err != nil {
 		return err
 	}
