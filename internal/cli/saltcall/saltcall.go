@@ -190,7 +190,7 @@ func (c *call) tell(ctx context.Context, jid salt.JID, command job.Command, res 
 	ctx, cancel := context.WithTimeout(ctx, c.wait)
 	defer cancel()
 	err := c.way.Return(ctx, protocol.LocalReturn{JID: jid, Command: command, Report: job.Report{
-		State: state, Return: value.Value{V: res.Return}, Retcode: res.Retcode, Success: res.Success, Out: res.Out,
+		State: state, Return: value.Value{V: res.Return}, Retcode: value.Value{V: res.Retcode}, Success: value.Value{V: res.Success}, Out: res.Out,
 	}})
 	if err != nil {
 		c.env.Warn(fmt.Errorf("the master was not told what was returned: %w", err))
