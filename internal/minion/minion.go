@@ -37,6 +37,8 @@ type Options struct {
 	Config  *config.Minion
 	Version string
 	Log     *slog.Logger
+	// Reload reads the configuration anew, at SIGHUP, and takes its log levels.
+	Reload func() (*config.Minion, error)
 }
 
 // Minion is a minion's daemon. New makes it, Run serves.
@@ -54,6 +56,7 @@ type Minion struct {
 	grains  *grains
 	jobs    *jobTable
 	users   auth.Users
+	reload  func() (*config.Minion, error)
 	link    atomic.Pointer[session] // the connection to the master in use, nil for none
 	pillar  atomic.Pointer[map[string]any]
 	roster  *roster                 // the masters, in the order in which they are tried
@@ -75,7 +78,7 @@ var errStopping = errors.New("the minion is stopping")
 // New checks everything, takes the lock on the data, and opens the minion's own
 // bus. After an error nothing is left open.
 func New(ctx context.Context, o Options) (*Minion, error) {
-	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, jobs: newJobTable(o.Config.ProcessCountMax)}
+	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, jobs: newJobTable(o.Config.ProcessCountMax)}
 	m.roster = newRoster(o.Config.Master, o.Config.MasterPort, o.Config.RandomMaster, o.Config.MasterFailback)
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, func() { m.cancel(errStopping) })
@@ -202,16 +205,39 @@ func (m *Minion) Run(ctx context.Context) error {
 		case err := <-refused:
 			return err
 		case <-hangups:
-			m.refresh()
+			m.hangup()
 		}
 	}
 }
 
-// refresh collects the facts anew and tells them to the master.
-func (m *Minion) refresh() {
+// hangup takes what may change while the minion runs from a configuration that
+// was read anew; one with errors leaves the old one in force. Then it collects
+// the facts anew and tells them to the master.
+func (m *Minion) hangup() {
+	if err := m.takeConfig(); err != nil {
+		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
+	} else {
+		m.log.Info("configuration reloaded")
+	}
 	if err := m.refreshGrains(m.ctx); err != nil {
 		m.log.Error("facts not refreshed", "err", err)
 	}
+}
+
+func (m *Minion) takeConfig() error {
+	if m.reload == nil {
+		return nil
+	}
+	cfg, err := m.reload()
+	if err != nil {
+		return err
+	}
+	grants, err := relay.ParseGrants(cfg.EventACL)
+	if err != nil {
+		return err
+	}
+	m.relay.SetGrants(grants)
+	return nil
 }
 
 // stopTime bounds how long running jobs are waited for when the minion stops.

@@ -30,7 +30,10 @@ func Run(ctx context.Context, env *cli.Env) int {
 }
 
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
-	cfg, notices, err := config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true}.Minion()
+	load := func() (*config.Minion, []config.Notice, error) {
+		return config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true}.Minion()
+	}
+	cfg, notices, err := load()
 	if err != nil {
 		return err
 	}
@@ -39,7 +42,17 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer log.Close()
-	m, err := minion.New(ctx, minion.Options{Config: cfg, Version: version.Version(), Log: log.Logger})
+	m, err := minion.New(ctx, minion.Options{
+		Config: cfg, Version: version.Version(), Log: log.Logger,
+		Reload: func() (*config.Minion, error) {
+			cfg, notices, err := load()
+			serve.Tell(log.Logger, notices)
+			if err == nil {
+				err = serve.Reopen(log, opts, cfg.Common)
+			}
+			return cfg, err
+		},
+	})
 	if err != nil {
 		return serve.Failed(err)
 	}
@@ -50,9 +63,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 func refusal(ctx context.Context, log *logging.Log, err error) error {
 	switch {
 	case errors.Is(err, link.ErrRejected), errors.Is(err, link.ErrDenied):
-		log.Log(ctx, logging.LevelCritical, "The Salt Master has rejected this minion's public key!\n"+
-			"To repair this issue, delete the public key for this minion on the Salt Master and restart this minion.\n"+
-			"Or restart the Salt Master in open mode to clean out the keys. The Salt Minion will now exit.")
+		log.Log(ctx, logging.LevelCritical, "The Salt Master has rejected this minion's public key!")
+		log.Log(ctx, logging.LevelCritical, "To repair this issue, delete the public key for this minion on the Salt Master and restart this minion.")
+		log.Log(ctx, logging.LevelCritical, "Or restart the Salt Master in open mode to clean out the keys. The Salt Minion will now exit.")
 	case errors.Is(err, link.ErrMasterKey), errors.Is(err, link.ErrSignature):
 		log.Log(ctx, logging.LevelCritical, "The Salt Master server's public key did not authenticate!")
 	default:
