@@ -59,9 +59,9 @@ type Minion struct {
 	reload  func() (*config.Minion, error)
 	link    atomic.Pointer[session] // the connection to the master in use, nil for none
 	pillar  atomic.Pointer[map[string]any]
-	roster  *roster                 // the masters, in the order in which they are tried
-	waiting atomic.Pointer[string]  // what for, when there is none
-	started atomic.Bool             // the start was announced
+	roster  *roster                // the masters, in the order in which they are tried
+	waiting atomic.Pointer[string] // what for, when there is none
+	started atomic.Bool            // the start was announced
 
 	// Only the loop that links knows these two.
 	lastMaster string    // the one that was in use last
