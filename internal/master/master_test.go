@@ -171,7 +171,7 @@ func hello(t *testing.T, l *link.Link) {
 }
 
 func pong(*job.Envelope) *job.Report {
-	return &job.Report{State: job.Done, Return: value.Value{V: true}, Retcode: 0, Success: true}
+	return &job.Report{State: job.Done, Return: value.Value{V: true}, Retcode: value.Value{V: 0}, Success: value.Value{V: true}}
 }
 
 // publish runs a job and gathers its course.
