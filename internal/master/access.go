@@ -124,8 +124,20 @@ func (m *Master) permit(who asker, q acl.Question, where string) error {
 	m.relay.Announce("salt/audit/refused", map[string]any{
 		"user": who.name, "fun": what, "tgt": where, "rule": d.Rule, "where": d.Where, "reason": d.Reason, "outside": texts(d.Outside),
 	})
+	if who.subject.Kind == acl.Peer {
+		return bus.Errorf(bus.Denied, "Authorization error occurred. Minion %s may not use %s through the master: %s", who.subject.Name, what, d.Reason).
+			WithHint("an operator grants it in the master's configuration, under peer or peer_run")
+	}
 	return bus.Errorf(bus.Denied, "Authorization error occurred. User %s may not use %s: %s", who.name, what, d.Reason).
 		WithHint("root may do this; an operator grants it in the master's configuration")
+}
+
+// minion is the id of a minion that asks, "" for a user.
+func (a asker) minion() string {
+	if a.subject.Kind == acl.Peer {
+		return a.subject.Name
+	}
+	return ""
 }
 
 // functions names what a question is about.

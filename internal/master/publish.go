@@ -22,13 +22,17 @@ const (
 	expiry = 5 * time.Minute
 )
 
-// publish runs a job and tells its course.
+// publish runs a job of a local user.
 func (m *Master) publish(ctx context.Context, r *bus.Request) error {
 	var q protocol.Publish
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	who := m.asker(ctx, r.From)
+	return m.publishFor(ctx, r, q, m.asker(ctx, r.From))
+}
+
+// publishFor runs a job for whoever asks and tells its course.
+func (m *Master) publishFor(ctx context.Context, r *bus.Request, q protocol.Publish, who asker) error {
 	start, t, err := m.permitPublish(who, q)
 	if err != nil {
 		return err
@@ -115,7 +119,7 @@ func (m *Master) start(ctx context.Context, q protocol.Publish, who asker, start
 	tgt, kind := t.Published()
 	e := &job.Envelope{
 		JID: start.JID, Commands: q.Commands, Compound: q.Compound, Target: tgt, TargetType: string(kind), Delimiter: q.Delimiter,
-		User: who.name, Returner: q.Returner, Expires: m.steady.Now().Add(expiry), Beat: job.Seconds(timeout.Seconds() / 2.5),
+		User: who.name, From: who.minion(), Returner: q.Returner, Expires: m.steady.Now().Add(expiry), Beat: job.Seconds(timeout.Seconds() / 2.5),
 	}
 	sealed, err := job.Seal(e, m.key)
 	if err != nil {

@@ -19,11 +19,15 @@ func (m *Master) register() {
 	s.Handle(bus.RoleStranger, protocol.OpAsk, m.ask) // the key of anybody
 	s.Handle(bus.RoleMinion, protocol.OpHello, m.hello)
 	s.Handle(bus.RoleMinion, protocol.OpGrains, m.grains)
-	s.Handle(bus.RoleMinion, protocol.OpPillar, m.pillar)
-	s.Handle(bus.RoleMinion, protocol.OpFire, m.minionFire)
 	s.Handle(bus.RoleMinion, protocol.OpLetters, m.letters)
-	s.Handle(bus.RoleMinion, protocol.OpReturn, m.localReturn)
 	s.Handle(bus.RoleMinion, "ret", m.returned)
+	for _, minion := range []bus.Role{bus.RoleMinion, bus.RoleCaller} {
+		s.Handle(minion, protocol.OpPillar, m.pillar)
+		s.Handle(minion, protocol.OpFire, m.minionFire)
+		s.Handle(minion, protocol.OpReturn, m.localReturn)
+		s.Handle(minion, protocol.OpPublish, m.peerPublish)
+		s.Handle(minion, protocol.OpRun, m.peerRun)
+	}
 	s.Handle(bus.RoleUser, protocol.OpPublish, m.publish)
 	s.Handle(bus.RoleUser, protocol.OpRun, m.run)
 	m.relay.Register(s, func(ctx context.Context, i bus.Identity) relay.Asker {

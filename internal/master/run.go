@@ -62,13 +62,18 @@ func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]jo
 	return updates, err
 }
 
-// run runs a runner, between the events salt/run/<jid>/new and ret.
+// run runs a runner of a local user.
 func (m *Master) run(ctx context.Context, r *bus.Request) error {
 	var q protocol.Run
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	who := m.asker(ctx, r.From)
+	return m.runFor(ctx, r, q, m.asker(ctx, r.From))
+}
+
+// runFor runs a runner for whoever asks, between the events salt/run/<jid>/new
+// and ret.
+func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who asker) error {
 	fun := string(q.Command.Function)
 	if err := m.permit(who, acl.Question{Scope: acl.Runner, Commands: aclCommands([]job.Command{q.Command})}, ""); err != nil {
 		return err

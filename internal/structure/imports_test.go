@@ -50,7 +50,7 @@ var layers = []layer{
 	{"journal", "event salt", "the one user of JetStream: appends and reads, whatever the events say"},
 	{"link", "atomicfile bus config event pki protocol salt", "one connection of a minion to one master"},
 	{"logging", "salt", "lines for people and files"},
-	{"master", "acl auth broker bus config daemon event job journal link module pillar pki protocol relay runner salt socket target value", "carries what happens between the rules and the bus; never minion"},
+	{"master", "acl argument auth broker bus config daemon event job journal link module pillar pki protocol relay runner salt socket target value", "carries what happens between the rules and the bus; never minion"},
 	{"minion", "acl atomicfile auth broker bus config daemon event grain job journal link module pki protocol relay salt socket target value", "likewise; never master or runner"},
 	{"module", "atomicfile salt target value", "functions of a minion; buses and daemons reach them as interfaces that it declares"},
 	{"output", "salt value", "data to text"},

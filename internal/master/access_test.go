@@ -1,0 +1,135 @@
+package master_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"brine/internal/bus"
+	"brine/internal/config"
+	"brine/internal/job"
+	"brine/internal/master"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+	"brine/internal/value"
+)
+
+func publication(target string, functions ...string) protocol.Publish {
+	q := protocol.Publish{Target: target, TargetType: "glob", Timeout: 5, Compound: len(functions) > 1}
+	for _, f := range functions {
+		q.Commands = append(q.Commands, job.Command{Function: salt.Function(f)})
+	}
+	return q
+}
+
+const peers = `
+auto_accept: true
+peer:
+  web1: [test.*, {db1: [{cmd.run: {args: [uptime, '5'], kwargs: {cwd: /tmp}}}]}]
+peer_run:
+  web1: [test.arg]
+publisher_acl_blacklist:
+  modules: [cmd.exec_code]
+`
+
+// A minion publishes what peer allows, as itself, and nothing else.
+func TestPeerPublish(t *testing.T) {
+	w := start(t, peers)
+	seen := make(chan *job.Envelope, 10)
+	web1 := w.minion("web1", pong)
+	db1 := w.minion("db1", func(e *job.Envelope) *job.Report { seen <- e; return pong(e) })
+	_, got, err := publish(t, web1.Conn, publication("*", "test.ping"))
+	if err != nil || len(got) != 2 || got["db1"].State != job.Done || got["web1"].State != job.Done {
+		t.Fatalf("web1 publishes test.ping: %v, %v", got, err)
+	}
+	if e := <-seen; e.From != "web1" || e.User != "minion:web1" {
+		t.Errorf("the job came from %q as %q, want web1 as minion:web1", e.From, e.User)
+	}
+	words := publication("db1", "cmd.run")
+	words.Commands[0].Args = []any{"uptime", "5", "cwd=/tmp"}
+	if _, got, err := publish(t, web1.Conn, words); err != nil || got["db1"].State != job.Done {
+		t.Errorf("web1 publishes cmd.run with the arguments of its rule: %v, %v", got, err)
+	}
+	if e := <-seen; e.Commands[0].Args[1] != int64(5) || e.Commands[0].Kwargs["cwd"] != "/tmp" {
+		t.Errorf("the words became %v %v", e.Commands[0].Args, e.Commands[0].Kwargs)
+	}
+	extra := publication("db1", "cmd.run")
+	extra.Commands[0].Args = []any{"uptime", "5", "cwd=/tmp", "runas=root"}
+	for name, c := range map[string]struct {
+		from *bus.Conn
+		q    protocol.Publish
+		code bus.Code
+	}{
+		"an argument more":      {web1.Conn, extra, bus.Denied},
+		"another function":      {web1.Conn, publication("db1", "state.apply"), bus.Denied},
+		"a function like it":    {web1.Conn, publication("db1", "testing.x.y"), bus.Usage},
+		"hidden in a compound":  {web1.Conn, publication("db1", "test.ping", "state.apply"), bus.Denied},
+		"recursion":             {web1.Conn, publication("db1", "publish.publish"), bus.Denied},
+		"recursion, hidden":     {web1.Conn, publication("db1", "test.ping", "publish.runner"), bus.Denied},
+		"a minion without":      {db1.Conn, publication("db1", "test.ping"), bus.Denied},
+		"nobody is meant":       {web1.Conn, publication("nosuch*", "test.ping"), bus.NoMatch},
+		"nobody, not permitted": {web1.Conn, publication("nosuch*", "state.apply"), bus.Denied},
+		"a mistake":             {web1.Conn, protocol.Publish{Target: "db1", TargetType: "nodegroup", Commands: []job.Command{{Function: "test.ping"}}}, bus.Usage},
+		"a mistake of others":   {db1.Conn, protocol.Publish{Target: "db1", TargetType: "nodegroup", Commands: []job.Command{{Function: "test.ping"}}}, bus.Denied},
+	} {
+		if _, got, err := publish(t, c.from, c.q); bus.CodeOf(err) != c.code {
+			t.Errorf("%s: %v, %v (%s), want %s", name, got, err, bus.CodeOf(err), c.code)
+		}
+	}
+	select {
+	case e := <-seen:
+		t.Errorf("db1 got a job that was refused: %s", e.Fun())
+	default:
+	}
+}
+
+func TestPeerRun(t *testing.T) {
+	w := start(t, peers)
+	web1, db1 := w.minion("web1", pong), w.minion("db1", pong)
+	ask := func(c *bus.Conn, fun string, args ...any) (protocol.RunResult, error) {
+		s, err := c.Call(protocol.OpRun, protocol.Run{Command: job.Command{Function: salt.Function(fun), Args: args}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		var begun protocol.RunStart
+		if err := s.Decode(t.Context(), &begun); err != nil {
+			return protocol.RunResult{}, err
+		}
+		var res protocol.RunResult
+		return res, s.Decode(t.Context(), &res)
+	}
+	res, err := ask(web1.Conn, "test.arg", "a", "k=v")
+	if err != nil || value.Repr(res.Return.V) != "{'args': ['a'], 'kwargs': {'k': 'v'}}" {
+		t.Errorf("web1 runs test.arg: %s, %v", value.Repr(res.Return.V), err)
+	}
+	if _, err := ask(web1.Conn, "manage.up"); bus.CodeOf(err) != bus.Denied {
+		t.Errorf("web1 runs manage.up: %v, want a refusal", err)
+	}
+	if _, err := ask(db1.Conn, "test.arg"); bus.CodeOf(err) != bus.Denied || !strings.Contains(err.Error(), "Authorization error occurred.") {
+		t.Errorf("db1 runs test.arg: %v, want a refusal", err)
+	}
+}
+
+// The blacklist holds for root too.
+func TestBlacklistOfRoot(t *testing.T) {
+	w := start(t, peers)
+	w.minion("web1", pong)
+	if _, _, err := publish(t, w.user(), publication("web1", "test.ping", "cmd.exec_code")); bus.CodeOf(err) != bus.Denied || !strings.Contains(err.Error(), "blacklist") {
+		t.Errorf("%v, want a refusal by the blacklist", err)
+	}
+}
+
+// A master with a mistake in its rules does not start, and says where it is.
+func TestBadRules(t *testing.T) {
+	w := &world{t: t, dir: t.TempDir()}
+	w.write("master", "root_dir: "+w.dir+"\ninterface: 127.0.0.1\npublisher_acl:\n  fred: test.ping\n")
+	cfg, _, err := config.LoadMaster(w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := master.New(context.Background(), master.Options{Config: cfg, Log: logger(t)})
+	if m != nil || err == nil || !strings.Contains(err.Error(), "master:4:9: publisher_acl: fred: ") {
+		t.Errorf("New = %v, %v; want the place of the mistake", m, err)
+	}
+}

@@ -1,0 +1,76 @@
+package master
+
+import (
+	"context"
+
+	"brine/internal/acl"
+	"brine/internal/argument"
+	"brine/internal/bus"
+	"brine/internal/job"
+	"brine/internal/protocol"
+)
+
+// peer is a minion that asks. Which one, the connection says; the message has no
+// word in it.
+func (m *Master) peer(i bus.Identity) asker {
+	return asker{name: "minion:" + i.Name, subject: acl.Subject{Kind: acl.Peer, Name: i.Name}, identity: i}
+}
+
+// peerPublish runs a job for a minion and tells its course to the connection that
+// asked and to no other: the id of a job opens nothing.
+func (m *Master) peerPublish(ctx context.Context, r *bus.Request) error {
+	var q protocol.Publish
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	q.Async = false // nobody could fetch what it returned
+	if err := parseWords(q.Commands); err != nil {
+		return err
+	}
+	return m.publishFor(ctx, r, q, m.peer(r.From))
+}
+
+// peerRun runs a runner for a minion.
+func (m *Master) peerRun(ctx context.Context, r *bus.Request) error {
+	var q protocol.Run
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	q.Async = false
+	list := []job.Command{q.Command}
+	if err := parseWords(list); err != nil {
+		return err
+	}
+	q.Command = list[0]
+	return m.runFor(ctx, r, q, m.peer(r.From))
+}
+
+// parseWords reads the texts among the arguments as the words of a command line:
+// 5 is a number and k=v a keyword. Salt's master does so for publish.publish;
+// here it comes before the decision, which is about what the minions will get.
+func parseWords(commands []job.Command) error {
+	for i := range commands {
+		c := &commands[i]
+		args := []any{}
+		for _, a := range c.Args {
+			word, ok := a.(string)
+			if !ok {
+				args = append(args, a)
+				continue
+			}
+			more, kwargs, err := argument.Parse([]string{word}, argument.Options{})
+			if err != nil {
+				return bus.Errorf(bus.Usage, "argument of %s: %v", c.Function, err)
+			}
+			args = append(args, more...)
+			for k, v := range kwargs {
+				if c.Kwargs == nil {
+					c.Kwargs = map[string]any{}
+				}
+				c.Kwargs[k] = v
+			}
+		}
+		c.Args = args
+	}
+	return nil
+}
