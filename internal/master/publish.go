@@ -107,7 +107,8 @@ func (m *Master) start(ctx context.Context, q protocol.Publish, who asker, start
 		return nil, bus.Errorf(bus.Usage, "there is no function to run")
 	}
 	if len(start.Minions) == 0 {
-		return nil, bus.Errorf(bus.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.")
+		return nil, bus.Errorf(bus.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.").
+			WithHint("'salt-key -L' lists the accepted minions; --preview-target shows which of them a target means")
 	}
 	now := time.Now()
 	start.JID = m.clock.Next(now)
