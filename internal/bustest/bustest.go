@@ -56,7 +56,7 @@ func StartStore(t testing.TB) *Bus {
 func start(t testing.TB, store string) *Bus {
 	t.Helper()
 	b := &Bus{
-		Key: Key(t), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Gone: make(chan bus.Identity, 1000),
+		Key: Key(t), Log: Log(t), Gone: make(chan bus.Identity, 1000),
 		accepted: map[salt.MinionID]pki.PublicKey{},
 	}
 	certificate, err := b.Key.Certificate("salt-master")
@@ -81,6 +81,9 @@ func start(t testing.TB, store string) *Bus {
 	b.ServeLocal(l)
 	return b
 }
+
+// Log returns a logger that writes to the test's log.
+func Log(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
 // Key makes a key.
 func Key(t testing.TB) *pki.PrivateKey {

@@ -88,3 +88,45 @@ func TestPeerOfTCP(t *testing.T) {
 		t.Errorf("a pipe had the peer %+v", p)
 	}
 }
+
+// Not parallel: the umask is the process'.
+func TestListenUnderAnOpenUmask(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	dir := t.TempDir()
+	path := filepath.Join(dir, "minion.sock")
+	l, err := Listen(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("mode %v, %v; want a socket with 0600", info.Mode(), err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+		t.Errorf("beside the socket: %v, %v", list, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 0 {
+		t.Errorf("after close: %v, %v", list, err)
+	}
+}
+
+func TestListenWhereItCanNot(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := Listen(filepath.Join(dir, "file", "s"), 0o600); err == nil {
+		l.Close()
+		t.Error("a socket below a file")
+	}
+	if l, err := Listen(filepath.Join(dir, strings.Repeat("n", 300)), 0o600); err == nil {
+		l.Close()
+		t.Error("a name that no file can have")
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+		t.Errorf("left behind: %v, %v", list, err)
+	}
+}
