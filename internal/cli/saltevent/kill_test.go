@@ -1,0 +1,184 @@
+package saltevent
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The size of the check: events that were fired with exit code 0, in lots of one
+// command each.
+const (
+	checkedEvents = 3000
+	checkedLot    = 25
+)
+
+// TestNothingIsLostOverKills fires numbered events while the listener and the
+// master are killed at random. What was fired with exit code 0 must have been
+// written by a durable listener, each event under one place only, in order, and
+// again only by a later listener than the one that wrote it first.
+func TestNothingIsLostOverKills(t *testing.T) {
+	s := newSystem(t, "")
+	c := &checker{system: s, confirmed: map[int]bool{}}
+	// From here on the position exists, and nothing may pass it.
+	if out, err := s.event("listen", "--durable", "checker", "--until-end").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c.listen()
+	stop := make(chan struct{})
+	var killing sync.WaitGroup
+	killing.Go(func() { c.killAround(stop) })
+	next := 0
+	for len(c.confirmed) < checkedEvents {
+		c.fire(next)
+		next += checkedLot
+	}
+	close(stop)
+	killing.Wait()
+	c.settle()
+	c.check(next)
+}
+
+type checker struct {
+	*system
+	mu        sync.Mutex // guards the processes
+	listener  *exec.Cmd
+	outputs   []string // a file for each listener
+	kills     int
+	confirmed map[int]bool
+}
+
+// listen starts a listener with a file of its own.
+func (c *checker) listen() {
+	c.t.Helper()
+	path := filepath.Join(c.t.TempDir(), fmt.Sprintf("out.%d", len(c.outputs)))
+	out, err := os.Create(path)
+	if err != nil {
+		c.t.Error(err)
+		return
+	}
+	defer out.Close()
+	c.listener = c.event("listen", "--durable", "checker", "--tag", "num/")
+	c.listener.Stdout = out
+	if err := c.listener.Start(); err != nil {
+		c.t.Error(err)
+	}
+	c.outputs = append(c.outputs, path)
+}
+
+// fire fires one lot; what exits with 0 must not be lost.
+func (c *checker) fire(first int) {
+	var in strings.Builder
+	for n := first; n < first+checkedLot; n++ {
+		fmt.Fprintf(&in, "{\"n\":%d}\n", n)
+	}
+	cmd := c.event("fire", fmt.Sprintf("num/%d", first), "--stdin")
+	cmd.Stdin = strings.NewReader(in.String())
+	if cmd.Run() != nil {
+		return // stored or not
+	}
+	for n := first; n < first+checkedLot; n++ {
+		c.confirmed[n] = true
+	}
+}
+
+// killAround kills the listener or the master, and starts it anew, until stop.
+func (c *checker) killAround(stop chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(time.Duration(20+rand.IntN(300)) * time.Millisecond):
+		}
+		c.mu.Lock()
+		c.kills++
+		if rand.IntN(3) == 0 {
+			c.kill(syscall.SIGKILL)
+			c.start()
+		} else {
+			_ = c.listener.Process.Kill()
+			_ = c.listener.Wait()
+			c.listen()
+		}
+		c.mu.Unlock()
+	}
+}
+
+// settle waits until the listener has written the last event and ends it.
+func (c *checker) settle() {
+	c.t.Helper()
+	if out, err := c.event("fire", "num/end", `{"n":-1}`).CombinedOutput(); err != nil {
+		c.t.Fatalf("%v: %s", err, out)
+	}
+	deadline := time.Now().Add(time.Minute)
+	for {
+		b, err := os.ReadFile(c.outputs[len(c.outputs)-1])
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if bytes.Contains(b, []byte(`"num/end"`)) {
+			break
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatal("the last event has not come")
+		}
+		time.Sleep(20 * time.Millisecond) // between two looks
+	}
+	_ = c.listener.Process.Signal(syscall.SIGTERM)
+	_ = c.listener.Wait()
+}
+
+func (c *checker) check(fired int) {
+	places := map[int]uint64{}
+	again := 0
+	for _, path := range c.outputs {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if end := bytes.LastIndexByte(b, '\n'); end < len(b)-1 {
+			b = b[:end+1] // the kill came within a line
+		}
+		last := uint64(0)
+		for line := range bytes.Lines(b) {
+			var e struct {
+				Seq  uint64
+				Data struct{ N int }
+			}
+			if err := json.Unmarshal(line, &e); err != nil {
+				c.t.Fatalf("%s: %v: %q", path, err, line)
+			}
+			if e.Seq <= last {
+				c.t.Errorf("%s: event %d after %d", path, e.Seq, last)
+			}
+			last = e.Seq
+			if have := places[e.Data.N]; have != 0 && have != e.Seq {
+				c.t.Errorf("number %d is stored twice: at %d and %d", e.Data.N, have, e.Seq)
+			} else if have != 0 {
+				again++
+			}
+			places[e.Data.N] = e.Seq
+		}
+	}
+	var lost []int
+	for n := range c.confirmed {
+		if places[n] == 0 {
+			lost = append(lost, n)
+		}
+	}
+	if len(lost) > 0 {
+		slices.Sort(lost)
+		c.t.Errorf("%d of %d events were lost: %d", len(lost), len(c.confirmed), lost)
+	}
+	c.t.Logf("%d of %d events confirmed, %d kills, %d written again", len(c.confirmed), fired, c.kills, again)
+}

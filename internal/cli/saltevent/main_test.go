@@ -1,0 +1,123 @@
+package saltevent
+
+import (
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// bin is the directory of the real binaries; empty with -short.
+var bin string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	flag.Parse()
+	if testing.Short() {
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "salt-event-bin")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	bin = dir
+	return m.Run()
+}
+
+func build(dir string) error {
+	args := []string{"build", "-o", dir + "/"}
+	for _, name := range []string{"salt-event", "salt-master"} {
+		args = append(args, "brine/cmd/"+name)
+	}
+	out, err := exec.Command("go", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build the binaries: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// system is a master of its own for one test.
+type system struct {
+	t      testing.TB
+	dir    string // its configuration and all it writes
+	master *exec.Cmd
+}
+
+// newSystem configures a master and starts it; more is added to its
+// configuration.
+func newSystem(t testing.TB, more string) *system {
+	t.Helper()
+	if bin == "" {
+		t.Skip("skipped with -short: it builds and runs the binaries")
+	}
+	s := &system{t: t, dir: t.TempDir()}
+	text := "interface: 127.0.0.1\nret_port: " + strconv.Itoa(freePort(t)) + "\nroot_dir: " + s.dir +
+		"\npki_dir: pki\ncachedir: cache\nsock_dir: run\npidfile: pid\nlog_file: log\n" + more
+	if err := os.WriteFile(filepath.Join(s.dir, "master"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	t.Cleanup(func() {
+		if s.master != nil {
+			s.kill(syscall.SIGTERM)
+		}
+		if t.Failed() {
+			log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+			t.Logf("the master's log ends:\n%s", log[max(0, len(log)-4000):])
+		}
+	})
+	return s
+}
+
+// freePort is one that nobody listened on a moment ago.
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// start starts the master and waits until it answers.
+func (s *system) start() {
+	s.t.Helper()
+	s.master = exec.Command(filepath.Join(bin, "salt-master"), "-c", s.dir)
+	if err := s.master.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	deadline := time.Now().Add(time.Minute)
+	for s.event("token").Run() != nil {
+		if time.Now().After(deadline) {
+			s.t.Fatal("the master does not answer")
+		}
+		time.Sleep(10 * time.Millisecond) // between two questions
+	}
+}
+
+// kill ends the master and waits for that.
+func (s *system) kill(sig syscall.Signal) {
+	_ = s.master.Process.Signal(sig)
+	_ = s.master.Wait()
+	s.master = nil
+}
+
+// event is a command line of salt-event for this system.
+func (s *system) event(args ...string) *exec.Cmd {
+	c := exec.Command(filepath.Join(bin, "salt-event"), append([]string{"-c", s.dir}, args...)...)
+	c.Env = append(os.Environ(), "TZ=UTC")
+	return c
+}
