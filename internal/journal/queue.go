@@ -132,7 +132,8 @@ func (q *Queue) read(ctx context.Context, seq uint64, count, bytes int) (entries
 		return nil, err
 	}
 	inbox := q.nc.NewInbox()
-	sub, err := q.nc.SubscribeSync(inbox)
+	batch := make(chan *nats.Msg, count+1) // and the mark; the library's own channel has room for 65,536
+	sub, err := q.nc.ChanSubscribe(inbox, batch)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +142,7 @@ func (q *Queue) read(ctx context.Context, seq uint64, count, bytes int) (entries
 		return nil, err
 	}
 	for {
-		m, err := sub.NextMsgWithContext(ctx)
+		m, err := q.next(ctx, batch)
 		if err != nil {
 			return nil, err
 		}
@@ -158,6 +159,17 @@ func (q *Queue) read(ctx context.Context, seq uint64, count, bytes int) (entries
 		}
 		e.Size = q.Size(e.Body)
 		entries = append(entries, e)
+	}
+}
+
+func (q *Queue) next(ctx context.Context, batch <-chan *nats.Msg) (*nats.Msg, error) {
+	select {
+	case m := <-batch:
+		return m, nil
+	case <-q.closed:
+		return nil, nats.ErrConnectionClosed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 }
 
