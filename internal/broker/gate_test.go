@@ -14,6 +14,7 @@ import (
 // The secret that stands for the kernel's word is good for one connection, and
 // for none after its time.
 func TestLocalSecretIsGoodOnce(t *testing.T) {
+	t.Parallel()
 	b, _, _ := startLocal(t, "")
 	served := func(user, pass string) bool {
 		c, err := b.server.InProcessConn()
@@ -73,6 +74,7 @@ func TestOneUserHasSoManyConnections(t *testing.T) {
 }
 
 func TestStrangersAreBounded(t *testing.T) {
+	t.Parallel()
 	g, err := newGate(Options{})
 	if err != nil {
 		t.Fatal(err)

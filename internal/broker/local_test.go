@@ -49,6 +49,7 @@ func startLocal(t *testing.T, store string) (*Broker, *bus.Server, string) {
 }
 
 func TestRequestsOverTheLocalSocket(t *testing.T) {
+	t.Parallel()
 	_, srv, path := startLocal(t, "")
 	left := make(chan struct{})
 	srv.Handle(bus.RoleUser, "echo", func(ctx context.Context, r *bus.Request) error {
@@ -127,6 +128,7 @@ func TestRequestsOverTheLocalSocket(t *testing.T) {
 }
 
 func TestJournalKeepsEventsOverARestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	long := json.RawMessage(`"` + strings.Repeat("y", 3<<20) + `"`)
 	ctx := t.Context()
