@@ -133,8 +133,12 @@ func serverOptions(o Options, g *gate) (*server.Options, error) {
 		JetStream: o.StoreDir != "", StoreDir: o.StoreDir, SyncAlways: o.SyncAlways, DisableJetStreamBanner: true, NoSublistCache: false,
 		Accounts: []*server.Account{server.NewAccount(account), server.NewAccount(system)}, SystemAccount: system,
 		CustomClientAuthentication: g, AlwaysEnableNonce: false, MaxClosedClients: 100,
-		MaxConn:       1 << 20, // the operating system's limit on open files comes first
-		WriteDeadline: 10 * time.Second, DisableShortFirstPing: true,
+		// The streams have bounds of their own (event_max_bytes). The server's would be
+		// three quarters of what is free now, and it would not open a stream that
+		// may grow beyond: a master would not start on a disk that will do for long.
+		JetStreamMaxStore: 1 << 50,
+		MaxConn:           1 << 20, // the operating system's limit on open files comes first
+		WriteDeadline:     10 * time.Second, DisableShortFirstPing: true,
 	}
 	so.Cluster.NoAdvertise = true
 	if o.Listen == "" {
@@ -167,8 +171,33 @@ func serverTLS(c *tls.Config) *tls.Config {
 	return c
 }
 
+// checkStore tries out whether the store can be written, since the server's words
+// for a full disk or a closed directory leave the cause out.
+func (b *Broker) checkStore() error {
+	const room = 64 << 10 // a first block of each stream, and what describes it
+	if b.opts.StoreDir == "" {
+		return nil
+	}
+	err := os.MkdirAll(b.opts.StoreDir, 0o700)
+	if err != nil {
+		return fmt.Errorf("make the folder of the journal: %w", err)
+	}
+	f, err := os.CreateTemp(b.opts.StoreDir, ".room")
+	if err == nil {
+		_, err = f.Write(make([]byte, room))
+		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	if err != nil {
+		return fmt.Errorf("write the journal: %w", err)
+	}
+	return nil
+}
+
 func (b *Broker) open(fatal <-chan string) error {
 	if err := b.checkPort(); err != nil {
+		return err
+	}
+	if err := b.checkStore(); err != nil {
 		return err
 	}
 	b.server.Start()
