@@ -35,7 +35,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	cfg, notices, err := load()
 	if err != nil {
-		return err
+		return serve.Failed(err)
 	}
 	log, done, err := serve.Begin(ctx, env, opts, cfg.Common, notices)
 	if err != nil || done {

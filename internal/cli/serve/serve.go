@@ -6,6 +6,7 @@ package serve
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -60,11 +61,11 @@ func Begin(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg config.Co
 		return nil, false, cli.Fail(cli.NoPermission, err)
 	}
 	if err := daemon.MakeDir(filepath.Dir(cfg.LogFile)); err != nil {
-		return nil, false, err
+		return nil, false, Failed(err)
 	}
 	log, err = env.OpenLog(opts, cli.LogSettings{Level: cfg.LogLevel, File: cfg.LogFile, FileLevel: cfg.LogLevelLogfile, FileRequired: true})
 	if err != nil {
-		return nil, false, err
+		return nil, false, Failed(err)
 	}
 	Tell(log.Logger, notices)
 	return log, false, nil
@@ -116,9 +117,9 @@ func Failed(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		return salt.WithHint(err, "the disk is full: free some space and start again; nothing was changed")
-	case errors.Is(err, pki.ErrUnsafe):
+	case errors.Is(err, pki.ErrUnsafe), errors.Is(err, fs.ErrPermission) && salt.Hint(err) != "":
 		return cli.Fail(cli.NoPermission, err)
-	case errors.Is(err, syscall.EACCES) && salt.Hint(err) == "":
+	case errors.Is(err, fs.ErrPermission):
 		return cli.Fail(cli.NoPermission, salt.WithHint(err, "start it as root, or set root_dir, or another directory for this, to a place that its user may write"))
 	}
 	return err
