@@ -159,7 +159,7 @@ func (m *Minion) execute(ctx context.Context, e *job.Envelope) job.Report {
 }
 
 func (m *Minion) run(ctx context.Context, e *job.Envelope, c job.Command) module.Result {
-	return module.Run(ctx, module.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: m.host()})
+	return module.Run(ctx, module.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: m.hostOf(e)})
 }
 
 // report translates the result of one function.

@@ -5,7 +5,9 @@ import (
 
 	"brine/internal/bus"
 	"brine/internal/protocol"
+	"brine/internal/salt"
 	"brine/internal/relay"
+	"brine/internal/salt"
 	"brine/internal/value"
 )
 
@@ -18,6 +20,8 @@ func (m *Minion) register() {
 	s.Handle(bus.RoleUser, protocol.OpMaster, m.operatorsOnly(m.passOn))
 	s.Handle(bus.RoleUser, protocol.OpReturn, m.operatorsOnly(m.passReturn))
 	s.Handle(bus.RoleUser, protocol.OpStatus, m.operatorsOnly(m.status))
+	s.Handle(bus.RoleUser, protocol.OpPublish, m.operatorsOnly(m.passToMaster))
+	s.Handle(bus.RoleUser, protocol.OpRun, m.operatorsOnly(m.passToMaster))
 	s.Handle(bus.RoleUser, protocol.OpPillar, m.operatorsOnly(m.showPillar))
 }
 
@@ -48,7 +52,7 @@ func (m *Minion) localFire(ctx context.Context, r *bus.Request) error {
 		return err
 	}
 	who := m.asker(ctx, r.From)
-	fired, err := m.fireLocal(ctx, q, local{sender: "user:" + who.Name, id: repeatID(r.From, q.ID), check: m.relay.MayFire(who)})
+	fired, err := m.fireLocal(ctx, q, local{sender: salt.UserPrefix + who.Name, id: repeatID(r.From, q.ID), check: m.relay.MayFire(who)})
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ type Host struct {
 	RefreshGrains func(context.Context) error // collect them again and tell the master
 	Pillar        func() map[string]any
 	RefreshPillar func(context.Context) error // ask the master for it again
-	Config        map[string]any // the minion's configuration by Salt's key names
+	Config        map[string]any              // the minion's configuration by Salt's key names
 
 	GrainsFile string // where grains.setval keeps grains; "" if nowhere
 	CacheDir   string // for files that may be lost; "" for the system's place
@@ -31,6 +31,8 @@ type Host struct {
 	Jobs   JobTable
 	Master MasterLink
 	Files  FileSource
+
+	Publisher Publisher // the way to other minions
 
 	Returners []string // names of what can take the returns of jobs, sorted
 

@@ -24,6 +24,7 @@ var modules = Table{
 	pillarModule,
 	pkgModule,
 	psModule,
+	publishModule,
 	saltutilModule,
 	serviceModule,
 	statusModule,

@@ -159,17 +159,17 @@ func (c *call) run(ctx context.Context, command job.Command, out *output.Writer)
 	if err := out.Close(); err != nil {
 		return err
 	}
-	return c.verdict(res, told)
+	return c.verdict(command, res, told)
 }
 
 // verdict is the exit code.
-func (c *call) verdict(res module.Result, told error) error {
+func (c *call) verdict(command job.Command, res module.Result, told error) error {
 	switch {
 	case told != nil:
 		return told
 	case res.Err != nil && isRefused(res.Err):
 		return cli.Exit(cli.NoPermission)
-	case res.Retcode != 0 && c.opts.Bool("retcode-passthrough"):
+	case res.Retcode != 0 && (c.opts.Bool("retcode-passthrough") || command.Function.Module() == "publish"): // whose codes are ours
 		return cli.Exit(res.Retcode & 0xff)
 	case !res.Success:
 		return cli.Exit(cli.Failed)

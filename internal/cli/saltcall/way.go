@@ -16,6 +16,7 @@ import (
 	"brine/internal/config"
 	"brine/internal/link"
 	"brine/internal/module"
+	"brine/internal/peer"
 	"brine/internal/pki"
 	"brine/internal/protocol"
 	"brine/internal/salt"
@@ -69,6 +70,7 @@ func (d *throughDaemon) Return(ctx context.Context, r protocol.LocalReturn) erro
 
 func (d *throughDaemon) Complete(h *module.Host) {
 	h.Events = events{conn: d.conn, toMaster: protocol.OpMaster, local: true}
+	h.Publisher = peer.Client{Conn: func() *bus.Conn { return d.conn }}
 	h.Pillar = pillarOver(d.conn, d.wait, h.Log)
 	h.Master = &daemonStatus{d}
 }
@@ -178,6 +180,7 @@ func (d *direct) Return(ctx context.Context, r protocol.LocalReturn) error {
 
 func (d *direct) Complete(h *module.Host) {
 	h.Events = events{conn: d.link.Conn, toMaster: protocol.OpFire}
+	h.Publisher = peer.Client{Conn: func() *bus.Conn { return d.link.Conn }}
 	h.Pillar = pillarOver(d.link.Conn, d.wait, h.Log)
 	h.Master = d
 	h.MasterFingerprint = d.link.Master.SHA256()

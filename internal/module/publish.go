@@ -1,0 +1,291 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"brine/internal/salt"
+)
+
+// Publisher reaches other minions, and the runners of the master, through the
+// master. What the master does not permit is an error that wraps ErrRefused.
+type Publisher interface {
+	// Publish runs functions on other minions and returns when the last of
+	// them has answered or is not expected to any more. A target that means
+	// nobody is an error that wraps ErrNoMatch.
+	Publish(ctx context.Context, p Publication) ([]Answer, error)
+	// Runner runs a runner; a timeout of 0 waits as long as it runs.
+	Runner(ctx context.Context, c RemoteCall, timeout time.Duration) (any, error)
+}
+
+// Publication is what is to be run where.
+type Publication struct {
+	Target, TargetType string
+	Calls              []RemoteCall // several for a compound command
+	Compound           bool
+	Timeout            time.Duration // for minions that are connected and silent
+	Returner           string
+	Check              bool // run nothing: who would be asked, and is it permitted?
+}
+
+// RemoteCall is a function to be run elsewhere. Texts among the arguments are
+// words: the master reads 5 as a number and k=v as a keyword.
+type RemoteCall struct {
+	Function salt.Function
+	Args     []any
+	Kwargs   map[string]any
+}
+
+// Answer is what became of a publication on one minion.
+type Answer struct {
+	ID       salt.MinionID
+	Returned bool
+	Failed   bool // it returned, and the function had failed
+	Return   any
+	Out      string // the outputter that suits Return
+	Text     string // why it did not return
+}
+
+// ErrNoMatch is wrapped by the error for a target that means no minion.
+var ErrNoMatch = errors.New("no minion matched")
+
+// The return codes of publish.*: those with which the commands end, so that a
+// refusal, an empty target and a silent minion can be told apart.
+const (
+	codeFailed   = 1
+	codeNoMatch  = 2
+	codeNoReturn = 3
+	codeRefused  = 77
+)
+
+// publication are the parameters that publish and full_data share.
+var publication = []Param{
+	{Name: "tgt", Kind: Any, Required: true},
+	{Name: "fun", Kind: Words, Required: true},
+	{Name: "arg", Kind: Any},
+	{Name: "tgt_type", Kind: String, Default: "glob"},
+	{Name: "returner", Kind: String},
+	{Name: "timeout", Kind: Float, Default: 5.0},
+	{Name: "via_master", Kind: String},
+	{Name: "expr_form", Kind: String},
+	{Name: "kwarg", Kind: Map},
+}
+
+// publishModule lets minions use each other through the master.
+var publishModule = &Module{
+	Name: "publish",
+	Doc:  "Functions that run others on other minions, or on the master, through the master and as far as its settings peer and peer_run allow.",
+	Functions: []Function{
+		{
+			Name:    "check",
+			Doc:     "Return whether the master would publish this, and to whom. Nothing is run.",
+			Example: `salt-call publish.check 'web*' test.ping`,
+			Params:  publication,
+			Run:     checkPublication,
+		},
+		{
+			Name:    "full_data",
+			Doc:     "Publish to other minions and return, for each, a dictionary with its return under ret.",
+			Example: `salt-call publish.full_data '*' test.ping`,
+			Params:  publication,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.publish(ctx, func(a Answer) any {
+					full := map[string]any{"ret": a.Return}
+					if a.Out != "" {
+						full["out"] = a.Out
+					}
+					return full
+				})
+			},
+		},
+		{
+			Name:    "publish",
+			Doc:     "Publish to other minions and return what each returned. A minion that does not return is named, with the reason.",
+			Example: "salt-call publish.publish '*' test.ping\nsalt-call publish.publish 'webserv* and not G@os:Ubuntu' test.version tgt_type=compound\nsalt-call publish.publish db1 cmd.run '[uptime, cwd=/tmp]'",
+			Params:  publication,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.publish(ctx, func(a Answer) any { return a.Return })
+			},
+		},
+		{
+			Name:    "runner",
+			Doc:     "Run a runner on the master and return what it returned.",
+			Example: "salt-call publish.runner manage.up",
+			Params: []Param{
+				{Name: "fun", Kind: String, Required: true}, {Name: "arg", Kind: Any}, {Name: "timeout", Kind: Float}, {Name: "kwarg", Kind: Map},
+			},
+			Run: publishRunner,
+		},
+	},
+}
+
+// publish publishes and shows each answer by show; one that did not come is
+// shown by its reason.
+func (c *Call) publish(ctx context.Context, show func(Answer) any) (any, error) {
+	answers, err := c.ask(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]any{}
+	for _, a := range answers {
+		switch {
+		case !a.Returned:
+			out[string(a.ID)] = "Minion did not return. [" + a.Text + "]"
+			c.retcode = codeNoReturn
+			continue
+		case a.Failed && c.retcode == 0:
+			c.retcode = codeFailed
+		}
+		out[string(a.ID)] = show(a)
+	}
+	return out, nil
+}
+
+// ask puts the question of publish, full_data and check.
+func (c *Call) ask(ctx context.Context, check bool) ([]Answer, error) {
+	p, err := c.publication()
+	if err != nil {
+		return nil, err
+	}
+	publisher, err := c.Host.publisher()
+	if err != nil {
+		return nil, err
+	}
+	p.Check = check
+	answers, err := publisher.Publish(ctx, p)
+	return answers, c.coded(err)
+}
+
+// coded sets the return code for a failure of the master's.
+func (c *Call) coded(err error) error {
+	switch {
+	case errors.Is(err, ErrRefused):
+		c.retcode = codeRefused
+	case errors.Is(err, ErrNoMatch):
+		c.retcode = codeNoMatch
+	}
+	return err
+}
+
+func checkPublication(ctx context.Context, c *Call) (any, error) {
+	answers, err := c.ask(ctx, true)
+	if errors.Is(err, ErrRefused) {
+		return map[string]any{"allowed": false, "minions": []any{}, "reason": err.Error()}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ids := []any{}
+	for _, a := range answers {
+		ids = append(ids, string(a.ID))
+	}
+	return map[string]any{"allowed": true, "minions": ids, "reason": ""}, nil
+}
+
+// publication reads the parameters.
+func (c *Call) publication() (Publication, error) {
+	p := Publication{
+		Target: targetText(c.Any("tgt")), TargetType: c.String("tgt_type"), Returner: c.String("returner"),
+		Timeout: time.Duration(c.Float("timeout") * float64(time.Second)),
+	}
+	if old := c.String("expr_form"); old != "" {
+		p.TargetType = old
+	}
+	if err := c.via(c.String("via_master")); err != nil {
+		return p, err
+	}
+	names := c.Words("fun")
+	p.Compound = len(names) > 1
+	lists, err := argumentLists(c.Any("arg"), len(names))
+	if err != nil {
+		return p, err
+	}
+	for i, name := range names {
+		f, err := salt.ParseFunction(name)
+		if err != nil {
+			return p, invalid("%w", err)
+		}
+		p.Calls = append(p.Calls, RemoteCall{Function: f, Args: lists[i], Kwargs: c.Map("kwarg")})
+	}
+	return p, nil
+}
+
+// targetText writes a target that was given as a list.
+func targetText(v any) string {
+	list, ok := v.([]any)
+	if !ok {
+		return fmt.Sprint(v)
+	}
+	words := make([]string, len(list))
+	for i, w := range list {
+		words[i] = fmt.Sprint(w)
+	}
+	return strings.Join(words, ",")
+}
+
+// argumentLists returns the arguments of each function. One function takes a
+// list, or one argument by itself; several take a list of lists.
+func argumentLists(arg any, functions int) ([][]any, error) {
+	lists := make([][]any, functions)
+	list, isList := arg.([]any)
+	switch {
+	case arg == nil:
+		return lists, nil
+	case functions == 1 && isList:
+		lists[0] = list
+		return lists, nil
+	case functions == 1:
+		lists[0] = []any{arg}
+		return lists, nil
+	case !isList || len(list) != functions:
+		return nil, invalid("arg of %d functions is a list of %d lists", functions, functions)
+	}
+	for i := range list {
+		one, ok := list[i].([]any)
+		if !ok {
+			return nil, invalid("arg of %d functions is a list of %d lists", functions, functions)
+		}
+		lists[i] = one
+	}
+	return lists, nil
+}
+
+// via checks the master that the caller wants to go through.
+func (c *Call) via(master string) error {
+	if master == "" {
+		return nil
+	}
+	link, err := c.Host.master()
+	if err != nil {
+		return err
+	}
+	address := link.Address()
+	if i := strings.LastIndexByte(address, ':'); master != address && (i < 0 || master != strings.Trim(address[:i], "[]")) {
+		return invalid("via_master %q: this minion is connected to %s only", master, address)
+	}
+	return nil
+}
+
+func publishRunner(ctx context.Context, c *Call) (any, error) {
+	f, err := salt.ParseFunction(c.String("fun"))
+	if err != nil {
+		return nil, invalid("%w", err)
+	}
+	lists, _ := argumentLists(c.Any("arg"), 1) // one function takes anything
+	publisher, err := c.Host.publisher()
+	if err != nil {
+		return nil, err
+	}
+	v, err := publisher.Runner(ctx, RemoteCall{Function: f, Args: lists[0], Kwargs: c.Map("kwarg")}, time.Duration(c.Float("timeout")*float64(time.Second)))
+	return v, c.coded(err)
+}
+
+func (h *Host) publisher() (Publisher, error) {
+	if h.Publisher == nil {
+		return nil, fmt.Errorf("Cannot run publish commands without a connection to a salt master. No command sent: %w", ErrUnavailable)
+	}
+	return h.Publisher, nil
+}

@@ -1,0 +1,105 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"brine/internal/salt"
+	"brine/internal/value"
+)
+
+// others is a Publisher that remembers what it was asked.
+type others struct {
+	asked   Publication
+	ran     RemoteCall
+	answers []Answer
+	err     error
+}
+
+func (o *others) Publish(_ context.Context, p Publication) ([]Answer, error) {
+	o.asked = p
+	return o.answers, o.err
+}
+
+func (o *others) Runner(_ context.Context, c RemoteCall, _ time.Duration) (any, error) {
+	o.ran = c
+	return "ran", o.err
+}
+
+func TestPublish(t *testing.T) {
+	ok := Answer{ID: "db1", Returned: true, Return: true, Out: "txt"}
+	broken := Answer{ID: "db2", Returned: true, Failed: true, Return: "ERROR"}
+	silent := Answer{ID: "db3", Text: "no response"}
+	refused := fmt.Errorf("%w: not permitted", ErrRefused)
+	for name, c := range map[string]struct {
+		fun     string
+		answers []Answer
+		err     error
+		want    string
+		code    int
+	}{
+		"all answer":         {"publish.publish", []Answer{ok}, nil, "{'db1': True}", 0},
+		"one failed":         {"publish.publish", []Answer{ok, broken}, nil, "{'db1': True, 'db2': 'ERROR'}", 1},
+		"one did not return": {"publish.publish", []Answer{silent, broken, ok}, nil, "{'db1': True, 'db2': 'ERROR', 'db3': 'Minion did not return. [no response]'}", 3},
+		"full":               {"publish.full_data", []Answer{ok, silent}, nil, "{'db1': {'out': 'txt', 'ret': True}, 'db3': 'Minion did not return. [no response]'}", 3},
+		"refused":            {"publish.publish", nil, refused, "'ERROR: refused: not permitted'", 77},
+		"nobody":             {"publish.publish", nil, ErrNoMatch, "'ERROR: no minion matched'", 2},
+		"another failure":    {"publish.publish", nil, errors.New("lost"), "'ERROR: lost'", 1},
+		"check":              {"publish.check", []Answer{{ID: "db1"}}, nil, "{'allowed': True, 'minions': ['db1'], 'reason': ''}", 0},
+		"check, refused":     {"publish.check", nil, refused, "{'allowed': False, 'minions': [], 'reason': 'refused: not permitted'}", 77},
+		"runner":             {"publish.runner", nil, nil, "'ran'", 0},
+		"runner, refused":    {"publish.runner", nil, refused, "'ERROR: refused: not permitted'", 77},
+	} {
+		o := &others{answers: c.answers, err: c.err}
+		args := []any{"db*", "test.ping"}
+		if c.fun == "publish.runner" {
+			args = []any{"manage.up"}
+		}
+		res := Run(t.Context(), Call{Function: salt.Function(c.fun), Args: args, Host: &Host{Publisher: o}})
+		if got := value.Repr(res.Return); got != c.want || res.Retcode != c.code || res.Success != (c.code == 0) {
+			t.Errorf("%s: %s, return code %d; want %s, %d", name, got, res.Retcode, c.want, c.code)
+		}
+	}
+}
+
+func TestPublication(t *testing.T) {
+	ping := RemoteCall{Function: "test.ping"}
+	for name, c := range map[string]struct {
+		args   []any
+		kwargs map[string]any
+		want   Publication
+		fails  string
+	}{
+		"plain":             {[]any{"*", "test.ping"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []RemoteCall{ping}}, ""},
+		"type":              {[]any{"a or b", "test.ping"}, map[string]any{"tgt_type": "compound"}, Publication{Target: "a or b", TargetType: "compound", Calls: []RemoteCall{ping}}, ""},
+		"old name of it":    {[]any{"a or b", "test.ping"}, map[string]any{"expr_form": "compound"}, Publication{Target: "a or b", TargetType: "compound", Calls: []RemoteCall{ping}}, ""},
+		"list":              {[]any{[]any{"a", "b"}, "test.ping", nil, "list"}, nil, Publication{Target: "a,b", TargetType: "list", Calls: []RemoteCall{ping}}, ""},
+		"one argument":      {[]any{"*", "test.arg", "a,b"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []RemoteCall{{Function: "test.arg", Args: []any{"a,b"}}}}, ""},
+		"arguments":         {[]any{"*", "test.arg", []any{"a", int64(1)}}, nil, Publication{Target: "*", TargetType: "glob", Calls: []RemoteCall{{Function: "test.arg", Args: []any{"a", int64(1)}}}}, ""},
+		"compound":          {[]any{"*", "test.ping,test.arg", []any{[]any{}, []any{"a"}}}, nil, Publication{Target: "*", TargetType: "glob", Compound: true, Calls: []RemoteCall{{Function: "test.ping", Args: []any{}}, {Function: "test.arg", Args: []any{"a"}}}}, ""},
+		"compound, no list": {[]any{"*", "test.ping,test.arg", "a"}, nil, Publication{}, "a list of 2 lists"},
+		"no function":       {[]any{"*", "ping"}, nil, Publication{}, "invalid function name"},
+		"another master":    {[]any{"*", "test.ping"}, map[string]any{"via_master": "m2"}, Publication{}, "not available here"},
+	} {
+		o := &others{}
+		res := Run(t.Context(), Call{Function: "publish.publish", Args: c.args, Kwargs: c.kwargs, Host: &Host{Publisher: o}})
+		if c.fails != "" {
+			if res.Err == nil || !strings.Contains(res.Err.Error(), c.fails) || o.asked.Target != "" {
+				t.Errorf("%s: %v, asked %+v; want an error with %q and no question", name, res.Err, o.asked, c.fails)
+			}
+			continue
+		}
+		c.want.Timeout = 5 * time.Second
+		if !reflect.DeepEqual(o.asked, c.want) {
+			t.Errorf("%s: asked %+v, want %+v (%v)", name, o.asked, c.want, res.Err)
+		}
+	}
+	if res := Run(t.Context(), Call{Function: "publish.publish", Args: []any{"*", "test.ping"}}); !errors.Is(res.Err, ErrUnavailable) {
+		t.Errorf("without a master: %v, want ErrUnavailable", res.Err)
+	}
+}

@@ -1,0 +1,155 @@
+// Package peer is the asking side of a minion that publishes to others through
+// the master: it puts the question on a connection and gathers the answers. What
+// is permitted, and to whom it goes, is for the master alone.
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/job"
+	"brine/internal/module"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+)
+
+// Client implements module.Publisher over a connection to the master, or to the
+// minion's daemon, which passes it on.
+type Client struct {
+	Conn func() *bus.Conn // the one in use, nil for none
+}
+
+var errAway = errors.New("Cannot run publish commands without a connection to a salt master. No command sent")
+
+// Publish implements module.Publisher.
+func (c Client) Publish(ctx context.Context, p module.Publication) ([]module.Answer, error) {
+	stream, err := c.call(protocol.OpPublish, request(p))
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	var start job.Start
+	if err := stream.Decode(ctx, &start); err != nil {
+		return nil, meaning(err)
+	}
+	if p.Check {
+		return expected(start, ""), nil
+	}
+	heard, err := gather(ctx, stream)
+	if err != nil {
+		return nil, meaning(err)
+	}
+	answers := expected(start, string(job.Silent))
+	for i := range answers {
+		if u, ok := heard[answers[i].ID]; ok {
+			answers[i] = answer(u)
+		}
+	}
+	return answers, nil
+}
+
+func request(p module.Publication) protocol.Publish {
+	q := protocol.Publish{
+		Target: p.Target, TargetType: p.TargetType, Compound: p.Compound, Returner: p.Returner,
+		Timeout: job.Seconds(p.Timeout.Seconds()), Preview: p.Check,
+	}
+	for _, c := range p.Calls {
+		q.Commands = append(q.Commands, job.Command{Function: c.Function, Args: c.Args, Kwargs: c.Kwargs})
+	}
+	return q
+}
+
+// gather reads the course of a job to its end: of each minion the last word.
+func gather(ctx context.Context, s *bus.Stream) (map[salt.MinionID]job.Update, error) {
+	heard := map[salt.MinionID]job.Update{}
+	for {
+		var u job.Update
+		err := s.Decode(ctx, &u)
+		if errors.Is(err, io.EOF) {
+			return heard, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		heard[u.ID] = u
+	}
+}
+
+// expected are the minions of a job before any has answered.
+func expected(start job.Start, text string) []module.Answer {
+	var list []module.Answer
+	for _, id := range start.Minions {
+		list = append(list, module.Answer{ID: id, Text: text})
+	}
+	for _, id := range start.Missing {
+		list = append(list, module.Answer{ID: id, Text: "no accepted key has this id"})
+	}
+	return list
+}
+
+func answer(u job.Update) module.Answer {
+	a := module.Answer{ID: u.ID, Returned: u.State.Returned(), Failed: u.State != job.Done, Return: u.Return.V, Out: u.Out, Text: u.Text}
+	if !a.Returned {
+		a.Text = strings.TrimSuffix(string(u.State)+", "+u.Text, ", ")
+	}
+	return a
+}
+
+// Runner implements module.Publisher.
+func (c Client) Runner(ctx context.Context, call module.RemoteCall, timeout time.Duration) (any, error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%s did not return within %s", call.Function, timeout))
+		defer cancel()
+	}
+	stream, err := c.call(protocol.OpRun, protocol.Run{Command: job.Command{Function: call.Function, Args: call.Args, Kwargs: call.Kwargs}})
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	var begun protocol.RunStart
+	if err := stream.Decode(ctx, &begun); err != nil {
+		return nil, meaning(err)
+	}
+	var res protocol.RunResult
+	if err := stream.Decode(ctx, &res); err != nil {
+		return nil, meaning(err)
+	}
+	if res.Error != "" {
+		return nil, errors.New(res.Error)
+	}
+	return res.Return.V, nil
+}
+
+func (c Client) call(op string, in any) (*bus.Stream, error) {
+	conn := c.Conn()
+	if conn == nil {
+		return nil, fmt.Errorf("%w: %w", module.ErrUnavailable, errAway)
+	}
+	return conn.Call(op, in)
+}
+
+// meaning translates the codes of the bus for package module, which does not
+// know it. The words stay those of the master.
+func meaning(err error) error {
+	switch bus.CodeOf(err) {
+	case bus.Denied:
+		return marked{err, module.ErrRefused}
+	case bus.NoMatch:
+		return marked{err, module.ErrNoMatch}
+	}
+	return err
+}
+
+// marked is an error that is another one too.
+type marked struct {
+	error
+	as error
+}
+
+func (m marked) Unwrap() []error { return []error{m.error, m.as} }
