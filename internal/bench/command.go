@@ -8,17 +8,19 @@ import (
 // pair is a command of Brine and what it is compared with.
 type pair struct {
 	name, beside string
-	goal         float64 // milliseconds
+	goal, ratio  float64 // the goal in milliseconds
 	brine, bare  []string
 }
 
 func pairs(s *system, b *bare) []pair {
-	local := s.saltCall("one", "--local", "test.ping")
+	local, call, many := s.saltCall("one", "--local", "test.ping"), s.saltCall("one", "test.ping"), s.salt("*", "test.ping")
 	return []pair{
-		{"`salt-call --local test.ping`", "a Go program that prints a line", 10, local, []string{filepath.Join(s.bin, "line")}},
-		{"the same", "an empty Go program", 0, local, []string{filepath.Join(s.bin, "empty")}},
-		{"`salt-call test.ping`, daemon running", "one request over TCP", 20, s.saltCall("one", "test.ping"), b.command("request", "ping")},
-		{"`salt '*' test.ping`, two minions", "one request to two responders", 20, s.salt("*", "test.ping"), b.command("scatter", "job.one", "job.two")},
+		{"`salt-call --local test.ping`", "an empty Go program", 10, 0, local, []string{filepath.Join(s.bin, "empty")}},
+		{"`salt-call --local test.ping`", "a Go program that prints a line", 0, 0, local, []string{filepath.Join(s.bin, "line")}},
+		{"`salt-call test.ping`, daemon running", "a request over TCP", 20, 1.5, call, b.command("request", b.address, "ping")},
+		{"`salt-call test.ping`, daemon running", "a request that a second server stores", 0, 0, call, b.command("request", b.local, "return")},
+		{"`salt '*' test.ping`, two minions", "a request to two responders", 20, 1.5, many, b.command("scatter", b.address, "job.one", "job.two")},
+		{"`salt '*' test.ping`, two minions", "the same through a program that stores request and answers", 0, 0, many, b.command("gather", b.address, "job")},
 	}
 }
 
@@ -27,11 +29,8 @@ func pairs(s *system, b *bare) []pair {
 func commands(ctx context.Context, list []pair, rounds int) ([]Row, error) {
 	wall, cpu := make([]Row, len(list)), make([]Row, len(list))
 	for i, p := range list {
-		wall[i] = Row{What: p.name + ": wall", Beside: p.beside, Unit: "ms", Goal: p.goal}
+		wall[i] = Row{What: p.name + ": wall", Beside: p.beside, Unit: "ms", Goal: p.goal, Ratio: p.ratio}
 		cpu[i] = Row{What: p.name + ": CPU", Beside: p.beside, Unit: "ms"}
-		if p.beside != "an empty Go program" {
-			wall[i].Ratio = 1.5
-		}
 	}
 	for n := range rounds + warmUp {
 		for i, p := range list {

@@ -62,7 +62,7 @@ func idle(s *system, b *bare) ([]Row, error) {
 		beside := "server with TLS, JetStream and two clients"
 		rows = append(rows,
 			Row{What: d.name + ", idle: resident", Beside: beside, Unit: "MiB", Brine: Series{m.rss}, Bare: Series{server.rss}, Goal: d.goal, Ratio: 1.5},
-			Row{What: d.name + ", idle: proportional", Beside: beside, Unit: "MiB", Brine: Series{m.pss}, Bare: Series{server.pss}, Ratio: 1.5})
+			Row{What: d.name + ", idle: proportional", Unit: "MiB", Brine: Series{m.pss}})
 	}
 	return rows, nil
 }

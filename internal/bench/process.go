@@ -24,8 +24,8 @@ type daemons struct {
 	list []*exec.Cmd
 }
 
-// start runs a program until stop, its words in a file.
-func (d *daemons) start(name string, command ...string) (*exec.Cmd, error) {
+// launch runs a program until stop, its words in a file.
+func (d *daemons) launch(name string, command ...string) (*exec.Cmd, error) {
 	log, err := os.Create(filepath.Join(d.dir, name+".log"))
 	if err != nil {
 		return nil, err

@@ -65,7 +65,7 @@ func (s *system) startMaster() error {
 	if err := s.configure("master", "master", fmt.Sprintf("interface: 127.0.0.1\nret_port: %d\n", s.port)); err != nil {
 		return err
 	}
-	cmd, err := s.start("master", s.program("salt-master"), "-c", s.conf("master"))
+	cmd, err := s.launch("master", s.program("salt-master"), "-c", s.conf("master"))
 	s.cmd["master"] = cmd
 	return err
 }
@@ -81,7 +81,7 @@ func (s *system) startMinion(ctx context.Context, id string) error {
 	if err := s.configure(id, "minion", fmt.Sprintf("id: %s\nmaster: 127.0.0.1\nmaster_port: %d\n", id, s.port)); err != nil {
 		return err
 	}
-	cmd, err := s.start(id, s.program("salt-minion"), "-c", s.conf(id))
+	cmd, err := s.launch(id, s.program("salt-minion"), "-c", s.conf(id))
 	if err != nil {
 		return err
 	}
@@ -110,30 +110,37 @@ func (s *system) saltCall(id string, words ...string) []string {
 	return append([]string{s.program("salt-call"), "-c", s.conf(id)}, words...)
 }
 
-// bare is the same with nothing but NATS: one server and two responders.
+// bare is the same with nothing but NATS: a server with two responders, and a
+// second server that is its client, as a minion's is the master's.
 type bare struct {
 	daemons
-	bin, address string
-	server       *exec.Cmd
+	bin, address, local string
+	server              *exec.Cmd
 }
 
 func startBare(bin, dir string) (*bare, error) {
 	b := &bare{daemons: daemons{dir: dir}, bin: bin}
-	server, address, err := b.startTalking(filepath.Join(bin, "bareserver"), filepath.Join(dir, "bare"))
-	if err != nil {
+	if err := b.start(); err != nil {
 		b.stop()
 		return nil, err
-	}
-	b.server, b.address = server, address
-	for _, subject := range []string{"job.one", "job.two"} {
-		if _, _, err := b.startTalking(filepath.Join(bin, "bare"), "respond", "tls://"+address, subject); err != nil {
-			b.stop()
-			return nil, err
-		}
 	}
 	return b, nil
 }
 
-func (b *bare) command(verb string, subjects ...string) []string {
-	return append([]string{filepath.Join(b.bin, "bare"), verb, "nats://" + b.address}, subjects...)
+func (b *bare) start() (err error) {
+	program := filepath.Join(b.bin, "bareserver")
+	if b.server, b.address, err = b.startTalking(program, filepath.Join(b.dir, "bare")); err != nil {
+		return err
+	}
+	for _, subject := range []string{"job.one", "job.two"} {
+		if _, _, err := b.startTalking(filepath.Join(b.bin, "bare"), "respond", "tls://"+b.address, subject); err != nil {
+			return err
+		}
+	}
+	_, b.local, err = b.startTalking(program, filepath.Join(b.dir, "local"), "tls://"+b.address)
+	return err
+}
+
+func (b *bare) command(verb, address string, subjects ...string) []string {
+	return append([]string{filepath.Join(b.bin, "bare"), verb, "nats://" + address}, subjects...)
 }

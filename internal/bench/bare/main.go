@@ -5,6 +5,7 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -16,14 +17,16 @@ import (
 
 func main() {
 	if len(os.Args) < 4 {
-		fail(fmt.Errorf("usage: bare request|scatter|respond URL SUBJECT..."))
+		fail(errors.New("usage: bare request|scatter|gather|respond URL SUBJECT"))
 	}
 	url, subjects := os.Args[2], os.Args[3:]
 	switch os.Args[1] {
 	case "request":
 		fail(request(url, subjects[0]))
 	case "scatter":
-		fail(scatter(url, subjects))
+		fail(scatter(url, subjects, len(subjects)))
+	case "gather":
+		fail(scatter(url, subjects, 2))
 	case "respond":
 		fail(respond(url, subjects[0]))
 	}
@@ -51,8 +54,8 @@ func request(url, subject string) error {
 	return err
 }
 
-// scatter asks each of several responders and prints what they say.
-func scatter(url string, subjects []string) error {
+// scatter sends the request on each subject and prints so many answers.
+func scatter(url string, subjects []string, answers int) error {
 	nc, err := nats.Connect(url)
 	if err != nil {
 		return err
@@ -68,7 +71,7 @@ func scatter(url string, subjects []string) error {
 			return err
 		}
 	}
-	for range subjects {
+	for range answers {
 		m, err := sub.NextMsg(5 * time.Second)
 		if err != nil {
 			return err

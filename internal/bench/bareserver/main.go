@@ -1,12 +1,13 @@
 // Command bareserver is an embedded NATS server and nothing else: TLS 1.3 with
 // client certificates, JetStream, and a callback that decides on every
-// connection. It answers requests on "ping" itself. Local clients may connect
-// without TLS, as Brine's tools do.
+// connection, with the least of a program around it. Local clients may connect
+// without TLS, as Brine's tools do. It never ends by itself.
 package main
 
 import (
 	"crypto/sha256"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -19,11 +20,11 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: bareserver STOREDIR")
+	if len(os.Args) < 2 || len(os.Args) > 3 {
+		fmt.Fprintln(os.Stderr, "usage: bareserver STOREDIR [UPSTREAM]")
 		os.Exit(1)
 	}
-	if err := serve(os.Args[1]); err != nil {
+	if err := serve(os.Args[1], os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -44,15 +45,15 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 		g.seen[key] = true
 		g.mu.Unlock()
 		u.Permissions = &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
-			Subscribe: &server.SubjectPermission{Allow: []string{"job.*"}},
+			Publish:   &server.SubjectPermission{Allow: []string{"_INBOX.>", "append"}},
+			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "job.*"}},
 		}
 	}
 	c.RegisterUser(u)
 	return true
 }
 
-func serve(dir string) error {
+func serve(dir string, upstream []string) error {
 	key, err := pki.Generate(pki.Ed25519, 0)
 	if err != nil {
 		return err
@@ -73,14 +74,102 @@ func serve(dir string) error {
 	if !s.ReadyForConnections(10 * time.Second) {
 		return fmt.Errorf("the server is not ready")
 	}
-	nc, err := nats.Connect("nats://self", nats.InProcessServer(s))
-	if err != nil {
+	a := &answerer{}
+	if a.nc, err = nats.Connect("nats://self", nats.InProcessServer(s)); err != nil {
 		return err
 	}
-	if _, err := nc.Subscribe("ping", func(m *nats.Msg) { _ = m.Respond([]byte("local:\n    True")) }); err != nil {
+	if err := a.openStore(); err != nil {
+		return err
+	}
+	if len(upstream) == 1 {
+		a.up, err = nats.Connect(upstream[0], nats.Secure(&tls.Config{
+			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, //nolint:gosec // a measurement
+		}))
+		if err != nil {
+			return err
+		}
+	}
+	if err := a.answer(); err != nil {
 		return err
 	}
 	fmt.Println(s.Addr())
 	s.WaitForShutdown()
 	return nil
+}
+
+// answerer is the program around the server.
+type answerer struct {
+	nc, up *nats.Conn
+	js     nats.JetStreamContext
+}
+
+func (a *answerer) openStore() error {
+	var err error
+	if a.js, err = a.nc.JetStream(nats.MaxWait(patience)); err != nil {
+		return err
+	}
+	_, err = a.js.AddStream(&nats.StreamConfig{Name: "STORE", Subjects: []string{"stored"}})
+	return err
+}
+
+// patience bounds each step.
+const patience = 5 * time.Second
+
+// answer serves: "ping" as it is, "append" once it is stored, "return" once the
+// upstream server has it stored, and "job" as gather does.
+func (a *answerer) answer() error {
+	for subject, f := range map[string]func(m *nats.Msg) error{
+		"ping":   func(m *nats.Msg) error { return m.Respond([]byte("local:\n    True")) },
+		"append": func(m *nats.Msg) error { return errors.Join(a.store(m.Data), m.Respond(m.Data)) },
+		"return": func(m *nats.Msg) error {
+			r, err := a.up.Request("append", m.Data, patience)
+			if err != nil {
+				return err
+			}
+			return m.Respond(r.Data)
+		},
+		"job": a.gather,
+	} {
+		if _, err := a.nc.Subscribe(subject, func(m *nats.Msg) {
+			if err := f(m); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return a.nc.Flush()
+}
+
+func (a *answerer) store(b []byte) error {
+	_, err := a.js.Publish("stored", b)
+	return err
+}
+
+// gather stores the request, sends it to the two responders, and stores and passes
+// on what they say.
+func (a *answerer) gather(m *nats.Msg) error {
+	if err := a.store(m.Data); err != nil {
+		return err
+	}
+	inbox := nats.NewInbox()
+	sub, err := a.nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	for _, subject := range []string{"job.one", "job.two"} {
+		if err := a.nc.PublishRequest(subject, inbox, m.Data); err != nil {
+			return err
+		}
+	}
+	for range 2 {
+		r, err := sub.NextMsg(patience)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(a.store(r.Data), m.Respond(r.Data)); err != nil {
+			return err
+		}
+	}
+	return sub.Unsubscribe()
 }
