@@ -24,7 +24,7 @@ import (
 type command func(s *system, ts *testscript.TestScript, args []string) error
 
 // commands are what the scripts have beside the commands of testscript itself;
-// README.md says what each does.
+// README.md says what each of them does.
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	table := map[string]command{
 		"accept":   accept,

@@ -2,5 +2,5 @@
 // at a shell would: real processes, real keys, a real bus on a loopback port.
 //
 // It has no code of its own outside of its tests, and nothing imports it. The
-// scripts are testdata/*.txtar; README.md beside them lists their commands.
+// scripts are testdata/*.txtar; README.md lists their commands.
 package e2e
