@@ -7,6 +7,7 @@ import (
 	"brine/internal/bus"
 	"brine/internal/config"
 	"brine/internal/event"
+	"brine/internal/salt"
 )
 
 // ParseGrants reads the setting event_acl; its errors name file and line.
@@ -53,7 +54,7 @@ func (r *Relay) refused(who Asker, verb, tag string) error {
 
 // FireFor stores the events of a local user, if each tag is granted.
 func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error {
-	return r.fire(ctx, req, "user:"+who.Name, r.MayFire(who))
+	return r.fire(ctx, req, salt.UserPrefix+who.Name, r.MayFire(who))
 }
 
 // MayFire returns the check that Fire asks for each tag of a local user.

@@ -1,0 +1,665 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"gopkg.in/yaml.v3"
+
+	"brine/internal/bus"
+	"brine/internal/bustest"
+	"brine/internal/event"
+	"brine/internal/journal"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+)
+
+// world is a relay behind a real broker. Whoever connects is the user that as
+// says.
+type world struct {
+	t     testing.TB
+	bus   *bustest.Bus
+	relay *Relay
+	user  *atomic.Pointer[string] // nil within is the operator
+}
+
+const limit = 4 << 20 // bytes of an event
+
+func start(t testing.TB) *world {
+	t.Helper()
+	b := bustest.StartStore(t)
+	j, err := journal.Open(t.Context(), b.Conn(), journal.Options{MaxAge: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, bus: b, relay: New(j, limit, b.Log), user: &atomic.Pointer[string]{}}
+	w.relay.Register(b.Server, func(_ context.Context, i bus.Identity) Asker {
+		if name := w.user.Load(); name != nil {
+			return w.relay.Asker(1234, *name, false)
+		}
+		return w.relay.Asker(i.UID(), "root", true)
+	})
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// as makes everybody who asks from now on the ordinary user of this name, "" the
+// operator.
+func (w *world) as(name string) {
+	if name == "" {
+		w.user.Store(nil)
+		return
+	}
+	w.user.Store(&name)
+}
+
+func (w *world) dial() *bus.Conn {
+	w.t.Helper()
+	c, err := bus.Dial(w.bus.Socket)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(c.Close)
+	return c
+}
+
+// bounded is a context that no test needs for long.
+func (w *world) bounded() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	w.t.Cleanup(cancel)
+	return ctx
+}
+
+// fire stores events and returns the place of the last.
+func (w *world) fire(c *bus.Conn, events ...protocol.FireEvent) (uint64, error) {
+	var fired protocol.Fired
+	err := c.Ask(w.bounded(), protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: events}, &fired)
+	return fired.Seq, err
+}
+
+func (w *world) mustFire(c *bus.Conn, tags ...string) uint64 {
+	w.t.Helper()
+	var events []protocol.FireEvent
+	for _, tag := range tags {
+		events = append(events, protocol.FireEvent{Tag: tag, Data: json.RawMessage(`{"a":1}`)})
+	}
+	seq, err := w.fire(c, events...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return seq
+}
+
+// hearing is one listener.
+type hearing struct {
+	w      *world
+	stream *bus.Stream
+	ready  protocol.Ready
+	left   []byte
+	passed uint64
+}
+
+func (w *world) listen(c *bus.Conn, q protocol.Listen) (*hearing, error) {
+	q.Lines = true
+	s, err := c.Call(protocol.OpListen, q)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(s.Close)
+	h := &hearing{w: w, stream: s}
+	return h, s.Decode(w.bounded(), &h.ready)
+}
+
+func (w *world) mustListen(c *bus.Conn, q protocol.Listen) *hearing {
+	w.t.Helper()
+	h, err := w.listen(c, q)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return h
+}
+
+// next returns the next event.
+func (h *hearing) next() (event.Event, error) {
+	for {
+		for len(h.left) == 0 {
+			b, err := h.stream.Next(h.w.bounded())
+			if err != nil {
+				return event.Event{}, err
+			}
+			h.left = b
+		}
+		line, rest, _ := bytes.Cut(h.left, []byte("\n"))
+		h.left = rest
+		var m protocol.Mark
+		if err := json.Unmarshal(line, &m); err == nil && m.Passed > 0 {
+			h.passed = m.Passed
+			continue
+		}
+		var e event.Event
+		err := json.Unmarshal(line, &e)
+		return e, err
+	}
+}
+
+// tags reads to the end.
+func (h *hearing) tags() []string {
+	h.w.t.Helper()
+	var tags []string
+	for {
+		e, err := h.next()
+		if errors.Is(err, io.EOF) {
+			return tags
+		}
+		if err != nil {
+			h.w.t.Fatal(err)
+		}
+		tags = append(tags, e.Tag)
+	}
+}
+
+func (h *hearing) wantTag(tag string) event.Event {
+	h.w.t.Helper()
+	e, err := h.next()
+	if err != nil || e.Tag != tag {
+		h.w.t.Fatalf("heard %q, %v; want %q", e.Tag, err, tag)
+	}
+	return e
+}
+
+func TestListenBeginsWhereItIsAsked(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	w.mustFire(c, "a/1", "b/1")
+	moment := time.Now()
+	last := w.mustFire(c, "a/2", "b/2")
+	for name, row := range map[string]struct {
+		q    protocol.Listen
+		want []string
+	}{
+		"all":          {protocol.Listen{FromSeq: 1}, []string{"a/1", "b/1", "a/2", "b/2"}},
+		"place":        {protocol.Listen{FromSeq: last}, []string{"b/2"}},
+		"moment":       {protocol.Listen{Since: moment}, []string{"a/2", "b/2"}},
+		"the future":   {protocol.Listen{Since: time.Now().Add(time.Hour)}, nil},
+		"now":          {protocol.Listen{}, nil},
+		"next place":   {protocol.Listen{FromSeq: last + 1}, nil},
+		"tags":         {protocol.Listen{FromSeq: 1, Tags: []string{"b/", "a/2"}}, []string{"b/1", "a/2", "b/2"}},
+		"endswith":     {protocol.Listen{FromSeq: 1, Match: event.EndsWith, Tags: []string{"1"}}, []string{"a/1", "b/1"}},
+		"sender":       {protocol.Listen{FromSeq: 1, Senders: []string{"user:*"}}, []string{"a/1", "b/1", "a/2", "b/2"}},
+		"other sender": {protocol.Listen{FromSeq: 1, Senders: []string{"web*", ""}}, nil},
+	} {
+		row.q.UntilEnd = true
+		h := w.mustListen(c, row.q)
+		if got := h.tags(); !slices.Equal(got, row.want) {
+			t.Errorf("%s: heard %q, want %q", name, got, row.want)
+		}
+	}
+	for name, q := range map[string]protocol.Listen{
+		"place ahead":   {FromSeq: last + 2},
+		"unknown match": {Match: "nonsense"},
+		"bad regex":     {Match: event.Regex, Tags: []string{"("}},
+		"bad name":      {Durable: strings.Repeat("x", maxName+1)},
+	} {
+		if _, err := w.listen(c, q); bus.CodeOf(err) != bus.Usage {
+			t.Errorf("%s: %v, want a usage error", name, err)
+		}
+	}
+}
+
+func TestFollowersHearWhatIsFiredAfterReady(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	for range 20 { // the reader of the journal starts and stops each time
+		h := w.mustListen(c, protocol.Listen{Tags: []string{"x/"}})
+		seq := w.mustFire(c, "y", "x/1")
+		if e := h.wantTag("x/1"); e.Seq != seq || e.From != "user:root" {
+			t.Fatalf("heard %+v, want the place %d", e, seq)
+		}
+		h.stream.Close()
+	}
+}
+
+func TestPassingEventsAreMarked(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	h := w.mustListen(c, protocol.Listen{Tags: []string{"x"}, FromSeq: 1, UntilEnd: true})
+	if got := h.tags(); len(got) > 0 || h.passed != 0 {
+		t.Errorf("an empty journal has %q and the mark %d", got, h.passed)
+	}
+	last := w.mustFire(c, "y", "y")
+	h = w.mustListen(c, protocol.Listen{Tags: []string{"x"}, FromSeq: 1, UntilEnd: true})
+	if got := h.tags(); len(got) > 0 || h.passed != last {
+		t.Errorf("heard %q, the mark is %d, want %d", got, h.passed, last)
+	}
+}
+
+// oddTags are tags that a careless bus would take for something else.
+func oddTags() []string {
+	return []string{
+		"a b", " ", "a.b", "*", ">", "a/*/b", "a//b", "/", "//", "a/", "/a", ".", "..", "a/../b", "ü/日本", "%", "%2F", "$JS.API",
+		"{}", `"`, `\`, "a\u2028b", "<&>", strings.Repeat("x", event.MaxTag), strings.Repeat("a/", 499) + "b", strings.Repeat("/", event.MaxTag),
+	}
+}
+
+func TestTagsAreCarriedExactlyOrRefused(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	for _, tag := range oddTags() {
+		w.mustFire(c, tag)
+		h := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true, Tags: []string{tag}})
+		if got := h.tags(); !slices.Contains(got, tag) {
+			t.Errorf("fired %q, heard %q", tag, got)
+		}
+	}
+	for _, tag := range []string{"", "a\nb", "a\x00b", "a\x7fb", strings.Repeat("x", event.MaxTag+1), strings.Repeat("a/", 600)} {
+		if _, err := w.fire(c, protocol.FireEvent{Tag: tag}); bus.CodeOf(err) != bus.Usage {
+			t.Errorf("fired %q: %v, want a usage error", tag, err)
+		}
+	}
+}
+
+// FuzzTag fires any text as a tag: it is heard exactly, or refused. What is no
+// UTF-8 can not travel in JSON; CheckTag, which every tool asks first, refuses it.
+func FuzzTag(f *testing.F) {
+	for _, tag := range append(oddTags(), "", "\xff", "a\nb") {
+		f.Add(tag)
+	}
+	w := start(f)
+	c := w.dial()
+	f.Fuzz(func(t *testing.T, tag string) {
+		if !utf8.ValidString(tag) {
+			if event.CheckTag(tag) == nil {
+				t.Errorf("CheckTag(%q) is nil", tag)
+			}
+			return
+		}
+		w := *w
+		w.t = t
+		seq, err := w.fire(c, protocol.FireEvent{Tag: tag})
+		if err != nil {
+			if bus.CodeOf(err) != bus.Usage || event.CheckTag(tag) == nil {
+				t.Fatalf("fire %q: %v", tag, err)
+			}
+			return
+		}
+		h := w.mustListen(c, protocol.Listen{FromSeq: seq, UntilEnd: true})
+		if e, err := h.next(); err != nil || e.Tag != tag {
+			t.Errorf("fired %q, heard %q, %v", tag, e.Tag, err)
+		}
+	})
+}
+
+func TestLimits(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	big := json.RawMessage(`"` + strings.Repeat("x", limit) + `"`)
+	_, err := w.fire(c, protocol.FireEvent{Tag: "small", Data: json.RawMessage("1")}, protocol.FireEvent{Tag: "big", Data: big})
+	if bus.CodeOf(err) != bus.Usage || !strings.Contains(err.Error(), fmt.Sprint(limit)) || !strings.Contains(salt.Hint(err), "max_event_size") {
+		t.Errorf("an event over the limit: %v, %s", err, salt.Hint(err))
+	}
+	for name, f := range map[string]protocol.Fire{
+		"no event":     {},
+		"too many":     {Events: make([]protocol.FireEvent, maxBatch+1)},
+		"long name":    {ID: strings.Repeat("x", maxID+1), Events: []protocol.FireEvent{{Tag: "t"}}},
+		"one bad data": {Events: []protocol.FireEvent{{Tag: "t"}, {Tag: "\n"}}},
+	} {
+		if err := c.Ask(w.bounded(), protocol.OpFire, f, nil); bus.CodeOf(err) != bus.Usage {
+			t.Errorf("%s: %v, want a usage error", name, err)
+		}
+	}
+	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true}).tags(); len(got) > 0 {
+		t.Errorf("of refused lots these were stored: %q", got)
+	}
+}
+
+func TestRepetitionIsNotStoredTwice(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	f := protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: "a"}, {Tag: "b"}}}
+	for range 3 {
+		var fired protocol.Fired
+		if err := c.Ask(w.bounded(), protocol.OpFire, f, &fired); err != nil || fired.Seq != 2 {
+			t.Errorf("fired %+v, %v", fired, err)
+		}
+	}
+	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true}).tags(); len(got) != 2 {
+		t.Errorf("stored %q", got)
+	}
+}
+
+// TestLongEventsInPieces lets listeners begin in the middle of events that are
+// stored in several messages: whose end lies behind the beginning is heard.
+func TestLongEventsInPieces(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	long := json.RawMessage(`"` + strings.Repeat("y", 3<<20) + `"`)
+	first, err := w.fire(c, protocol.FireEvent{Tag: "long/1", Data: long})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := w.fire(c, protocol.FireEvent{Tag: "long/2", Data: long})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from := uint64(1); from <= second; from++ {
+		want := []string{"long/1", "long/2"}
+		if from > first {
+			want = want[1:]
+		}
+		h := w.mustListen(c, protocol.Listen{FromSeq: from, UntilEnd: true})
+		if got := h.tags(); !slices.Equal(got, want) {
+			t.Errorf("from %d: heard %q, want %q", from, got, want)
+		}
+	}
+}
+
+// TestSlowListenerLosesNothing lets one listener take nothing while more is fired
+// than its window and the daemon's hold. The other one hears everything
+// meanwhile, and so does the slow one afterwards.
+func TestSlowListenerLosesNothing(t *testing.T) {
+	w := start(t)
+	slow, quick, firer := w.dial(), w.dial(), w.dial()
+	s, q := w.mustListen(slow, protocol.Listen{Tags: []string{"n/"}}), w.mustListen(quick, protocol.Listen{Tags: []string{"n/"}})
+	const lots, each = 27, 1000
+	data := json.RawMessage(`"` + strings.Repeat("z", 1000) + `"`)
+	for lot := range lots {
+		var events []protocol.FireEvent
+		for n := range each {
+			events = append(events, protocol.FireEvent{Tag: fmt.Sprintf("n/%d", lot*each+n), Data: data})
+		}
+		if _, err := w.fire(firer, events...); err != nil {
+			t.Fatal(err)
+		}
+		for n := range each {
+			q.wantTag(fmt.Sprintf("n/%d", lot*each+n))
+		}
+	}
+	for n := range lots * each {
+		s.wantTag(fmt.Sprintf("n/%d", n))
+	}
+}
+
+func TestPositions(t *testing.T) {
+	w := start(t)
+	c, other := w.dial(), w.dial()
+	confirm := func(c *bus.Conn, seq uint64) error {
+		return c.Ask(w.bounded(), protocol.OpConfirm, protocol.Confirm{Durable: "d", Seq: seq}, nil)
+	}
+	h := w.mustListen(c, protocol.Listen{Durable: "d"})
+	last := w.mustFire(other, "a", "b", "c")
+	h.wantTag("a")
+	h.wantTag("b")
+	if err := confirm(other, last-2); bus.CodeOf(err) != bus.NotFound {
+		t.Errorf("a connection that does not hold the position confirms: %v", err)
+	}
+	if err := confirm(c, last+100); bus.CodeOf(err) != bus.Usage {
+		t.Errorf("the future is confirmed: %v", err)
+	}
+	if err := confirm(c, last-2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.listen(other, protocol.Listen{Durable: "d"}); bus.CodeOf(err) != bus.Busy {
+		t.Errorf("two hold one position: %v", err)
+	}
+	c.Close()
+	h = w.mustListen(other, protocol.Listen{Durable: "d", FromSeq: last}) // which counts for a new one only
+	h.wantTag("b")
+	h.wantTag("c")
+	if err := confirm(other, last); err != nil {
+		t.Fatal(err)
+	}
+	if err := confirm(other, last-1); err != nil {
+		t.Errorf("an old place: %v", err)
+	}
+	other.Close()
+	again := w.dial()
+	if got := w.mustListen(again, protocol.Listen{Durable: "d", UntilEnd: true}).tags(); len(got) > 0 {
+		t.Errorf("handed again: %q", got)
+	}
+}
+
+func TestListenerComesBackAheadOfItsPosition(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	h := w.mustListen(c, protocol.Listen{Durable: "d"})
+	last := w.mustFire(c, "a", "b")
+	h.wantTag("a")
+	c.Close()
+	h = w.mustListen(w.dial(), protocol.Listen{Durable: "d", Resume: true, FromSeq: last})
+	h.wantTag("b") // a was written, if not confirmed
+}
+
+func TestDiscardedEventsAreTold(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	w.mustListen(c, protocol.Listen{Durable: "d"})
+	c.Close()
+	c = w.dial()
+	last := w.mustFire(c, "a", "b", "c")
+	var purged protocol.Purged
+	if err := c.Ask(w.bounded(), protocol.OpPurge, protocol.Purge{Before: last}, &purged); err != nil || purged.Count != 2 {
+		t.Fatalf("purged %d, %v", purged.Count, err)
+	}
+	h := w.mustListen(c, protocol.Listen{Durable: "d", Tags: []string{"a", "b", "c"}})
+	if h.ready.Lost != 2 {
+		t.Errorf("told of %d lost events, want 2", h.ready.Lost)
+	}
+	h.wantTag("c")
+}
+
+func TestPurge(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	long := json.RawMessage(`"` + strings.Repeat("y", 1<<20) + `"`)
+	w.mustFire(c, "a/1", "b/1", "a/2")
+	if _, err := w.fire(c, protocol.FireEvent{Tag: "a/long", Data: long}); err != nil {
+		t.Fatal(err)
+	}
+	w.mustFire(c, "salt/audit/x", "b/2")
+	purge := func(q protocol.Purge) (n uint64, err error) {
+		var p protocol.Purged
+		err = c.Ask(w.bounded(), protocol.OpPurge, q, &p)
+		return p.Count, err
+	}
+	if n, err := purge(protocol.Purge{Tags: []string{"a/", "salt/"}}); n != 3 || err != nil {
+		t.Errorf("purged %d, %v; want 3", n, err)
+	}
+	want := []string{"b/1", "salt/audit/x", "b/2", "salt/audit/purge"}
+	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true}).tags(); !slices.Equal(got, want) {
+		t.Errorf("left are %q, want %q", got, want)
+	}
+	if _, err := purge(protocol.Purge{Match: "nonsense", Tags: []string{"x"}}); bus.CodeOf(err) != bus.Usage {
+		t.Errorf("unknown match: %v", err)
+	}
+	if _, err := purge(protocol.Purge{Durable: "none"}); bus.CodeOf(err) != bus.NotFound {
+		t.Errorf("unknown position: %v", err)
+	}
+	if _, err := purge(protocol.Purge{Until: time.Now()}); err != nil {
+		t.Error(err)
+	}
+	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true}).tags(); !slices.Equal(got, []string{"salt/audit/purge"}) {
+		t.Errorf("left are %q", got)
+	}
+}
+
+func (w *world) grant(text string) {
+	w.t.Helper()
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		w.t.Fatal(err)
+	}
+	g, err := event.ParseGrants(doc.Content[0])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.relay.SetGrants(g)
+}
+
+func TestOrdinaryUsersNeedGrants(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	w.mustFire(c, "mine/1", "other/1")
+	w.grant("bob: {fire: mine/*, listen: [mine/*, note]}")
+	for user, allowed := range map[string]bool{"bob": true, "eve": false} {
+		w.as(user)
+		for name, do := range map[string]func() error{
+			"fire":   func() error { _, err := w.fire(c, protocol.FireEvent{Tag: "mine/2"}); return err },
+			"listen": func() error { _, err := w.listen(c, protocol.Listen{Tags: []string{"mine/"}}); return err },
+			"place":  func() error { return c.Ask(w.bounded(), protocol.OpPlace, nil, nil) },
+			"dead":   func() error { return c.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: protocol.DeadList}, nil) },
+		} {
+			err := do()
+			if allowed && err != nil || !allowed && bus.CodeOf(err) != bus.Denied {
+				t.Errorf("%s, %s: %v", user, name, err)
+			}
+			if !allowed && !strings.Contains(err.Error(), "event_acl") {
+				t.Errorf("%s, %s: the refusal does not name the rules: %v", user, name, err)
+			}
+		}
+		for name, do := range map[string]func() error{
+			"fire other": func() error { _, err := w.fire(c, protocol.FireEvent{Tag: "other/2"}); return err },
+			"fire heard": func() error { _, err := w.fire(c, protocol.FireEvent{Tag: "note"}); return err },
+			"lot": func() error {
+				_, err := w.fire(c, protocol.FireEvent{Tag: "mine/2"}, protocol.FireEvent{Tag: "salt/job/x"})
+				return err
+			},
+			"listen other": func() error { _, err := w.listen(c, protocol.Listen{Tags: []string{"other/"}}); return err },
+			"stat":         func() error { return c.Ask(w.bounded(), protocol.OpStat, nil, nil) },
+			"purge":        func() error { return c.Ask(w.bounded(), protocol.OpPurge, protocol.Purge{Before: 9}, nil) },
+			"other's position": func() error {
+				return c.Ask(w.bounded(), protocol.OpPurge, protocol.Purge{Durable: "d", User: "root"}, nil)
+			},
+		} {
+			if err := do(); bus.CodeOf(err) != bus.Denied {
+				t.Errorf("%s, %s: %v, want a refusal", user, name, err)
+			}
+		}
+	}
+	w.as("bob")
+	h := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true})
+	if !slices.Equal(h.ready.Limits, []string{"mine/*", "note"}) {
+		t.Errorf("told of the limits %q", h.ready.Limits)
+	}
+	for _, tag := range h.tags() {
+		if !strings.HasPrefix(tag, "mine/") {
+			t.Errorf("bob hears %q", tag)
+		}
+	}
+	w.as("")
+	refusals := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true, Tags: []string{"salt/audit/refused"}}).tags()
+	if len(refusals) < 10 {
+		t.Errorf("the audit trail has %d refusals", len(refusals))
+	}
+}
+
+func TestNewGrantsHoldForThoseWhoListen(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	w.grant("bob: mine/*")
+	w.as("bob")
+	h := w.mustListen(c, protocol.Listen{})
+	w.grant("bob: other/*")
+	if _, err := h.next(); bus.CodeOf(err) != bus.Unavailable {
+		t.Errorf("the listener goes on under the old rules: %v", err)
+	}
+	if _, err := w.listen(c, protocol.Listen{Tags: []string{"mine/"}}); bus.CodeOf(err) != bus.Denied {
+		t.Errorf("the old rules hold: %v", err)
+	}
+}
+
+func TestPositionsOfOneUserAreBounded(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	w.grant("bob: mine/*")
+	w.as("bob")
+	for n := range maxPositions {
+		w.mustListen(c, protocol.Listen{Durable: fmt.Sprint(n), UntilEnd: true})
+	}
+	if _, err := w.listen(c, protocol.Listen{Durable: "more"}); bus.CodeOf(err) != bus.Usage {
+		t.Errorf("one position too many: %v", err)
+	}
+	if err := c.Ask(w.bounded(), protocol.OpPurge, protocol.Purge{Durable: "7"}, nil); err != nil {
+		t.Errorf("bob forgets his own position: %v", err)
+	}
+	w.mustListen(c, protocol.Listen{Durable: "more", UntilEnd: true})
+}
+
+func TestDeadLetters(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	ask := func(q protocol.Dead) (letters []protocol.DeadLetter) {
+		t.Helper()
+		s, err := c.Call(protocol.OpDead, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for {
+			var l protocol.DeadLetter
+			err := s.Decode(w.bounded(), &l)
+			if errors.Is(err, io.EOF) {
+				return letters
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			letters = append(letters, l)
+		}
+	}
+	put := func(name string, seq uint64, size int) error {
+		l := &protocol.DeadLetter{Name: name, Seq: seq, Tag: "t", Event: json.RawMessage(`"` + strings.Repeat("x", size) + `"`)}
+		return c.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: l}, nil)
+	}
+	for _, seq := range []uint64{30, 4} {
+		if err := errors.Join(put("a", seq, 10), put("b", seq, maxLetter)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := ask(protocol.Dead{Do: protocol.DeadList})
+	if len(all) != 4 || all[0].Seq != 4 || all[3].Seq != 30 {
+		t.Errorf("letters %+v", all)
+	}
+	for _, l := range ask(protocol.Dead{Do: protocol.DeadList, Name: "b"}) {
+		if l.Event != nil {
+			t.Error("an event that is too large is kept twice")
+		}
+	}
+	if gone := ask(protocol.Dead{Do: protocol.DeadDrop, Name: "a", Seq: 4}); len(gone) != 1 {
+		t.Errorf("dropped %d", len(gone))
+	}
+	if left := ask(protocol.Dead{Do: protocol.DeadList}); len(left) != 3 {
+		t.Errorf("%d are left", len(left))
+	}
+	if err := c.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: "dance"}, nil); bus.CodeOf(err) != bus.Usage {
+		t.Errorf("an unknown action: %v", err)
+	}
+}
+
+func TestStat(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	w.mustListen(c, protocol.Listen{Durable: "d"})
+	last := w.mustFire(c, "a", "b")
+	var s protocol.Stat
+	if err := c.Ask(w.bounded(), protocol.OpStat, nil, &s); err != nil {
+		t.Fatal(err)
+	}
+	if s.Journal.Last != last || s.Fired != 2 || len(s.Listeners) != 1 || len(s.Positions) != 1 {
+		t.Errorf("stat %+v", s)
+	}
+	if p := s.Positions[0]; p.Name != "d" || !p.Held || p.Behind != 2 || p.User != "root" {
+		t.Errorf("position %+v", p)
+	}
+}
