@@ -33,6 +33,10 @@ type UserName string
 // microsecond. It does not fit into 64 bits and is text everywhere.
 type JID string
 
+// UserPrefix stands before the name of a local user where minions have their id,
+// as the sender of an event has. No minion id begins with it.
+const UserPrefix = "user:"
+
 // Errors that the parsers wrap, so that callers can ask what was wrong.
 var (
 	ErrMinionID = errors.New("invalid minion id")
@@ -53,6 +57,8 @@ func ParseMinionID(s string) (MinionID, error) {
 		return "", fmt.Errorf("%w: it is empty", ErrMinionID)
 	case len(s) > MaxMinionID:
 		return "", fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrMinionID, len(s), MaxMinionID)
+	case strings.HasPrefix(s, UserPrefix):
+		return "", fmt.Errorf("%w %q: %s marks local users as senders of events", ErrMinionID, shorten(s), UserPrefix)
 	case s[0] == '.' || s[0] == '-':
 		return "", fmt.Errorf("%w %q: it must not begin with %q", ErrMinionID, s, s[0])
 	}

@@ -18,7 +18,7 @@ func TestParseMinionID(t *testing.T) {
 		"empty": "", "dot": ".", "dotdot": "..", "traversal": "../x", "slash": "a/b", "backslash": `a\b`,
 		"nul": "a\x00b", "newline": "a\n", "blank": "a b", "long": strings.Repeat("a", 254), "hidden": ".web",
 		"option": "-web", "glob": "web*", "question": "web?", "bracket": "w[e]b", "comma": "a,b", "wildcard": ">",
-		"cyrillic look-alike": "wеb1", "full-width": "ｗeb1", "bad utf-8": "a\xff", "percent is fine, colon is fine, pipe is not": "a|b",
+		"cyrillic look-alike": "wеb1", "full-width": "ｗeb1", "bad utf-8": "a\xff", "a user's name": "user:root", "percent is fine, colon is fine, pipe is not": "a|b",
 	}
 	for name, s := range bad {
 		if id, err := ParseMinionID(s); !errors.Is(err, ErrMinionID) || id != "" {
