@@ -6,6 +6,7 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -26,7 +27,7 @@ import (
 // it could not be reached, and that trying again is right.
 var (
 	ErrMasterKey = errors.New("the master's key is not the one that is trusted")
-	ErrSignature = errors.New("The Salt Master server's public key did not authenticate")
+	ErrSignature = errors.New("the master's public key did not authenticate")
 	ErrRejected  = errors.New("the master has rejected this minion's public key")
 	ErrDenied    = errors.New("the master knows this minion's id with another public key")
 )
@@ -172,8 +173,34 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	c, err := nd.DialContext(d.ctx, network, address)
 	if d.err = err; err == nil {
 		d.stop = context.AfterFunc(d.ctx, func() { c.Close() })
+		c = &greeted{Conn: c, left: maxGreeting}
 	}
 	return c, err
+}
+
+// maxGreeting bounds the line that a server sends before TLS begins. NATS' own
+// has below a kilobyte; the client library would read an endless one.
+const maxGreeting = 32 << 10
+
+// greeted is a connection whose first line is bounded. What follows is TLS.
+type greeted struct {
+	net.Conn
+	left int // bytes that the line may still have; 0 once it has ended
+}
+
+// Read implements net.Conn.
+func (g *greeted) Read(p []byte) (int, error) {
+	n, err := g.Conn.Read(p)
+	if g.left == 0 {
+		return n, err
+	}
+	if bytes.IndexByte(p[:n], '\n') >= 0 {
+		g.left = 0
+	} else if g.left -= n; g.left <= 0 {
+		g.left = 1 // it has not ended: every further byte is too much
+		return 0, errors.New("the server greets without an end: is it a master?")
+	}
+	return n, err
 }
 
 func (d *dialer) release() {

@@ -168,10 +168,28 @@ func (m *Master) stateOf(i bus.Identity, grains map[string]string) (protocol.Key
 	return protocol.KeyFull, nil
 }
 
+// secondLook is when connections are looked at once more after a change of keys:
+// well after the microseconds between judging and booking one.
+const secondLook = time.Second
+
 // watchKeys acts on every change of the key store: it cuts the connections whose
 // key is no longer what it was, and wakes those that wait.
 func (m *Master) watchKeys(changed <-chan struct{}) {
-	for range changed {
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
+	for {
+		select {
+		case _, ok := <-changed:
+			if !ok {
+				return
+			}
+		case <-again.C:
+			// A connection that was judged just before the change and booked just
+			// after it was missed by the first look.
+			m.cutRefused()
+			continue
+		}
+		again.Reset(secondLook)
 		before := m.keys.states()
 		if err := m.keys.refresh(); err != nil {
 			m.log.Error("key store not read", "err", err)

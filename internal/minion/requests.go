@@ -5,7 +5,6 @@ import (
 
 	"brine/internal/bus"
 	"brine/internal/protocol"
-	"brine/internal/salt"
 	"brine/internal/relay"
 	"brine/internal/salt"
 	"brine/internal/value"
