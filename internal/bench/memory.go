@@ -59,7 +59,7 @@ func idle(s *system, b *bare) ([]Row, error) {
 		if err != nil {
 			return nil, err
 		}
-		beside := "server with TLS, JetStream and two clients"
+		beside := "server with TLS, JetStream and three clients"
 		rows = append(rows,
 			Row{What: d.name + ", idle: resident", Beside: beside, Unit: "MiB", Brine: Series{m.rss}, Bare: Series{server.rss}, Goal: d.goal, Ratio: 1.5},
 			Row{What: d.name + ", idle: proportional", Unit: "MiB", Brine: Series{m.pss}})
