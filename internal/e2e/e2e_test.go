@@ -14,6 +14,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
+var update = flag.Bool("update", false, "write what cmp finds other than expected into the scripts")
+
 // bin is the directory of the seven binaries.
 var bin string
 
@@ -69,6 +71,7 @@ func TestScripts(t *testing.T) {
 		Condition:          condition,
 		Cmds:               commands(),
 		RequireUniqueNames: true,
+		UpdateScripts:      *update,
 	})
 }
 
