@@ -1,0 +1,411 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"brine/internal/bus"
+	"brine/internal/event"
+	"brine/internal/journal"
+	"brine/internal/protocol"
+)
+
+// The benchmarks do the same work over Brine's bus, as salt-event does it, and
+// over a bare NATS server with the library's own client on loopback TCP, in turns
+// within one run. What they print as "ratio" is Brine's rate by the bare one: 1 is
+// as fast. On a busy machine the ratio is what to look at.
+//
+//	go test ./internal/relay -run xxx -bench . -benchtime 3x
+
+// lotSize is how many events are fired at once, as salt-event fire --stdin does.
+const lotSize = 1000
+
+// bare is a bare server with a stream that takes the subject "e".
+type bare struct {
+	b      *testing.B
+	server *server.Server
+	js     jetstream.JetStream
+	stream jetstream.Stream
+}
+
+func startBare(b *testing.B) *bare {
+	b.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: b.TempDir(), NoSigs: true, NoLog: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(10 * time.Second) {
+		b.Fatal("the bare server does not start")
+	}
+	b.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	x := &bare{b: b, server: s}
+	if x.js, err = jetstream.New(x.dial(), jetstream.WithPublishAsyncMaxPending(4096)); err != nil {
+		b.Fatal(err)
+	}
+	x.stream, err = x.js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "E", Subjects: []string{"e"}, Storage: jetstream.FileStorage})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return x
+}
+
+func (x *bare) dial() *nats.Conn {
+	x.b.Helper()
+	nc, err := nats.Connect(x.server.ClientURL())
+	if err != nil {
+		x.b.Fatal(err)
+	}
+	x.b.Cleanup(nc.Close)
+	return nc
+}
+
+// publish stores n messages and waits for the last word of each lot.
+func (x *bare) publish(n int, body []byte) {
+	for range n / lotSize {
+		acks := make([]jetstream.PubAckFuture, lotSize)
+		for i := range acks {
+			var err error
+			if acks[i], err = x.js.PublishAsync("e", body); err != nil {
+				x.b.Fatal(err)
+			}
+		}
+		for _, a := range acks {
+			select {
+			case <-a.Ok():
+			case err := <-a.Err():
+				x.b.Fatal(err)
+			}
+		}
+	}
+}
+
+// consume takes n messages from the place from on and returns when it stands.
+func (x *bare) consume(nc *nats.Conn, from uint64, n int) (done chan struct{}) {
+	x.b.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		x.b.Fatal(err)
+	}
+	c, err := js.OrderedConsumer(x.b.Context(), "E", jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from})
+	if err != nil {
+		x.b.Fatal(err)
+	}
+	it, err := c.Messages()
+	if err != nil {
+		x.b.Fatal(err)
+	}
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		defer it.Stop()
+		for range n {
+			if _, err := it.Next(); err != nil {
+				x.b.Error(err)
+				return
+			}
+		}
+	}()
+	return done
+}
+
+func (x *bare) last() uint64 {
+	info, err := x.stream.Info(x.b.Context())
+	if err != nil {
+		x.b.Fatal(err)
+	}
+	return info.State.LastSeq
+}
+
+// payload is data of about size bytes.
+func payload(size int) json.RawMessage {
+	return json.RawMessage(`{"message":"` + strings.Repeat("x", max(1, size-14)) + `"}`)
+}
+
+// fireLots stores n events.
+func (w *world) fireLots(c *bus.Conn, n int, data json.RawMessage) {
+	events := make([]protocol.FireEvent, lotSize)
+	for i := range events {
+		events[i] = protocol.FireEvent{Tag: "bench/tag", Data: data}
+	}
+	for range n / lotSize {
+		if err := c.Ask(context.Background(), protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: events}, nil); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// hear counts n events.
+func (h *hearing) hear(n int) (done chan struct{}) {
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		for n > 0 {
+			b, err := h.stream.Next(context.Background())
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				h.w.t.Error(err)
+				return
+			}
+			n -= bytes.Count(b, []byte("\n")) - bytes.Count(b, []byte(`{"passed":`))
+		}
+	}()
+	return done
+}
+
+// pair measures ours and theirs in turns and reports the rates and their ratio.
+func pair(b *testing.B, n int, ours, theirs func()) {
+	b.Helper()
+	var mine, other time.Duration
+	for b.Loop() {
+		begun := time.Now()
+		ours()
+		middle := time.Now()
+		theirs()
+		mine, other = mine+middle.Sub(begun), other+time.Since(middle)
+	}
+	events := float64(n * b.N)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(events/mine.Seconds(), "events/s")
+	b.ReportMetric(events/other.Seconds(), "bare/s")
+	b.ReportMetric(other.Seconds()/mine.Seconds(), "ratio")
+}
+
+var sizes = []int{100, 1024}
+
+// BenchmarkFireStored compares with a client that publishes to JetStream.
+func BenchmarkFireStored(b *testing.B) {
+	for _, size := range sizes {
+		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
+			w, x := start(b), startBare(b)
+			c, data := w.dial(), payload(size)
+			const n = 20 * lotSize
+			pair(b, n, func() { w.fireLots(c, n, data) }, func() { x.publish(n, data) })
+		})
+	}
+}
+
+// BenchmarkFireToListen compares with JetStream from the publisher to a consumer:
+// every event is stored, and heard by one listener.
+func BenchmarkFireToListen(b *testing.B) {
+	for _, size := range sizes {
+		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
+			w, x := start(b), startBare(b)
+			c, data, nc := w.dial(), payload(size), x.dial()
+			h := w.mustListen(w.dial(), protocol.Listen{Tags: []string{"bench/"}})
+			const n = 20 * lotSize
+			pair(b, n, func() {
+				done := h.hear(n)
+				w.fireLots(c, n, data)
+				<-done
+			}, func() {
+				done := x.consume(nc, x.last()+1, n)
+				x.publish(n, data)
+				<-done
+			})
+		})
+	}
+}
+
+// BenchmarkFireToListenBareNATS compares with a publisher and a subscriber of a
+// bare server that stores nothing; Brine stores every event.
+func BenchmarkFireToListenBareNATS(b *testing.B) {
+	for _, size := range sizes {
+		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
+			w, x := start(b), startBare(b)
+			c, data := w.dial(), payload(size)
+			h := w.mustListen(w.dial(), protocol.Listen{Tags: []string{"bench/"}})
+			pub, sub := x.dial(), x.dial()
+			const n = 20 * lotSize
+			pair(b, n, func() {
+				done := h.hear(n)
+				w.fireLots(c, n, data)
+				<-done
+			}, func() { fanOut(b, pub, []*nats.Conn{sub}, n, data) })
+		})
+	}
+}
+
+// fanOut publishes n messages to all subscribers.
+func fanOut(b *testing.B, pub *nats.Conn, subs []*nats.Conn, n int, body []byte) {
+	all := make(chan struct{}, len(subs))
+	for _, nc := range subs {
+		left := n
+		sub, err := nc.Subscribe("plain", func(*nats.Msg) {
+			if left--; left == 0 {
+				all <- struct{}{}
+			}
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer sub.Unsubscribe() //nolint:errcheck // the end of the benchmark
+		if err := sub.SetPendingLimits(-1, -1); err != nil {
+			b.Fatal(err)
+		}
+		if err := nc.Flush(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for range n {
+		if err := pub.Publish("plain", body); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for range subs {
+		<-all
+	}
+}
+
+// BenchmarkHundredListeners compares one publisher with a hundred listeners.
+func BenchmarkHundredListeners(b *testing.B) {
+	const listeners, n = 100, 2 * lotSize
+	data := payload(100)
+	setUp := func(b *testing.B) (*world, *bus.Conn, func()) {
+		w := start(b)
+		c := w.dial()
+		var all []*hearing
+		for range listeners {
+			all = append(all, w.mustListen(w.dial(), protocol.Listen{Tags: []string{"bench/"}}))
+		}
+		return w, c, func() {
+			var done []chan struct{}
+			for _, h := range all {
+				done = append(done, h.hear(n))
+			}
+			w.fireLots(c, n, data)
+			for _, d := range done {
+				<-d
+			}
+		}
+	}
+	b.Run("JetStream", func(b *testing.B) {
+		_, _, ours := setUp(b)
+		x := startBare(b)
+		var conns []*nats.Conn
+		for range listeners {
+			conns = append(conns, x.dial())
+		}
+		pair(b, n, ours, func() {
+			from := x.last() + 1
+			var done []chan struct{}
+			for _, nc := range conns {
+				done = append(done, x.consume(nc, from, n))
+			}
+			x.publish(n, data)
+			for _, d := range done {
+				<-d
+			}
+		})
+	})
+	b.Run("NATS", func(b *testing.B) {
+		_, _, ours := setUp(b)
+		x := startBare(b)
+		var conns []*nats.Conn
+		for range listeners {
+			conns = append(conns, x.dial())
+		}
+		pub := x.dial()
+		pair(b, n, ours, func() { fanOut(b, pub, conns, n, data) })
+	})
+}
+
+// BenchmarkLatency compares one event at a time, from before it is fired until it
+// is heard, with JetStream. The ratios are those of the times: above 1 is slower.
+func BenchmarkLatency(b *testing.B) {
+	w, x := start(b), startBare(b)
+	c, data, nc := w.dial(), payload(100), x.dial()
+	h := w.mustListen(w.dial(), protocol.Listen{Tags: []string{"bench/"}})
+	js, err := jetstream.New(nc)
+	if err != nil {
+		b.Fatal(err)
+	}
+	consumer, err := js.OrderedConsumer(b.Context(), "E", jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy})
+	if err != nil {
+		b.Fatal(err)
+	}
+	it, err := consumer.Messages()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer it.Stop()
+	var mine, other []time.Duration
+	for b.Loop() {
+		for range 500 {
+			begun := time.Now()
+			heard := h.hear(1)
+			err := c.Ask(context.Background(), protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: "bench/tag", Data: data}}}, nil)
+			<-heard
+			mine = append(mine, time.Since(begun))
+			begun = time.Now()
+			_, err2 := x.js.Publish(b.Context(), "e", data)
+			_, err3 := it.Next()
+			other = append(other, time.Since(begun))
+			if err := errors.Join(err, err2, err3); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	slices.Sort(mine)
+	slices.Sort(other)
+	at := func(d []time.Duration, p float64) float64 { return float64(d[int(float64(len(d)-1)*p)].Microseconds()) }
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(at(mine, .5), "p50-µs")
+	b.ReportMetric(at(mine, .99), "p99-µs")
+	b.ReportMetric(at(mine, .5)/at(other, .5), "p50-ratio")
+	b.ReportMetric(at(mine, .99)/at(other, .99), "p99-ratio")
+}
+
+// BenchmarkReplayMillion reads a million stored events of 100 bytes.
+func BenchmarkReplayMillion(b *testing.B) {
+	n := 1_000_000
+	if testing.Short() {
+		n = 50_000
+	}
+	w, x := start(b), startBare(b)
+	data := payload(100)
+	fill(b, w.relay.journal, n, data)
+	x.publish(n, data)
+	c, nc := w.dial(), x.dial()
+	pair(b, n, func() {
+		h := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true})
+		<-h.hear(n + 1) // ends at the end
+		h.stream.Close()
+	}, func() { <-x.consume(nc, 1, n) })
+}
+
+// fill stores n events.
+func fill(b *testing.B, j *journal.Journal, n int, data json.RawMessage) {
+	b.Helper()
+	e := event.Event{Tag: "bench/tag", From: "user:root", Data: data}
+	pending := make([]*journal.Pending, 0, lotSize)
+	for range n / lotSize {
+		pending = pending[:0]
+		for range lotSize {
+			p, err := j.Begin(e, "")
+			if err != nil {
+				b.Fatal(err)
+			}
+			pending = append(pending, p)
+		}
+		for _, p := range pending {
+			if _, err := p.Wait(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
