@@ -178,7 +178,10 @@ func (o *outbox) remove(ctx context.Context, batch []waitingLetter) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
 	last := batch[len(batch)-1].entry.Seq
-	if err := o.queue.Remove(ctx, last); err != nil {
+	o.keep.Lock()
+	err := o.queue.Remove(ctx, last)
+	o.keep.Unlock()
+	if err != nil {
 		return err
 	}
 	var freed int64
@@ -193,8 +196,12 @@ func (o *outbox) remove(ctx context.Context, batch []waitingLetter) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	close(o.left)
+	o.left = make(chan struct{})
 	o.span.First = max(o.span.First, last+1)
 	o.span.Last = max(o.span.Last, last)
-	o.span.Bytes -= freed
+	if o.span.Bytes -= freed; o.span.First > o.span.Last {
+		o.span.Bytes = 0 // a repetition was counted, and is not there
+	}
 	return nil
 }

@@ -12,6 +12,9 @@ import (
 	"brine/internal/protocol"
 )
 
+// maxName is the longest name of a request: a nonce and more.
+const maxName = 64
+
 // maxLetter is about how many bytes of events go into one letter of the outbox.
 const maxLetter = 256 << 10
 
@@ -19,6 +22,9 @@ const maxLetter = 256 << 10
 // begins with fire_master. All are looked at before the first is stored, so a
 // mistake is told to who fires, and nothing of the lot is stored or passed on.
 func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (protocol.Fired, error) {
+	if len(q.ID) > maxName {
+		return protocol.Fired{}, bus.Errorf(bus.Usage, "the name of the events has %d bytes: the limit is %d", len(q.ID), maxName)
+	}
 	letters, err := m.forwards(q.Events, who.check)
 	if err != nil {
 		return protocol.Fired{}, err
@@ -145,6 +151,9 @@ func (m *Minion) checkOutgoing(f protocol.Fire) error {
 // fireMaster sends events to the master's bus, or keeps them for it. A second
 // request of the same id is no second event; "" never repeats.
 func (m *Minion) fireMaster(ctx context.Context, f protocol.Fire, id string) (protocol.Fired, error) {
+	if len(f.ID) > maxName {
+		return protocol.Fired{}, bus.Errorf(bus.Usage, "the name of the events has %d bytes: the limit is %d", len(f.ID), maxName)
+	}
 	if err := m.checkOutgoing(f); err != nil {
 		return protocol.Fired{}, err
 	}

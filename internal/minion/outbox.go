@@ -35,6 +35,12 @@ type outbox struct {
 	own   string // the minion's own tag space on the master's bus
 	ready chan struct{}
 
+	requests *requests
+	// keep is read-held from when a letter is put for a request with a name until
+	// that is recorded, and held while letters are removed: until the record is
+	// there, the queue itself must know the request again.
+	keep sync.RWMutex
+
 	head   sync.Mutex // held by who takes letters from the head
 	looked time.Time  // when letters that are too old were looked for last; guarded by head
 
@@ -42,6 +48,7 @@ type outbox struct {
 	n    uint64     // of the newest letter of this epoch
 	span journal.Span
 	asks map[uint64]chan protocol.Delivery // of senders that wait, by number
+	left chan struct{}                     // closed, and made anew, when letters have gone
 	lost losses
 }
 
@@ -72,6 +79,7 @@ func openOutbox(ctx context.Context, m *Minion) (*outbox, error) {
 	o := &outbox{
 		log: m.log, link: &m.link, dir: filepath.Join(m.cfg.CacheDir, "outbox"), limit: m.cfg.OutboxMaxBytes, age: m.cfg.OutboxMaxAge,
 		epoch: bus.NewNonce(), own: "salt/minion/" + string(m.id), ready: make(chan struct{}, 1), asks: map[uint64]chan protocol.Delivery{},
+		left: make(chan struct{}),
 	}
 	if err := os.MkdirAll(o.dir, 0o700); err != nil {
 		return nil, err
@@ -86,6 +94,10 @@ func openOutbox(ctx context.Context, m *Minion) (*outbox, error) {
 	if err := o.sweep(ctx); err != nil {
 		return nil, err
 	}
+	if o.requests, err = openRequests(filepath.Join(m.cfg.CacheDir, "outbox_requests")); err != nil {
+		return nil, err
+	}
+	m.undo = append(m.undo, o.requests.close)
 	o.lost, err = readLosses(filepath.Join(m.cfg.CacheDir, "outbox_lost"))
 	return o, err
 }
@@ -107,20 +119,9 @@ func (o *outbox) send(ctx context.Context, out outgoing) (protocol.Fired, error)
 		return protocol.Fired{Outcome: protocol.Queued}, err
 	}
 	defer o.forget(p.n)
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	if o.isGone(p.seq) {
-		timer.Reset(0) // a repetition of what has left already, or the word is here
-	}
+	o.await(ctx, s, p)
 	select {
-	case d := <-p.told:
-		return told(d)
-	case <-s.Closed:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	select { // it may have come at the same moment
-	case d := <-p.told:
+	case d := <-p.told: // the word comes before the letter goes
 		return told(d)
 	default:
 	}
@@ -128,6 +129,30 @@ func (o *outbox) send(ctx context.Context, out outgoing) (protocol.Fired, error)
 		return protocol.Fired{Outcome: protocol.Stored}, nil
 	}
 	return protocol.Fired{Outcome: protocol.Queued}, nil
+}
+
+// await returns when the letter has left the queue, or there is no use in waiting
+// any longer.
+func (o *outbox) await(ctx context.Context, s *session, p placed) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		o.mu.Lock()
+		gone, left := p.seq < o.span.First, o.left
+		o.mu.Unlock()
+		if gone {
+			return
+		}
+		select {
+		case <-left:
+		case <-s.Closed:
+			return
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func told(d protocol.Delivery) (protocol.Fired, error) {
@@ -146,6 +171,9 @@ type placed struct {
 // put stores a letter at the end of the queue. When it returns nil the letter
 // survives a kill of the process.
 func (o *outbox) put(ctx context.Context, out outgoing, watch bool) (placed, error) {
+	if seq, known := o.requests.find(out.id); known {
+		return placed{seq: seq}, nil
+	}
 	body, err := json.Marshal(out.body)
 	if err != nil {
 		return placed{}, err
@@ -162,21 +190,33 @@ func (o *outbox) put(ctx context.Context, out outgoing, watch bool) (placed, err
 			return placed{}, err
 		}
 	}
-	p, pending, size, err := o.begin(l, out.id, watch)
-	if err == nil {
-		p.seq, err = pending.Wait(ctx)
-	}
+	p, err := o.store(ctx, l, out.id, watch)
 	if err != nil {
 		o.forget(p.n)
 		return placed{}, fmt.Errorf("keep it in the outbox: %w", err)
 	}
-	o.mu.Lock()
-	if p.seq > o.span.Last {
-		o.span.Last = p.seq
-	}
-	o.span.Bytes += size
-	o.mu.Unlock()
 	o.wake()
+	return p, nil
+}
+
+// store puts the letter into the queue, and its request into the record.
+func (o *outbox) store(ctx context.Context, l letter, id string, watch bool) (placed, error) {
+	o.keep.RLock()
+	defer o.keep.RUnlock()
+	p, pending, size, err := o.begin(l, id, watch)
+	if err == nil {
+		p.seq, err = pending.Wait(ctx)
+	}
+	if err == nil && id != "" {
+		err = o.requests.add(id, p.seq)
+	}
+	if err != nil {
+		return p, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.span.Last = max(o.span.Last, p.seq)
+	o.span.Bytes += size
 	return p, nil
 }
 

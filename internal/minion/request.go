@@ -1,0 +1,113 @@
+package minion
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"brine/internal/atomicfile"
+	"brine/internal/event"
+)
+
+// maxRequests is how many requests are remembered: a tool that was cut off asks
+// again within seconds.
+const maxRequests = 20_000
+
+// requests remembers what was put into the outbox for requests that have a name,
+// and where, so that one that is made again after a kill of the daemon is not
+// carried out twice. It lives in a file to which each is appended.
+type requests struct {
+	path  string
+	mu    sync.Mutex
+	file  *os.File
+	seqs  map[string]uint64
+	order []string
+}
+
+func openRequests(path string) (*requests, error) {
+	r := &requests{path: path, seqs: map[string]uint64{}}
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		name, place, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		seq, err := strconv.ParseUint(place, 10, 64)
+		if id, known := event.Unescape(name); ok && known && err == nil && strings.HasSuffix(line, "\n") {
+			r.remember(id, seq)
+		}
+	}
+	return r, r.rewrite()
+}
+
+func (r *requests) remember(id string, seq uint64) {
+	if _, known := r.seqs[id]; !known {
+		r.order = append(r.order, id)
+	}
+	r.seqs[id] = seq
+}
+
+// find returns the place in the outbox of what was put for a request.
+func (r *requests) find(id string) (seq uint64, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seq, known = r.seqs[id]
+	return seq, known
+}
+
+// add records a request. Once it has returned nil the record survives a kill of
+// the process.
+func (r *requests) add(id string, seq uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.file == nil || len(r.order) >= 2*maxRequests {
+		if err := r.rewrite(); err != nil {
+			return err
+		}
+	}
+	if _, err := r.file.WriteString(requestLine(id, seq)); err != nil {
+		r.close() // half a line may be there: the next one starts the file anew
+		return fmt.Errorf("record a request: %w", err)
+	}
+	r.remember(id, seq)
+	return nil
+}
+
+func requestLine(id string, seq uint64) string {
+	return event.Escape(id) + " " + strconv.FormatUint(seq, 10) + "\n"
+}
+
+// rewrite keeps the newest and starts the file anew.
+func (r *requests) rewrite() error {
+	r.close()
+	if n := len(r.order) - maxRequests; n > 0 {
+		for _, id := range r.order[:n] {
+			delete(r.seqs, id)
+		}
+		r.order = append([]string(nil), r.order[n:]...)
+	}
+	var b strings.Builder
+	for _, id := range r.order {
+		b.WriteString(requestLine(id, r.seqs[id]))
+	}
+	if err := atomicfile.Write(r.path, []byte(b.String()), 0o600); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(r.path, os.O_WRONLY|os.O_APPEND, 0)
+	r.file = f
+	if err != nil {
+		r.file = nil
+	}
+	return err
+}
+
+func (r *requests) close() {
+	if r.file != nil {
+		r.file.Close()
+		r.file = nil
+	}
+}
