@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"crypto/rand"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -123,7 +124,7 @@ func (c *Conn) send(op string, in any, reply string) error {
 	if op == opAsk {
 		subject = AskSubject(c.self.Key)
 	}
-	body, err := json.Marshal(in)
+	body, err := encode(in)
 	if err != nil {
 		return err
 	}
@@ -133,6 +134,14 @@ func (c *Conn) send(op string, in any, reply string) error {
 		}
 	}
 	return nil
+}
+
+// encode writes the body of a request: JSON, unless in has a form of its own.
+func encode(in any) ([]byte, error) {
+	if m, ok := in.(encoding.BinaryMarshaler); ok {
+		return m.MarshalBinary()
+	}
+	return json.Marshal(in)
 }
 
 const opAsk = "ask"

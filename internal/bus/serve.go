@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,9 +44,16 @@ type Request struct {
 	out   *answerer
 }
 
-// Decode reads the body into v; what it can not read is a Usage error.
+// Decode reads the body into v, which may have a form of its own; what it can not
+// read is a Usage error.
 func (r *Request) Decode(v any) error {
-	if err := json.Unmarshal(r.Body, v); err != nil {
+	var err error
+	if m, ok := v.(encoding.BinaryUnmarshaler); ok {
+		err = m.UnmarshalBinary(r.Body)
+	} else {
+		err = json.Unmarshal(r.Body, v)
+	}
+	if err != nil {
 		return Errorf(Usage, "unreadable request %s: %v", r.Op, err)
 	}
 	return nil

@@ -4,6 +4,7 @@
 package event
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,28 +61,36 @@ func stamp(data json.RawMessage, now time.Time) (json.RawMessage, error) {
 	if !json.Valid(data) {
 		return nil, errors.New("it is not valid JSON")
 	}
-	text := strings.TrimSpace(string(data))
-	if text == "" || text[0] != '{' {
-		return json.RawMessage(text), nil
+	text := bytes.Trim(data, " \t\r\n")
+	if text[0] != '{' {
+		return text, nil
 	}
-	moment := `"_stamp":"` + now.UTC().Format(StampLayout) + `"}`
-	if strings.Contains(text, `"_stamp"`) {
-		var m map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(text), &m); err != nil {
+	if bytes.Contains(text, []byte(`_stamp"`)) || bytes.Contains(text, []byte(`\u`)) {
+		var err error
+		if text, err = unstamp(text); err != nil {
 			return nil, err
 		}
-		delete(m, "_stamp")
-		b, err := json.Marshal(m)
-		if err != nil {
-			return nil, err
-		}
-		text = string(b)
 	}
-	body := strings.TrimRight(text[:len(text)-1], " \t\r\n")
-	if strings.TrimSpace(body) != "{" {
-		body += ","
+	body := bytes.TrimRight(text[:len(text)-1], " \t\r\n")
+	out := append(make([]byte, 0, len(body)+len(StampLayout)+16), body...)
+	if len(body) > 1 {
+		out = append(out, ',')
 	}
-	return json.RawMessage(body + moment), nil
+	out = append(out, `"_stamp":"`...)
+	return append(now.UTC().AppendFormat(out, StampLayout), `"}`...), nil
+}
+
+// unstamp takes the key out of an object, however it is written there.
+func unstamp(text []byte) ([]byte, error) {
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, err
+	}
+	if _, has := m["_stamp"]; !has {
+		return text, nil
+	}
+	delete(m, "_stamp")
+	return json.Marshal(m)
 }
 
 // CheckTag checks that tag can name an event: 1 to 1024 bytes of UTF-8 without

@@ -133,6 +133,23 @@ func quickHead(text []byte) (Head, bool) {
 	return h, bytes.HasPrefix(rest, []byte(`,"data":`))
 }
 
+// Split takes a line that Append wrote for an event without sender and place
+// apart, without looking into data. ok is false for what must be read as JSON.
+func Split(line []byte) (tag string, data []byte, ok bool) {
+	rest, ok := bytes.CutPrefix(line, []byte(`{"tag":"`))
+	if !ok {
+		return "", nil, false
+	}
+	if tag, rest, ok = quickText(rest); !ok {
+		return "", nil, false
+	}
+	if rest, ok = bytes.CutPrefix(rest, []byte(`,"data":`)); !ok {
+		return "", nil, false
+	}
+	data, ok = bytes.CutSuffix(rest, []byte("}"))
+	return tag, data, ok
+}
+
 // quickText reads a JSON string up to its closing quote, if it has no escapes.
 func quickText(b []byte) (s string, rest []byte, ok bool) {
 	end := bytes.IndexByte(b, '"')

@@ -116,12 +116,13 @@ func (r *Relay) Fire(ctx context.Context, f protocol.Fire, from string, check fu
 		return protocol.Fired{}, err
 	}
 	pending := make([]*journal.Pending, len(events))
+	// Named by the verified sender, so that nobody can make the journal take
+	// somebody else's event for a repetition.
+	name := event.Escape(from) + "/" + event.Escape(f.ID) + "/"
 	for i, e := range events {
 		id := ""
 		if f.ID != "" {
-			// Named by the verified sender, so that nobody can make the journal take
-			// somebody else's event for a repetition.
-			id = event.Escape(from) + "/" + event.Escape(f.ID) + "/" + strconv.Itoa(i)
+			id = name + strconv.Itoa(i)
 		}
 		if pending[i], err = r.journal.Begin(e, id); err != nil {
 			return protocol.Fired{}, err

@@ -1,0 +1,86 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"brine/internal/event"
+)
+
+// The body of Fire is lines: a sign that no JSON begins with, a line with all
+// but the events, and a line for each event. Thousands of events are written and
+// read like that without anybody going through their data, which is checked once,
+// where they are stored. One JSON document is read too.
+const fireLines = '\x1e'
+
+// fireHead is the first line.
+type fireHead struct {
+	ID     string   `json:"id,omitempty"`
+	Form   FireForm `json:"form,omitempty"`
+	Pretag *string  `json:"pretag,omitempty"`
+}
+
+// MarshalBinary writes the body of a request. The data of the events is expected
+// to be JSON; the reader finds out, unless it could be taken for several events.
+func (f Fire) MarshalBinary() ([]byte, error) {
+	head, err := json.Marshal(fireHead{f.ID, f.Form, f.Pretag})
+	if err != nil {
+		return nil, err
+	}
+	size := len(head) + 2
+	for _, e := range f.Events {
+		size += len(e.Tag) + len(e.Data) + 32
+	}
+	b := append(append(append(make([]byte, 0, size), fireLines), head...), '\n')
+	for _, e := range f.Events {
+		if len(e.Data) == 0 {
+			line, err := json.Marshal(e)
+			if err != nil {
+				return nil, err
+			}
+			b = append(append(b, line...), '\n')
+			continue
+		}
+		if bytes.IndexByte(e.Data, '\n') >= 0 && !json.Valid(e.Data) {
+			return nil, fmt.Errorf("the data of event %q is no JSON", e.Tag)
+		}
+		b = append(event.Event{Tag: e.Tag, Data: e.Data}.Append(b), '\n')
+	}
+	return b, nil
+}
+
+// UnmarshalBinary reads the body of a request. The events keep parts of b.
+func (f *Fire) UnmarshalBinary(b []byte) error {
+	if len(b) == 0 || b[0] != fireLines {
+		return json.Unmarshal(b, f)
+	}
+	var head fireHead
+	line, rest, _ := bytes.Cut(b[1:], []byte("\n"))
+	if err := json.Unmarshal(line, &head); err != nil {
+		return err
+	}
+	*f = Fire{ID: head.ID, Form: head.Form, Pretag: head.Pretag, Events: make([]FireEvent, 0, bytes.Count(rest, []byte("\n")))}
+	for len(rest) > 0 {
+		var ended bool
+		if line, rest, ended = bytes.Cut(rest, []byte("\n")); !ended {
+			return errors.New("the last line has no end")
+		}
+		e, err := readFireEvent(line)
+		if err != nil {
+			return fmt.Errorf("event %d: %w", len(f.Events)+1, err)
+		}
+		f.Events = append(f.Events, e)
+	}
+	return nil
+}
+
+func readFireEvent(line []byte) (FireEvent, error) {
+	if tag, data, ok := event.Split(line); ok {
+		return FireEvent{Tag: tag, Data: data}, nil
+	}
+	var e FireEvent
+	err := json.Unmarshal(line, &e)
+	return e, err
+}
