@@ -67,8 +67,9 @@ func TestLogsAreHandedIn(t *testing.T) {
 }
 
 // TestTestsWaitForThings: a test that sleeps is slow when the pause is long, and
-// fails on a busy machine when it is short. A pause within a loop that looks for
-// the thing is none of that, and in a synctest bubble time is free.
+// fails on a busy machine when it is short. A pause within a loop is none of that:
+// it looks for the thing, or disturbs it at random moments. In a synctest bubble
+// time is free.
 func TestTestsWaitForThings(t *testing.T) {
 	for _, s := range sources(t) {
 		if !s.test || s.imports("testing/synctest") {
@@ -76,8 +77,9 @@ func TestTestsWaitForThings(t *testing.T) {
 		}
 		looping := map[ast.Node]bool{}
 		ast.Inspect(s.tree, func(n ast.Node) bool {
-			if loop, ok := n.(*ast.ForStmt); ok {
-				ast.Inspect(loop, func(inner ast.Node) bool {
+			switch n.(type) {
+			case *ast.ForStmt, *ast.RangeStmt:
+				ast.Inspect(n, func(inner ast.Node) bool {
 					looping[inner] = true
 					return true
 				})
