@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -103,22 +105,21 @@ func (j *Journal) messages(ctx context.Context, q Query, f func(m jetstream.Msg,
 	if err != nil {
 		return fmt.Errorf("read the journal: %w", err)
 	}
-	stop := context.AfterFunc(ctx, it.Stop)
-	defer func() {
-		if stop() {
-			it.Stop()
-		}
-	}()
+	w := watch(ctx, c, it, q.Follow)
+	defer w.end()
 	for {
-		m, err := c.next(ctx, it)
+		w.waiting.Store(true)
+		m, err := it.Next()
+		w.waiting.Store(false)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, errEnd):
+		case err != nil && w.empty.Load():
 			return nil
 		case err != nil:
 			return fmt.Errorf("read the journal: %w", err)
 		}
+		w.count.Add(1)
 		meta, err := m.Metadata()
 		if err != nil {
 			return fmt.Errorf("read the journal: %w", err)
@@ -131,6 +132,64 @@ func (j *Journal) messages(ctx context.Context, q Query, f func(m jetstream.Msg,
 		}
 		if c.left--; !q.Follow && (c.left == 0 || meta.NumPending == 0) {
 			return nil
+		}
+	}
+}
+
+// watcher ends a reader with its context, and one that does not follow when the
+// rest of what it was to read was discarded meanwhile. A timer for each message
+// would cost a tenth of the reading.
+type watcher struct {
+	count   atomic.Uint64 // messages that were read
+	waiting atomic.Bool   // for the next one; else the reader is busy with one
+	empty   atomic.Bool   // it was ended since nothing is left
+	end     func()
+}
+
+func watch(ctx context.Context, c *Cursor, it jetstream.MessagesContext, follow bool) *watcher {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watcher{}
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer it.Stop()
+		if follow {
+			<-ctx.Done()
+			return
+		}
+		w.await(ctx, c)
+	})
+	w.end = func() {
+		cancel()
+		running.Wait()
+	}
+	return w
+}
+
+// await returns when ctx ends, or when the reader waits for what is not there. It
+// looks twice: what the server has sent may be on its way.
+func (w *watcher) await(ctx context.Context, c *Cursor) {
+	tick := time.NewTicker(idle)
+	defer tick.Stop()
+	last, looks := uint64(0), 0
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		now := w.count.Load()
+		if now != last || !w.waiting.Load() {
+			last, looks = now, 0
+			continue
+		}
+		info, err := c.consumer.Info(ctx)
+		if err != nil || info.NumPending > 0 {
+			looks = 0
+			continue
+		}
+		if looks++; looks == 2 && w.waiting.Load() && w.count.Load() == now {
+			w.empty.Store(true)
+			return
 		}
 	}
 }
