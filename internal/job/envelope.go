@@ -74,11 +74,12 @@ type Envelope struct {
 	Target     string    `json:"tgt"`
 	TargetType string    `json:"tgt_type"`
 	Delimiter  string    `json:"delimiter,omitempty"`
-	User       string    `json:"user"`           // who started it, for people to read
-	From       string    `json:"from,omitempty"` // the minion whose publish it is
-	Returner   string    `json:"ret,omitempty"`
-	Expires    time.Time `json:"expires"` // by the master's clock; no minion starts it later
-	Beat       Seconds   `json:"beat"`    // how often a minion says that it is still running it
+	User       string    `json:"user"`              // who started it, for people to read
+	From       string    `json:"from,omitempty"`    // the minion whose publish it is
+	Returner   string    `json:"ret,omitempty"`     // where minions hand their returns on to: names with commas between
+	ReturnTag  string    `json:"ret_tag,omitempty"` // of the events of the returner master_bus
+	Expires    time.Time `json:"expires"`           // by the master's clock; no minion starts it later
+	Beat       Seconds   `json:"beat"`              // how often a minion says that it is still running it
 }
 
 // Seconds is a span of time that travels as a number of seconds.

@@ -120,7 +120,7 @@ func (m *Master) start(ctx context.Context, q protocol.Publish, who asker, start
 	tgt, kind := t.Published()
 	e := &job.Envelope{
 		JID: start.JID, Commands: q.Commands, Compound: q.Compound, Target: tgt, TargetType: string(kind), Delimiter: q.Delimiter,
-		User: who.name, From: who.minion(), Returner: q.Returner, Expires: m.steady.Now().Add(expiry), Beat: job.Seconds(timeout.Seconds() / 2.5),
+		User: who.name, From: who.minion(), Returner: q.Returner, ReturnTag: q.ReturnTag, Expires: m.steady.Now().Add(expiry), Beat: job.Seconds(timeout.Seconds() / 2.5),
 	}
 	sealed, err := job.Seal(e, m.key)
 	if err != nil {
@@ -168,29 +168,8 @@ func (m *Master) record(ctx context.Context, e *job.Envelope, start job.Start) e
 	return err
 }
 
-// eventArgs shows arguments as Salt's events do: keywords last, in a map that is
-// marked; a list for each function of a compound command.
-func eventArgs(e *job.Envelope) []any {
-	lists := make([]any, len(e.Commands))
-	for i, c := range e.Commands {
-		list := slices.Clone(c.Args)
-		if list == nil {
-			list = []any{}
-		}
-		if len(c.Kwargs) > 0 {
-			marked := map[string]any{"__kwarg__": true}
-			for k, v := range c.Kwargs {
-				marked[k] = v
-			}
-			list = append(list, marked)
-		}
-		lists[i] = list
-	}
-	if !e.Compound && len(lists) == 1 {
-		return lists[0].([]any)
-	}
-	return lists
-}
+// eventArgs shows arguments as Salt's events do.
+func eventArgs(e *job.Envelope) []any { return e.Arguments() }
 
 // input is something that happened to a job.
 type input struct {

@@ -92,11 +92,17 @@ func (m *Minion) runJob(s *session, e *job.Envelope) {
 		return
 	}
 	defer run.end()
+	back, err := m.returners(e.Returner, e.ReturnTag)
+	if err != nil {
+		m.log.Warn("job refused", "jid", e.JID, "err", err)
+		m.finish(e, job.Report{State: job.Refused, Text: err.Error() + "; " + salt.Hint(err)})
+		return
+	}
 	m.log.Info("job", "jid", e.JID, "fun", e.Fun(), "user", e.User)
 	stop := m.beat(s, e)
 	report := m.execute(ctx, e)
 	stop()
-	m.finish(e, report)
+	m.giveBack(e, report, back)
 }
 
 // beat says that the job is running, until stop is called.

@@ -185,11 +185,11 @@ func TestKill(t *testing.T) {
 		})
 	}
 	for range kills {
-		time.Sleep(time.Duration(20+rand.IntN(400)) * time.Millisecond) // when to kill is the very thing that is random
+		<-time.After(time.Duration(20+rand.IntN(400)) * time.Millisecond) // when to kill is the very thing that is random
 		switch v := rand.IntN(3); v {
 		case 0:
 			m.kill()
-			time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
+			<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond)
 			m.start()
 		default:
 			s.kill()

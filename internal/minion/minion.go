@@ -8,6 +8,7 @@ package minion
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -112,6 +113,9 @@ func (m *Minion) open(ctx context.Context) error {
 	m.grains = newGrains(m.cfg, m.version)
 	if err := m.openBus(ctx); err != nil {
 		return err
+	}
+	if _, err := m.returners("", ""); err != nil {
+		return fmt.Errorf("setting return: %w", err)
 	}
 	remove, err := daemon.PIDFile(m.cfg.PIDFile)
 	if err != nil {

@@ -276,6 +276,7 @@ type Publish struct {
 	Async      bool          `json:"async,omitempty"`   // answer with the start only
 	Preview    bool          `json:"preview,omitempty"` // answer with the targeted minions, run nothing
 	Returner   string        `json:"ret,omitempty"`
+	ReturnTag  string        `json:"ret_tag,omitempty"` // for the returner master_bus
 }
 
 // Run asks the master to run a runner.

@@ -10,6 +10,7 @@ import (
 	"brine/internal/grain"
 	"brine/internal/module"
 	"brine/internal/pki"
+	"brine/internal/returner"
 	"brine/internal/version"
 )
 
@@ -29,7 +30,7 @@ func newHost(cfg *config.Minion, log *slog.Logger) *module.Host {
 		return facts
 	}
 	h := &module.Host{
-		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, GrainsFile: file, CacheDir: cfg.CacheDir, Log: log, Grains: sync.OnceValue(collect),
+		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, GrainsFile: file, CacheDir: cfg.CacheDir, Log: log, Returners: returner.Names(), Grains: sync.OnceValue(collect),
 	}
 	if key, err := pki.LoadPublic(filepath.Join(cfg.PKIDir, "minion.pub")); err == nil {
 		h.Fingerprint = key.SHA256()

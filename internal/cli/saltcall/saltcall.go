@@ -35,6 +35,8 @@ func Run(ctx context.Context, env *cli.Env) int {
 			&urcli.StringFlag{Category: "Running", Name: "master", Usage: "use the master at `ADDRESS`"},
 			&urcli.StringFlag{Category: "Running", Name: "id", Usage: "be the minion `ID`"},
 			&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
+			&urcli.StringFlag{Category: "Running", Name: "return", Usage: "hand what is returned to the returners `NAME,...` too"},
+			&urcli.StringFlag{Category: "Running", Name: "tag", Usage: "the returner master_bus fires the return under `TAG` (default: master_bus.tag of the configuration)"},
 			&urcli.BoolFlag{Category: "Running", Name: "no-return-event", Usage: "do not tell the master what was returned"},
 			&urcli.BoolFlag{Category: "Showing", Name: "retcode-passthrough", Usage: "end with the return code of the function"},
 			&urcli.BoolFlag{Category: "Showing", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the functions that match PATTERN"},
@@ -140,6 +142,10 @@ type call struct {
 
 func (c *call) run(ctx context.Context, command job.Command, out *output.Writer) error {
 	jid := salt.NewJID(time.Now())
+	back, err := c.returners()
+	if err != nil {
+		return errors.Join(err, out.Close())
+	}
 	stop := c.env.Waiting(ctx, cli.Patience, func() string { return "the function " + string(command.Function) })
 	res := module.Run(ctx, module.Call{JID: jid, Function: command.Function, Args: command.Args, Kwargs: command.Kwargs, Host: c.host()})
 	stop()
@@ -147,7 +153,10 @@ func (c *call) run(ctx context.Context, command job.Command, out *output.Writer)
 	if errors.As(context.Cause(ctx), &signal) {
 		return context.Cause(ctx)
 	}
+	ret := returned(c.cfg.ID, jid, command, res)
+	back.Early(ctx, ret)
 	told := c.tell(ctx, jid, command, res)
+	back.Late(ctx, ret)
 	var unknown *module.UnknownError
 	var arguments *module.ArgumentError
 	if errors.As(res.Err, &unknown) || errors.As(res.Err, &arguments) {

@@ -214,6 +214,15 @@ func (e events) Fire(ctx context.Context, tag string, data any) error {
 	return marked(e.conn.Ask(ctx, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, nil))
 }
 
+// fireReturn puts a return on the master's bus, as it is.
+func (e events) fireReturn(ctx context.Context, tag string, data any) error {
+	raw, err := value.Encode(data)
+	if err != nil {
+		return err
+	}
+	return e.conn.Ask(ctx, e.toMaster, protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, nil)
+}
+
 // FireMaster implements module.EventBus.
 func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Outcome, error) {
 	outcome := module.Stored

@@ -31,6 +31,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Examples: []string{
 			"salt '*' test.ping", "salt web1 cmd.run 'uname -sr'", "salt -L web1,web2 grains.get os --out json",
 			"salt -C 'G@os:Debian and web*' test.version,test.ping , -t 10", "salt -d test.ping",
+			"salt '*' --return=master_bus --tag=monitoring cmd.run_all '/usr/lib/nagios/plugins/check_procs -w 150 -c 200'",
 		},
 		Flags:  flags(),
 		Output: true,
@@ -58,6 +59,8 @@ func flags() []urcli.Flag {
 	const running, showing, targeting = "Running", "Showing", "Targeting"
 	list := []urcli.Flag{
 		&urcli.StringFlag{Category: running, Name: "timeout", Aliases: []string{"t"}, Usage: "give up minions that say nothing for `SECONDS` (default: timeout of the configuration, 5)"},
+		&urcli.StringFlag{Category: running, Name: "return", Usage: "minions hand what they return to the returners `NAME,...` too; the master gets it in any case"},
+		&urcli.StringFlag{Category: running, Name: "tag", Usage: "the returner master_bus fires each return under `TAG` (default: master_bus.tag of the minion)"},
 		&urcli.BoolFlag{Category: running, Name: "async", Usage: "start the job, print its id, and do not wait"},
 		&urcli.BoolFlag{Category: running, Name: "preview-target", Usage: "show which minions TARGET means, and run nothing"},
 		&urcli.BoolFlag{Category: running, Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of FUNCTION, or of all"},
@@ -101,7 +104,8 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 
 // request reads the command line into a request for the master.
 func request(env *cli.Env, opts *urcli.Context, cfg *config.Master) (protocol.Publish, error) {
-	q := protocol.Publish{TargetType: string(target.Glob), Delimiter: opts.String("delimiter"), Async: opts.Bool("async"), Preview: opts.Bool("preview-target")}
+	q := protocol.Publish{TargetType: string(target.Glob), Delimiter: opts.String("delimiter"), Async: opts.Bool("async"), Preview: opts.Bool("preview-target"),
+		Returner: opts.String("return"), ReturnTag: opts.String("tag")}
 	for _, t := range targetFlags {
 		if !opts.Bool(t.name) {
 			continue

@@ -1,0 +1,36 @@
+package saltcall
+
+import (
+	"context"
+
+	"brine/internal/cli"
+	"brine/internal/job"
+	"brine/internal/module"
+	"brine/internal/returner"
+	"brine/internal/salt"
+)
+
+// returners makes ready what takes the return beside the master.
+func (c *call) returners() (returner.Set, error) {
+	h := c.host()
+	host := &returner.Host{ID: c.cfg.ID, Config: c.cfg.Raw, Log: c.log.Logger}
+	if h.Events != nil {
+		host.Fire = func(ctx context.Context, tag string, data any) error {
+			ctx, cancel := context.WithTimeout(ctx, c.wait)
+			defer cancel()
+			return h.Events.(events).fireReturn(ctx, tag, data)
+		}
+	}
+	s, err := returner.Open([]string{c.opts.String("return")}, returner.Options{Tag: c.opts.String("tag")}, host)
+	if err != nil {
+		return s, cli.Fail(cli.Failed, err)
+	}
+	return s, nil
+}
+
+func returned(id salt.MinionID, jid salt.JID, command job.Command, res module.Result) returner.Return {
+	e := &job.Envelope{Commands: []job.Command{command}}
+	return returner.Return{
+		ID: id, JID: jid, Fun: e.Fun(), Args: e.Arguments(), Return: res.Return, Retcode: res.Retcode, Success: res.Success,
+	}
+}

@@ -1,0 +1,45 @@
+package minion
+
+import (
+	"context"
+	"fmt"
+
+	"brine/internal/job"
+	"brine/internal/protocol"
+	"brine/internal/returner"
+	"brine/internal/value"
+)
+
+// returners makes ready what takes the returns of a job beside the master: those of
+// the configuration and those of its caller.
+func (m *Minion) returners(names, tag string) (returner.Set, error) {
+	return returner.Open(append(append([]string{}, m.cfg.Return...), names), returner.Options{Tag: tag}, &returner.Host{
+		ID: m.id, Config: m.cfg.Raw, Fire: m.fireReturn, Log: m.log,
+	})
+}
+
+// fireReturn puts an event for the master's bus into the outbox.
+func (m *Minion) fireReturn(ctx context.Context, tag string, data any) error {
+	raw, err := value.Encode(data)
+	if err != nil {
+		return fmt.Errorf("event %q: %w", tag, err)
+	}
+	f := protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}
+	if err := m.checkOutgoing(f); err != nil {
+		return err
+	}
+	_, err = m.outbox.put(ctx, outgoing{op: protocol.OpFire, body: f, events: 1}, false)
+	return err
+}
+
+// giveBack hands the return to the master and to the returners. The job's own end
+// is no reason to lose it.
+func (m *Minion) giveBack(e *job.Envelope, r job.Report, back returner.Set) {
+	ctx := context.WithoutCancel(m.ctx)
+	ret := returner.Return{
+		ID: m.id, JID: e.JID, Fun: e.Fun(), Args: e.Arguments(), Return: r.Return.V, Retcode: r.Retcode.V, Success: r.Success.V,
+	}
+	back.Early(ctx, ret)
+	m.finish(e, r)
+	back.Late(ctx, ret)
+}
