@@ -157,6 +157,9 @@ type Heard = event.Event
 // Mark stands between the events of an answer with Lines.
 type Mark struct {
 	Passed uint64 `json:"passed"` // everything up to this place has been sent, or does not match
+	// End says that this was all that UntilEnd asked for. The answer to a listener
+	// with a position stays open, so that it still can confirm; it hangs up itself.
+	End bool `json:"end,omitempty"`
 }
 
 // Place is a place in the journal: the newest event is there.

@@ -186,7 +186,7 @@ func (l *listener) serve(ctx context.Context) error {
 	lines := make([]line, 0, batchLines)
 	for {
 		if l.q.UntilEnd && l.next.Load() > l.end {
-			return l.mark(ctx)
+			return l.finish(ctx)
 		}
 		batch, behind, grown := l.relay.tail.after(l.next.Load(), lines)
 		if behind {
@@ -203,7 +203,7 @@ func (l *listener) serve(ctx context.Context) error {
 		}
 		if err := l.send(ctx, batch); err != nil {
 			if errors.Is(err, errDone) {
-				return l.mark(ctx)
+				return l.finish(ctx)
 			}
 			return err
 		}
@@ -333,16 +333,32 @@ func (l *listener) flush(ctx context.Context) error {
 
 // mark tells the asker how far it is.
 func (l *listener) mark(ctx context.Context) error {
-	passed := l.next.Load() - 1
-	if !l.q.Lines || passed <= l.passed {
-		return nil
+	if passed := l.next.Load() - 1; l.q.Lines && passed > l.passed {
+		return l.tell(ctx, protocol.Mark{Passed: passed})
 	}
-	b, err := json.Marshal(protocol.Mark{Passed: passed})
+	return nil
+}
+
+func (l *listener) tell(ctx context.Context, m protocol.Mark) error {
+	b, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	l.passed = passed
+	l.passed = m.Passed
 	return l.req.SendRaw(ctx, append(b, '\n'))
+}
+
+// finish tells the asker that this was all. One with a position keeps it until it
+// hangs up.
+func (l *listener) finish(ctx context.Context) error {
+	if l.q.Durable == "" || !l.q.Lines {
+		return l.mark(ctx)
+	}
+	if err := l.tell(ctx, protocol.Mark{Passed: max(l.next.Load()-1, l.passed), End: true}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // enter books the listener for Stat.

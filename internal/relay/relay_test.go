@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -144,7 +145,10 @@ func (h *hearing) next() (event.Event, error) {
 		line, rest, _ := bytes.Cut(h.left, []byte("\n"))
 		h.left = rest
 		var m protocol.Mark
-		if err := json.Unmarshal(line, &m); err == nil && m.Passed > 0 {
+		if bytes.HasPrefix(line, []byte(`{"passed":`)) {
+			if err := json.Unmarshal(line, &m); err != nil || m.End {
+				return event.Event{}, cmp.Or(err, io.EOF)
+			}
 			h.passed = m.Passed
 			continue
 		}
@@ -585,15 +589,31 @@ func TestPositionsOfOneUserAreBounded(t *testing.T) {
 	w.grant("bob: mine/*")
 	w.as("bob")
 	for n := range maxPositions {
-		w.mustListen(c, protocol.Listen{Durable: fmt.Sprint(n), UntilEnd: true})
+		one := w.dial()
+		w.mustListen(one, protocol.Listen{Durable: fmt.Sprint(n), UntilEnd: true}).tags()
+		one.Close()
 	}
 	if _, err := w.listen(c, protocol.Listen{Durable: "more"}); bus.CodeOf(err) != bus.Usage {
 		t.Errorf("one position too many: %v", err)
 	}
+	w.left("7")
 	if err := c.Ask(w.bounded(), protocol.OpPurge, protocol.Purge{Durable: "7"}, nil); err != nil {
 		t.Errorf("bob forgets his own position: %v", err)
 	}
 	w.mustListen(c, protocol.Listen{Durable: "more", UntilEnd: true})
+}
+
+// left waits until nobody holds the position.
+func (w *world) left(name string) {
+	for {
+		w.relay.mu.Lock()
+		h := w.relay.holders[positionKey(1234, name)]
+		w.relay.mu.Unlock()
+		if h == nil {
+			return
+		}
+		<-h.done
+	}
 }
 
 func TestDeadLetters(t *testing.T) {

@@ -84,9 +84,9 @@ func execute(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	defer src.close()
 	h.confirm = newConfirmer(h.session, q.Durable)
 	err = h.serve(ctx, src, passes, opts.Int("count"))
-	err = errors.Join(h.confirm.stop(), err)
+	unconfirmed := h.confirm.stop()
 	if errors.Is(err, errEnough) || errors.Is(err, io.EOF) {
-		return nil
+		return unconfirmed
 	}
 	return client.Error(err)
 }

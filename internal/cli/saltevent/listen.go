@@ -1,6 +1,7 @@
 package saltevent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,7 +143,8 @@ func (c *choice) print(ctx context.Context, env *cli.Env, opts *urcli.Context, c
 	p := &printer{choice: c, env: env, left: count, counted: count > 0}
 	err = p.pump(ctx, src, func(b []byte) error { return slow.write(env.Stdout, b) }, confirm)
 	slow.stop()
-	return ended(errors.Join(confirm.stop(), err), opts)
+	unconfirmed := confirm.stop()
+	return cmp.Or(ended(err, opts), unconfirmed)
 }
 
 func readyFile(opts *urcli.Context) error {

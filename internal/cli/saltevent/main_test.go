@@ -1,6 +1,7 @@
 package saltevent
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -26,7 +27,7 @@ func testMain(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "salt-event-bin")
 	if err == nil {
 		defer os.RemoveAll(dir)
-		err = build(dir)
+		err = errors.Join(os.Chmod(dir, 0o755), build(dir)) // scripts act as other users
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -62,10 +63,15 @@ func newSystem(t testing.TB, more string) *system {
 	if bin == "" {
 		t.Skip("skipped with -short: it builds and runs the binaries")
 	}
-	s := &system{t: t, dir: t.TempDir()}
+	dir, err := os.MkdirTemp("", "salt-event")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &system{t: t, dir: dir}
 	text := "interface: 127.0.0.1\nret_port: " + strconv.Itoa(freePort(t)) + "\nroot_dir: " + s.dir +
 		"\npki_dir: pki\ncachedir: cache\nsock_dir: run\npidfile: pid\nlog_file: log\n" + more
-	if err := os.WriteFile(filepath.Join(s.dir, "master"), []byte(text), 0o644); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(s.dir, "master"), []byte(text), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	s.start()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ type source struct {
 	conn   *bus.Conn
 	stream *bus.Stream
 	ready  bool
+	ended  bool   // the daemon has said that this was all
 	place  uint64 // everything up to here was handed out, or does not match
 }
 
@@ -39,6 +41,9 @@ type batch struct {
 // next waits for events. It returns io.EOF at the end of what was asked for.
 func (s *source) next(ctx context.Context) (batch, error) {
 	for {
+		if s.ended {
+			return batch{}, io.EOF
+		}
 		err := s.open(ctx)
 		if err == nil {
 			var b []byte
@@ -124,7 +129,7 @@ func (s *source) take(b []byte) (batch, error) {
 			if err := json.Unmarshal(line, &m); err != nil {
 				return got, fmt.Errorf("unreadable answer: %w", err)
 			}
-			s.place = max(s.place, m.Passed)
+			s.place, s.ended = max(s.place, m.Passed), m.End
 			continue
 		}
 		seq := event.SeqOf(line)
