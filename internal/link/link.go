@@ -171,11 +171,11 @@ type dialer struct {
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	nd := net.Dialer{Timeout: d.timeout, KeepAlive: 15 * time.Second}
 	c, err := nd.DialContext(d.ctx, network, address)
-	if d.err = err; err == nil {
-		d.stop = context.AfterFunc(d.ctx, func() { c.Close() })
-		c = &greeted{Conn: c, left: maxGreeting}
+	if d.err = err; err != nil {
+		return nil, err
 	}
-	return c, err
+	d.stop = context.AfterFunc(d.ctx, func() { c.Close() })
+	return &greeted{Conn: c, left: maxGreeting}, nil
 }
 
 // maxGreeting bounds the line that a server sends before TLS begins. NATS' own
