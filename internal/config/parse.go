@@ -144,7 +144,34 @@ func yamlError(file string, text []byte, err error) error {
 	}
 	line = min(line, 1+bytes.Count(text, []byte("\n")))
 	err = errors.New("the YAML is broken: " + message)
-	return &Error{File: file, Line: line, Err: salt.WithHint(err, yamlHint(message))}
+	return &Error{File: file, Line: line, Column: yamlColumn(text, line), Err: salt.WithHint(err, yamlHint(message))}
+}
+
+// maxProbes bounds the search for a column: it costs one parse for each place of
+// the line, after an error only.
+const maxProbes = 500
+
+// yamlColumn finds the place in a line at which a document breaks, which the
+// library does not tell: the text up to there can be read, and with the character
+// there it can no longer. Where all of the line is beyond that, it is the first
+// character that is no blank.
+func yamlColumn(text []byte, line int) int {
+	start := 0
+	for range line - 1 {
+		i := bytes.IndexByte(text[start:], '\n')
+		if i < 0 {
+			return 0
+		}
+		start += i + 1
+	}
+	rest, _, _ := bytes.Cut(text[start:], []byte("\n"))
+	var any yaml.Node
+	for end := min(len(rest), maxProbes); end > 0; end-- {
+		if utf8.RuneStart(rest[end-1]) && yaml.Unmarshal(text[:start+end-1], &any) == nil {
+			return utf8.RuneCount(rest[:end-1]) + 1
+		}
+	}
+	return len(rest) - len(bytes.TrimLeft(rest, " \t")) + 1
 }
 
 // yamlHint is the usual way out of what the YAML library complains about.

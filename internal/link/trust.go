@@ -108,7 +108,7 @@ func newHandshake(o Options) (*handshake, error) {
 	var err error
 	h.pinned, err = pki.LoadPublic(o.PinFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrMasterKey, err) // what can not be read is no trust
 	}
 	return h, nil
 }
