@@ -87,8 +87,11 @@ func (a *Assembler) add(body []byte) (kind byte, data []byte, err error) {
 			a.buf = append(a.buf, data...)
 		}
 		return kind, nil, nil
-	case frameItem, frameEnd, frameError:
+	case frameItem, frameEnd:
 		return a.end(kind, data)
+	case frameError: // it is whole; a message that it broke off is never completed
+		a.buf, a.bad = nil, nil
+		return kind, data, nil
 	}
 	a.buf, a.bad = nil, nil
 	return kind, nil, fmt.Errorf("message of the unknown kind %q", kind)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,7 +25,7 @@ const (
 	maxAsk         = 64 << 10         // bytes of a stranger's: a version and a few grains
 	maxPartial     = 16               // requests of one connection whose last piece is missing
 	maxHeld        = 2 * maxRequest   // bytes of one asker's requests that are not complete
-	stallTimeout   = 60 * time.Second // an asker that takes nothing for so long has left
+	stallTimeout   = 60 * time.Second // an asker that takes nothing for so long may come again later
 	pendingBytes   = 256 << 20        // requests that wait for the dispatcher
 	pendingMessage = 1 << 20
 )
@@ -80,6 +81,10 @@ func (r *Request) SendRaw(ctx context.Context, b []byte) error {
 // Server answers the requests of a bus. Make it with NewServer, register
 // handlers, then Start.
 type Server struct {
+	// Stall is how long an asker may take nothing of its answer before that ends. It
+	// is set before Start.
+	Stall time.Duration
+
 	nc       *nats.Conn
 	log      *slog.Logger
 	owner    Owner
@@ -104,7 +109,7 @@ type Owner func(inbox string) (Identity, bool)
 func NewServer(nc *nats.Conn, owner Owner, log *slog.Logger) *Server {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
-		nc: nc, owner: owner, log: log, handlers: map[Role]map[string]Handler{}, streams: map[string]*answerer{},
+		Stall: stallTimeout, nc: nc, owner: owner, log: log, handlers: map[Role]map[string]Handler{}, streams: map[string]*answerer{},
 		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, ctx: ctx, stop: stop,
 	}
 }
@@ -270,7 +275,7 @@ func (s *Server) dispatch(r *Request) {
 	}
 	asker := r.From.String()
 	ctx, cancel := context.WithCancel(s.ctx)
-	out := &answerer{nc: s.nc, reply: r.reply, cancel: cancel, room: make(chan struct{}, 1)}
+	out := &answerer{nc: s.nc, reply: r.reply, limit: s.Stall, cancel: cancel, room: make(chan struct{}, 1)}
 	r.out = out
 	s.mu.Lock()
 	busy := s.asking[asker] >= maxConcurrent || s.streams[r.reply] != nil || s.ctx.Err() != nil
@@ -315,6 +320,9 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 		return h(ctx, r)
 	}()
 	if ctx.Err() != nil && s.ctx.Err() == nil {
+		if r.out.stalled.Load() { // it is told when it looks at last
+			s.refuse(r.reply, Errorf(Unavailable, "nothing was taken of the answer for %s", s.Stall))
+		}
 		return // the asker is gone
 	}
 	if s.ctx.Err() != nil {
@@ -378,10 +386,12 @@ func nonceOf(reply string) string { return strings.Split(reply, ".")[2] }
 
 // answerer is the sending half of one answer.
 type answerer struct {
-	nc     *nats.Conn
-	reply  string
-	cancel context.CancelFunc
-	room   chan struct{} // a credit came
+	nc      *nats.Conn
+	reply   string
+	limit   time.Duration // how long the asker may take nothing
+	stalled atomic.Bool   // it took nothing for longer
+	cancel  context.CancelFunc
+	room    chan struct{} // a credit came
 
 	mu    sync.Mutex // keeps the pieces of one message together
 	count sync.Mutex // guards the two below
@@ -415,7 +425,7 @@ func (o *answerer) wait(ctx context.Context, n int) error {
 		if fits {
 			return ctx.Err()
 		}
-		t := time.NewTimer(stallTimeout)
+		t := time.NewTimer(o.limit)
 		select {
 		case <-o.room:
 			t.Stop()
@@ -423,8 +433,9 @@ func (o *answerer) wait(ctx context.Context, n int) error {
 			t.Stop()
 			return ctx.Err()
 		case <-t.C:
+			o.stalled.Store(true)
 			o.cancel()
-			return Errorf(Unavailable, "nothing was taken of the answer for %s", stallTimeout)
+			return ctx.Err()
 		}
 	}
 }

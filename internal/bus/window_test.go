@@ -11,7 +11,7 @@ func TestWindowBoundsTheNumberOfMessages(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel() // wait returns at once also where it would wait
 	for _, size := range []int{0, 1, 100, minCost, MaxPart} {
-		o := &answerer{room: make(chan struct{}, 1)}
+		o := &answerer{room: make(chan struct{}, 1), limit: stallTimeout}
 		count := 0
 		for range 3 * QueueLen {
 			before := o.sent

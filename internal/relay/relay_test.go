@@ -36,9 +36,12 @@ type world struct {
 
 const limit = 4 << 20 // bytes of an event
 
-func start(t testing.TB) *world {
+func start(t testing.TB) *world { return startWith(t, func(*bus.Server) {}) }
+
+func startWith(t testing.TB, set func(*bus.Server)) *world {
 	t.Helper()
 	b := bustest.StartStore(t)
+	set(b.Server)
 	j, err := journal.Open(t.Context(), b.Conn(), journal.Options{MaxAge: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -392,6 +395,46 @@ func TestSlowListenerLosesNothing(t *testing.T) {
 	}
 	for n := range lots * each {
 		s.wantTag(fmt.Sprintf("n/%d", n))
+	}
+}
+
+// TestStalledListenerIsTold lets a listener take nothing for longer than the
+// daemon waits, in the middle of a long event: it hears everything up to there,
+// and then that it should come back.
+func TestStalledListenerIsTold(t *testing.T) {
+	w := startWith(t, func(s *bus.Server) { s.Stall = 50 * time.Millisecond })
+	c, firer := w.dial(), w.dial()
+	h := w.mustListen(c, protocol.Listen{Tags: []string{"long"}})
+	long := json.RawMessage(`"` + strings.Repeat("y", 3<<20) + `"`)
+	for range 5 {
+		if _, err := w.fire(firer, protocol.FireEvent{Tag: "long", Data: long}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 { // until the daemon has given it up
+		var s protocol.Stat
+		if err := firer.Ask(w.bounded(), protocol.OpStat, nil, &s); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Listeners) == 0 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond) // between two looks
+	}
+	heard, err := 0, error(nil)
+	for last := uint64(0); ; heard++ {
+		e, failed := h.next()
+		if failed != nil {
+			err = failed
+			break
+		}
+		if e.Seq <= last || len(e.Data) != len(long) {
+			t.Errorf("heard %d bytes at %d after %d", len(e.Data), e.Seq, last)
+		}
+		last = e.Seq
+	}
+	if bus.CodeOf(err) != bus.Unavailable || heard == 0 || heard == 5 {
+		t.Errorf("heard %d events, then %v", heard, err)
 	}
 }
 
