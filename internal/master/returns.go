@@ -251,8 +251,12 @@ func (m *Master) localReturnEvent(ctx context.Context, id salt.MinionID, q proto
 		return event.Event{}, bus.Errorf(bus.Denied, "job %s was started by the master", jid)
 	}
 	e := &job.Envelope{Commands: []job.Command{q.Command}}
-	return newEvent(returnTag(id, jid), map[string]any{
+	data := map[string]any{
 		"cmd": "_return", "id": string(id), "jid": string(jid), "fun": e.Fun(), "fun_args": eventArgs(e), "arg": eventArgs(e),
-		"tgt": string(id), "tgt_type": "glob", "return": q.Return, "retcode": q.Retcode,
-	}, "")
+		"tgt": string(id), "tgt_type": "glob", "return": q.Return, "retcode": q.Retcode, "success": q.Success,
+	}
+	if q.Schedule != "" {
+		data["schedule"] = q.Schedule
+	}
+	return newEvent(returnTag(id, jid), data, "")
 }

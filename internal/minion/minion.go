@@ -44,25 +44,26 @@ type Options struct {
 
 // Minion is a minion's daemon. New makes it, Run serves.
 type Minion struct {
-	cfg     *config.Minion
-	id      salt.MinionID
-	version string
-	log     *slog.Logger
-	key     *pki.PrivateKey
-	broker  *broker.Broker
-	server  *bus.Server
-	relay   *relay.Relay
-	outbox  *outbox
-	seen    *job.Seen
-	grains  *grains
-	jobs    *jobTable
-	users   auth.Users
-	reload  func() (*config.Minion, error)
-	link    atomic.Pointer[session] // the connection to the master in use, nil for none
-	pillar  atomic.Pointer[map[string]any]
-	roster  *roster                // the masters, in the order in which they are tried
-	waiting atomic.Pointer[string] // what for, when there is none
-	started atomic.Bool            // the start was announced
+	cfg      *config.Minion
+	id       salt.MinionID
+	version  string
+	log      *slog.Logger
+	key      *pki.PrivateKey
+	broker   *broker.Broker
+	server   *bus.Server
+	relay    *relay.Relay
+	outbox   *outbox
+	schedule *scheduler
+	seen     *job.Seen
+	grains   *grains
+	jobs     *jobTable
+	users    auth.Users
+	reload   func() (*config.Minion, error)
+	link     atomic.Pointer[session] // the connection to the master in use, nil for none
+	pillar   atomic.Pointer[map[string]any]
+	roster   *roster                // the masters, in the order in which they are tried
+	waiting  atomic.Pointer[string] // what for, when there is none
+	started  atomic.Bool            // the start was announced
 
 	// Only the loop that links knows these two.
 	lastMaster string    // the one that was in use last
@@ -116,6 +117,9 @@ func (m *Minion) open(ctx context.Context) error {
 	}
 	if _, err := m.returners("", ""); err != nil {
 		return fmt.Errorf("setting return: %w", err)
+	}
+	if m.schedule, err = openScheduler(m); err != nil {
+		return err
 	}
 	remove, err := daemon.PIDFile(m.cfg.PIDFile)
 	if err != nil {
@@ -196,6 +200,7 @@ func (m *Minion) Run(ctx context.Context) error {
 	refused := make(chan error, 1)
 	m.wg.Go(func() { refused <- m.keepLinked(m.ctx) })
 	m.wg.Go(func() { m.outbox.drain(m.ctx) })
+	m.wg.Go(func() { m.schedule.run(m.ctx) })
 	m.log.Info("the minion is ready", "minion", m.id, "fingerprint", m.key.Public().SHA256(), "version", m.version)
 	if err := daemon.Notify("READY=1"); err != nil {
 		m.log.Warn("systemd was not told", "err", err)
@@ -238,6 +243,9 @@ func (m *Minion) takeConfig() error {
 	}
 	grants, err := relay.ParseGrants(cfg.EventACL)
 	if err != nil {
+		return err
+	}
+	if err := m.schedule.take(cfg, nil); err != nil {
 		return err
 	}
 	m.relay.SetGrants(grants)

@@ -18,6 +18,7 @@ func (m *Minion) register() {
 	s.Handle(bus.RoleUser, protocol.OpFire, m.localFire)
 	s.Handle(bus.RoleUser, protocol.OpMaster, m.operatorsOnly(m.passOn))
 	s.Handle(bus.RoleUser, protocol.OpReturn, m.operatorsOnly(m.passReturn))
+	s.Handle(bus.RoleUser, protocol.OpSchedule, m.operatorsOnly(m.scheduleRequest))
 	s.Handle(bus.RoleUser, protocol.OpStatus, m.operatorsOnly(m.status))
 	s.Handle(bus.RoleUser, protocol.OpPublish, m.operatorsOnly(m.passToMaster))
 	s.Handle(bus.RoleUser, protocol.OpRun, m.operatorsOnly(m.passToMaster))

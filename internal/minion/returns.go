@@ -36,10 +36,14 @@ func (m *Minion) fireReturn(ctx context.Context, tag string, data any) error {
 // is no reason to lose it.
 func (m *Minion) giveBack(e *job.Envelope, r job.Report, back returner.Set) {
 	ctx := context.WithoutCancel(m.ctx)
-	ret := returner.Return{
-		ID: m.id, JID: e.JID, Fun: e.Fun(), Args: e.Arguments(), Return: r.Return.V, Retcode: r.Retcode.V, Success: r.Success.V,
-	}
+	ret := m.asReturn(e, r)
 	back.Early(ctx, ret)
 	m.finish(e, r)
 	back.Late(ctx, ret)
+}
+
+func (m *Minion) asReturn(e *job.Envelope, r job.Report) returner.Return {
+	return returner.Return{
+		ID: m.id, JID: e.JID, Fun: e.Fun(), Args: e.Arguments(), Return: r.Return.V, Retcode: r.Retcode.V, Success: r.Success.V,
+	}
 }

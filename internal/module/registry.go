@@ -26,6 +26,7 @@ var modules = Table{
 	psModule,
 	publishModule,
 	saltutilModule,
+	scheduleModule,
 	serviceModule,
 	statusModule,
 	sysModule,

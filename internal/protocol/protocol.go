@@ -304,10 +304,11 @@ type RunResult struct {
 	Error   string      `json:"error,omitempty"` // why the runner failed, "" if it returned
 }
 
-// LocalReturn is what salt-call ran on its own.
+// LocalReturn is what a minion ran on its own: salt-call, or its schedule.
 type LocalReturn struct {
-	JID     salt.JID    `json:"jid"`
-	Command job.Command `json:"command"`
+	JID      salt.JID    `json:"jid"`
+	Command  job.Command `json:"command"`
+	Schedule string      `json:"schedule,omitempty"` // the name of the scheduled job
 	job.Report
 }
 

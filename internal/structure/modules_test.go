@@ -29,7 +29,7 @@ var foreign = []struct {
 	{"github.com/urfave/cli/v2", "cli/...", "command lines"},
 	{"golang.org/x/sys", "auth cli daemon grain module socket", "system calls that the standard library lacks"},
 	{"golang.org/x/term", "cli", "what a terminal can do"},
-	{"gopkg.in/yaml.v3", "acl config event grain module pillar", "files that people write"},
+	{"gopkg.in/yaml.v3", "acl config event grain module pillar schedule", "files that people write"},
 }
 
 // inModule says whether the package with this path is of the module, and not of

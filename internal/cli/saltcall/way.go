@@ -73,6 +73,7 @@ func (d *throughDaemon) Complete(h *module.Host) {
 	h.Publisher = peer.Client{Conn: func() *bus.Conn { return d.conn }}
 	h.Pillar = pillarOver(d.conn, d.wait, h.Log)
 	h.Master = &daemonStatus{d}
+	h.Scheduler = &daemonSchedule{d}
 }
 
 // daemonStatus tells of the daemon's connection; it implements module.MasterLink.

@@ -1,0 +1,45 @@
+package saltcall
+
+import (
+	"context"
+	"time"
+
+	"brine/internal/protocol"
+	"brine/internal/value"
+)
+
+// daemonSchedule is the schedule of the minion's daemon; it implements
+// module.Scheduler.
+type daemonSchedule struct{ *throughDaemon }
+
+func (d *daemonSchedule) ask(ctx context.Context, q protocol.Schedule) (s protocol.Schedule, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.wait)
+	defer cancel()
+	err = d.conn.Ask(ctx, protocol.OpSchedule, q, &s)
+	return s, err
+}
+
+// Schedule implements module.Scheduler.
+func (d *daemonSchedule) Schedule(ctx context.Context) (map[string]any, map[string]time.Time, error) {
+	s, err := d.ask(ctx, protocol.Schedule{})
+	jobs, _ := s.Jobs.V.(map[string]any)
+	return jobs, s.Next, err
+}
+
+// SetSchedule implements module.Scheduler.
+func (d *daemonSchedule) SetSchedule(ctx context.Context, jobs map[string]any, save bool) error {
+	_, err := d.ask(ctx, protocol.Schedule{Do: protocol.ScheduleSet, Jobs: value.Value{V: jobs}, Save: save})
+	return err
+}
+
+// RunScheduled implements module.Scheduler.
+func (d *daemonSchedule) RunScheduled(ctx context.Context, name string) error {
+	_, err := d.ask(ctx, protocol.Schedule{Do: protocol.ScheduleRun, Name: name})
+	return err
+}
+
+// ReloadSchedule implements module.Scheduler.
+func (d *daemonSchedule) ReloadSchedule(ctx context.Context) error {
+	_, err := d.ask(ctx, protocol.Schedule{Do: protocol.ScheduleReload})
+	return err
+}

@@ -1,0 +1,282 @@
+package minion
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"brine/internal/atomicfile"
+	"brine/internal/bus"
+	"brine/internal/config"
+	"brine/internal/job"
+	"brine/internal/protocol"
+	"brine/internal/schedule"
+	"brine/internal/value"
+)
+
+// scheduler runs jobs by the clock. It implements module.Scheduler.
+//
+// When a job was due last is written down before the job starts: a restart at any
+// moment may lose a run, and never doubles one.
+type scheduler struct {
+	m     *Minion
+	path  string // of what was due last
+	file  string // of what functions have changed: a drop-in of the configuration
+	ids   job.Clock
+	wake  chan struct{}
+	mu    sync.Mutex
+	jobs  map[string]any // as the setting schedule has it
+	clock *schedule.Engine
+}
+
+// dropIn is the file, in the folder of drop-ins, that keeps what functions have
+// changed. The name is Salt's.
+const dropIn = "_schedule.conf"
+
+func openScheduler(m *Minion) (*scheduler, error) {
+	s := &scheduler{
+		m: m, path: filepath.Join(m.cfg.CacheDir, "schedule"), wake: make(chan struct{}, 1),
+		clock: schedule.New(time.Now(), func(most time.Duration) time.Duration { return rand.N(most + 1) }),
+	}
+	if in := m.cfg.DefaultInclude; in != "" {
+		s.file = filepath.Join(m.cfg.ConfigDir, filepath.Dir(in), dropIn)
+	}
+	b, err := os.ReadFile(s.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read when jobs of the schedule were due: %w", err)
+	}
+	last := map[string]time.Time{}
+	if err == nil {
+		if err := json.Unmarshal(b, &last); err != nil {
+			return nil, fmt.Errorf("read when jobs of the schedule were due: %s: %w", s.path, err)
+		}
+	}
+	return s, s.take(m.cfg, last)
+}
+
+// take makes the schedule of a configuration the present one.
+func (s *scheduler) take(cfg *config.Minion, last map[string]time.Time) error {
+	v := cfg.Schedule.Value()
+	if err := s.replace(v, last); err != nil {
+		return cfg.Schedule.At(nil, err)
+	}
+	return nil
+}
+
+func (s *scheduler) replace(v any, last map[string]time.Time) error {
+	parsed, err := schedule.Parse(v, time.Local)
+	if err != nil {
+		return err
+	}
+	for _, j := range parsed.Jobs {
+		if _, err := s.m.returners(strings.Join(j.Returner, ","), j.ReturnTag); err != nil {
+			return fmt.Errorf("job %s: %w", j.Name, err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.jobs, _ = v.(map[string]any)
+	s.clock.Set(parsed, last, time.Now())
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// run starts what is due until ctx ends.
+func (s *scheduler) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		runs, skipped, next := s.clock.Due(time.Now())
+		last := s.clock.Last()
+		s.mu.Unlock()
+		for name, why := range skipped {
+			s.m.log.Debug("scheduled job not started", "job", name, "reason", why)
+		}
+		if len(runs) > 0 {
+			s.start(runs, last)
+		}
+		timer.Reset(pause(next))
+		select {
+		case <-timer.C:
+		case <-s.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// maxPause bounds how long the clock is trusted: it may be set, and then a job is
+// late by no more than that.
+const maxPause = time.Minute
+
+func pause(next time.Time) time.Duration {
+	if next.IsZero() {
+		return maxPause
+	}
+	return min(max(time.Until(next), 0), maxPause)
+}
+
+// start writes down what was due and then starts it.
+func (s *scheduler) start(runs []schedule.Run, last map[string]time.Time) {
+	b, err := json.Marshal(last)
+	if err == nil {
+		err = atomicfile.Write(s.path, append(b, '\n'), 0o600)
+	}
+	if err != nil {
+		s.m.log.Error("scheduled jobs not started: when they were due can not be written down", "err", err)
+		for _, r := range runs {
+			s.ended(r.Job.Name)
+		}
+		return
+	}
+	for _, r := range runs {
+		s.m.wg.Go(func() { s.runJob(r.Job) })
+	}
+}
+
+func (s *scheduler) ended(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock.Ended(name)
+}
+
+// runJob runs a job as salt-call would, and tells the master if the job wants it.
+func (s *scheduler) runJob(j schedule.Job) {
+	defer s.ended(j.Name)
+	m := s.m
+	e := &job.Envelope{
+		JID: s.ids.Next(time.Now()), Commands: []job.Command{{Function: j.Function, Args: j.Args, Kwargs: j.Kwargs}},
+		Target: string(m.id), TargetType: "glob", User: "schedule", Returner: strings.Join(j.Returner, ","), ReturnTag: j.ReturnTag,
+	}
+	log := m.log.With("job", j.Name, "jid", e.JID, "fun", j.Function)
+	back, err := m.returners(e.Returner, e.ReturnTag)
+	if err != nil {
+		log.Error("scheduled job not started", "err", err)
+		return
+	}
+	ctx, run, err := m.jobs.begin(m.ctx, e)
+	if err != nil {
+		log.Info("scheduled job not started", "err", err)
+		return
+	}
+	defer run.end()
+	log.Info("scheduled job")
+	report := m.execute(ctx, e)
+	ret := m.asReturn(e, report)
+	ctx = context.WithoutCancel(m.ctx)
+	back.Early(ctx, ret)
+	if j.ReturnJob {
+		q := protocol.LocalReturn{JID: e.JID, Command: e.Commands[0], Report: report, Schedule: j.Name}
+		if _, err := m.outbox.send(ctx, outgoing{op: protocol.OpReturn, body: q}); err != nil {
+			log.Error("return not delivered", "err", err)
+		}
+	}
+	back.Late(ctx, ret)
+}
+
+// Schedule implements module.Scheduler.
+func (s *scheduler) Schedule(context.Context) (map[string]any, map[string]time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := map[string]time.Time{}
+	for name := range s.jobs {
+		if at := s.clock.Next(name); !at.IsZero() {
+			next[name] = at
+		}
+	}
+	return maps.Clone(s.jobs), next, nil
+}
+
+// SetSchedule implements module.Scheduler. What can not be kept is not put in force
+// either.
+func (s *scheduler) SetSchedule(_ context.Context, jobs map[string]any, save bool) error {
+	if _, err := schedule.Parse(jobs, time.Local); err != nil {
+		return err
+	}
+	if save {
+		if err := s.keep(jobs); err != nil {
+			return fmt.Errorf("keep the schedule: %w", err)
+		}
+	}
+	return s.replace(jobs, nil)
+}
+
+func (s *scheduler) keep(jobs map[string]any) error {
+	if s.file == "" {
+		return errors.New("default_include is empty: no drop-in would be read")
+	}
+	text, err := schedule.Text(jobs)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(s.file), 0o755); err != nil {
+		return err
+	}
+	return atomicfile.Write(s.file, []byte("# Written by the functions of the module schedule.\n"+text), 0o600)
+}
+
+// RunScheduled implements module.Scheduler.
+func (s *scheduler) RunScheduled(_ context.Context, name string) error {
+	s.mu.Lock()
+	j, ok := s.clock.Begin(name)
+	s.mu.Unlock()
+	if !ok {
+		return fmt.Errorf("job %s does not exist", name)
+	}
+	s.m.wg.Go(func() { s.runJob(j) })
+	return nil
+}
+
+// ReloadSchedule implements module.Scheduler.
+func (s *scheduler) ReloadSchedule(context.Context) error {
+	if s.m.reload == nil {
+		return errors.New("this minion has no configuration to read again")
+	}
+	cfg, err := s.m.reload()
+	if err != nil {
+		return err
+	}
+	return s.take(cfg, nil)
+}
+
+// scheduleRequest serves the schedule to salt-call, which runs functions in its own
+// process.
+func (m *Minion) scheduleRequest(ctx context.Context, r *bus.Request) error {
+	var q protocol.Schedule
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	var err error
+	switch q.Do {
+	case protocol.ScheduleSet:
+		jobs, ok := q.Jobs.V.(map[string]any)
+		if !ok {
+			return bus.Errorf(bus.Usage, "the schedule is no dictionary")
+		}
+		err = m.schedule.SetSchedule(ctx, jobs, q.Save)
+	case protocol.ScheduleRun:
+		err = m.schedule.RunScheduled(ctx, q.Name)
+	case protocol.ScheduleReload:
+		err = m.schedule.ReloadSchedule(ctx)
+	}
+	if err != nil {
+		return bus.Errorf(bus.Usage, "%w", err)
+	}
+	jobs, next, err := m.schedule.Schedule(ctx)
+	if err != nil {
+		return err
+	}
+	return r.Send(ctx, protocol.Schedule{Jobs: value.Value{V: jobs}, Next: next})
+}

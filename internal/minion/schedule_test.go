@@ -1,0 +1,113 @@
+package minion_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"brine/internal/config"
+	"brine/internal/job"
+	"brine/internal/master"
+	"brine/internal/minion"
+	"brine/internal/protocol"
+)
+
+// TestSchedule runs a job by the clock: its returns come under the tag and as
+// returns of the minion.
+func TestSchedule(t *testing.T) {
+	p := startPair(t, `schedule:
+  often:
+    function: test.echo
+    args: [fine]
+    seconds: 0.05
+    returner: master_bus
+    tag: checks
+  mute:
+    function: test.ping
+    seconds: 0.05
+    return_job: false
+`)
+	until(t, "the job has run often", func() bool { return len(p.atMaster("checks")) >= 5 })
+	jids := map[string]bool{}
+	for _, e := range p.atMaster("checks") {
+		var data struct{ JID, Return string }
+		if err := json.Unmarshal(e.Data, &data); err != nil || data.Return != "fine" || jids[data.JID] || e.From != "web1" {
+			t.Errorf("event %s: %v", e.Data, err)
+		}
+		jids[data.JID] = true
+	}
+	returns := 0
+	for _, e := range p.atMaster("salt/job") {
+		var data struct {
+			JID, Fun, Schedule string
+			Success            bool
+		}
+		if err := json.Unmarshal(e.Data, &data); err != nil || data.Fun != "test.echo" || data.Schedule != "often" || !data.Success {
+			t.Errorf("return %s: %v", e.Data, err)
+		}
+		returns++
+	}
+	if returns < 5 {
+		t.Errorf("%d returns", returns)
+	}
+}
+
+// TestScheduleFunctions changes the schedule from the master; the change outlives
+// the daemon.
+func TestScheduleFunctions(t *testing.T) {
+	mcfg, addr, _ := startMaster(t)
+	cfg := minionConfig(t, addr, "schedule:\n  rare:\n    function: test.ping\n    days: 1\n    returner: master_bus\n    tag: rare\n")
+	d := startMinion(t, cfg)
+	connected(t, cfg)
+	c := dial(t, mcfg.SockDir, master.SocketName)
+	do := func(fun string, kwargs map[string]any, args ...any) job.Update {
+		t.Helper()
+		u, _ := publish(t, c, protocol.Publish{Commands: []job.Command{{Function: call(fun)[0].Function, Args: args, Kwargs: kwargs}}})
+		return u
+	}
+	if u := do("schedule.run_job", nil, "rare"); u.State != job.Done {
+		t.Errorf("run_job: %+v", u)
+	}
+	until(t, "the job that was asked for has run", func() bool { return len(heard(t, mcfg.SockDir, master.SocketName, "rare")) == 1 })
+	for name, kwargs := range map[string]map[string]any{
+		"no time":      {"function": "test.ping"},
+		"bad returner": {"function": "test.ping", "hours": int64(1), "returner": "nosuch"},
+	} {
+		if u := do("schedule.add", kwargs, "odd"); u.State != job.Failed {
+			t.Errorf("add with %s: %+v", name, u)
+		}
+	}
+	if u := do("schedule.add", map[string]any{"function": "test.ping", "hours": int64(1)}, "more"); u.State != job.Done {
+		t.Errorf("add: %+v", u)
+	}
+	u := do("schedule.show_next_fire_time", nil, "more")
+	next, _ := u.Return.V.(map[string]any)
+	if text, _ := next["next_fire_time"].(string); !strings.HasPrefix(text, time.Now().Add(time.Hour).Format("2006-01-02T15")) {
+		t.Errorf("next_fire_time: %v", u.Return.V)
+	}
+	d.stop()
+	again, _, err := config.LoadMinion(cfg.ConfigDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	startMinion(t, again)
+	connected(t, again)
+	if list, _ := do("schedule.list", nil).Return.V.(string); !strings.Contains(list, "more:") || !strings.Contains(list, "rare:") || strings.Contains(list, "odd:") {
+		t.Errorf("after a restart: %s", list)
+	}
+}
+
+func TestBadSchedule(t *testing.T) {
+	_, addr, _ := startMaster(t)
+	cfg := minionConfig(t, addr, "schedule:\n  odd:\n    function: test.ping\n    second: 5\n")
+	_, err := minion.New(t.Context(), minion.Options{Config: cfg, Version: "test", Log: logger(t, "minion")})
+	if err == nil || !strings.Contains(err.Error(), "odd") || !strings.Contains(err.Error(), filepath.Join(cfg.ConfigDir, "minion")) {
+		t.Errorf("a minion with a bad schedule: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(cfg.SockDir, minion.SocketName)); err == nil {
+		t.Error("it has a socket")
+	}
+}

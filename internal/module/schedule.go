@@ -1,0 +1,308 @@
+package module
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Scheduler is the minion's schedule.
+type Scheduler interface {
+	// Schedule returns the schedule as the setting schedule has it, a copy, and
+	// when each job starts next.
+	Schedule(ctx context.Context) (jobs map[string]any, next map[string]time.Time, err error)
+	// SetSchedule replaces it, if it can be read; save keeps it over a restart.
+	SetSchedule(ctx context.Context, jobs map[string]any, save bool) error
+	// RunScheduled starts a job now, beside the clock.
+	RunScheduled(ctx context.Context, name string) error
+	// ReloadSchedule takes it from the configuration files again.
+	ReloadSchedule(ctx context.Context) error
+}
+
+// persist is the parameter of the functions that change the schedule.
+var persist = Param{Name: "persist", Kind: Bool, Default: true}
+
+// jobName is the parameter that names a job.
+var jobName = Param{Name: "name", Kind: String, Required: true}
+
+// scheduleModule runs functions by the clock.
+var scheduleModule = &Module{
+	Name: "schedule",
+	Doc:  "Functions that show and change what this minion runs by the clock. A change is kept in _schedule.conf beside the configuration, unless persist=False.",
+	Functions: []Function{
+		{
+			Name:    "add",
+			Doc:     "Add a job. Its arguments by name are the keys of a job in the setting schedule.",
+			Example: `salt '*' schedule.add check function=cmd.run_all job_args="['check_procs -w 150']" minutes=5 returner=master_bus`,
+			Params:  []Param{jobName, persist},
+			Kwargs:  true,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.changeJob(ctx, "Added job: %s to schedule.", func(jobs map[string]any, name string) (string, bool) {
+					if jobs[name] != nil {
+						return fmt.Sprintf("Job %s already exists in schedule.", name), false
+					}
+					jobs[name] = maps.Clone(c.Extra())
+					return "", true
+				})
+			},
+		},
+		{
+			Name:    "delete",
+			Doc:     "Delete a job. One that the configuration has comes back with the next start.",
+			Example: `salt '*' schedule.delete check`,
+			Params:  []Param{jobName, persist},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.changeJob(ctx, "Deleted Job %s from schedule.", func(jobs map[string]any, name string) (string, bool) {
+					if jobs[name] == nil {
+						return noJob(name), false
+					}
+					delete(jobs, name)
+					return "", true
+				})
+			},
+		},
+		{
+			Name:    "disable",
+			Doc:     "Disable the whole schedule.",
+			Example: `salt '*' schedule.disable`,
+			Params:  []Param{persist},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.switchSchedule(ctx, "Disabled schedule on minion.", false)
+			},
+		},
+		{
+			Name:    "disable_job",
+			Doc:     "Disable a job.",
+			Example: `salt '*' schedule.disable_job check`,
+			Params:  []Param{jobName, persist},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.switchJob(ctx, "Disabled Job %s in schedule.", false)
+			},
+		},
+		{
+			Name:    "enable",
+			Doc:     "Enable the whole schedule.",
+			Example: `salt '*' schedule.enable`,
+			Params:  []Param{persist},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.switchSchedule(ctx, "Enabled schedule on minion.", true)
+			},
+		},
+		{
+			Name:    "enable_job",
+			Doc:     "Enable a job.",
+			Example: `salt '*' schedule.enable_job check`,
+			Params:  []Param{jobName, persist},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.switchJob(ctx, "Enabled Job %s in schedule.", true)
+			},
+		},
+		{
+			Name:    "is_enabled",
+			Doc:     "Return a job if it is enabled, else an empty dictionary; without a name, whether the schedule is enabled.",
+			Example: "salt '*' schedule.is_enabled\nsalt '*' schedule.is_enabled name=check",
+			Params:  []Param{{Name: "name", Kind: String}},
+			Run:     scheduleIsEnabled,
+		},
+		{
+			Name:    "list",
+			Doc:     "Return the jobs as YAML, or as a dictionary with return_yaml=False. show_disabled=False leaves out those that are disabled.",
+			Example: `salt '*' schedule.list`,
+			Params:  []Param{{Name: "show_all", Kind: Bool, Default: false}, {Name: "show_disabled", Kind: Bool, Default: true}, {Name: "return_yaml", Kind: Bool, Default: true}},
+			Run:     scheduleList,
+		},
+		{
+			Name:    "modify",
+			Doc:     "Change a job: the given keys replace those that it has, None takes one away.",
+			Example: `salt '*' schedule.modify check minutes=10`,
+			Params:  []Param{jobName, persist},
+			Kwargs:  true,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.changeJob(ctx, "Modified job: %s in schedule.", func(jobs map[string]any, name string) (string, bool) {
+					old, ok := jobs[name].(map[string]any)
+					if !ok {
+						return noJob(name), false
+					}
+					changed := maps.Clone(old)
+					maps.Copy(changed, c.Extra())
+					maps.DeleteFunc(changed, func(_ string, v any) bool { return v == nil })
+					jobs[name] = changed
+					return "", true
+				})
+			},
+		},
+		{
+			Name:    "reload",
+			Doc:     "Take the schedule from the configuration files again.",
+			Example: `salt '*' schedule.reload`,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				s, err := c.Host.schedule()
+				if err != nil {
+					return nil, err
+				}
+				return outcomeOf("Reloaded schedule on minion.", s.ReloadSchedule(ctx))
+			},
+		},
+		{
+			Name:    "run_job",
+			Doc:     "Run a job now. One that is disabled needs force=True.",
+			Example: `salt '*' schedule.run_job check`,
+			Params:  []Param{jobName, {Name: "force", Kind: Bool, Default: false}},
+			Run:     scheduleRun,
+		},
+		{
+			Name:    "save",
+			Doc:     "Keep the schedule as it is over a restart.",
+			Example: `salt '*' schedule.save`,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				s, jobs, _, err := c.schedule(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return outcomeOf("Schedule (non-pillar items) saved.", s.SetSchedule(ctx, jobs, true))
+			},
+		},
+		{
+			Name:    "show_next_fire_time",
+			Doc:     "Return when a job starts next.",
+			Example: `salt '*' schedule.show_next_fire_time check`,
+			Params:  []Param{jobName},
+			Run:     scheduleNext,
+		},
+	},
+}
+
+func (h *Host) schedule() (Scheduler, error) {
+	if h.Scheduler == nil {
+		return nil, unavailable("schedule")
+	}
+	return h.Scheduler, nil
+}
+
+func (c *Call) schedule(ctx context.Context) (s Scheduler, jobs map[string]any, next map[string]time.Time, err error) {
+	if s, err = c.Host.schedule(); err == nil {
+		jobs, next, err = s.Schedule(ctx)
+	}
+	if jobs == nil {
+		jobs = map[string]any{}
+	}
+	return s, jobs, next, err
+}
+
+func noJob(name string) string { return fmt.Sprintf("Job %s does not exist.", name) }
+
+// outcomeOf is the answer in Salt's form; an error is a failure with its text.
+func outcomeOf(comment string, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"result": true, "comment": comment}, nil
+}
+
+// changeJob edits the job that the argument name names. edit returns why it can not,
+// or true.
+func (c *Call) changeJob(ctx context.Context, done string, edit func(jobs map[string]any, name string) (string, bool)) (any, error) {
+	s, jobs, _, err := c.schedule(ctx)
+	if err != nil {
+		return nil, err
+	}
+	name := c.String("name")
+	if why, ok := edit(jobs, name); !ok {
+		return map[string]any{"result": false, "comment": why}, nil
+	}
+	return outcomeOf(fmt.Sprintf(done, name), s.SetSchedule(ctx, jobs, c.Bool("persist")))
+}
+
+func (c *Call) switchJob(ctx context.Context, done string, on bool) (any, error) {
+	return c.changeJob(ctx, done, func(jobs map[string]any, name string) (string, bool) {
+		job, ok := jobs[name].(map[string]any)
+		if !ok {
+			return noJob(name), false
+		}
+		job = maps.Clone(job)
+		job["enabled"] = on
+		jobs[name] = job
+		return "", true
+	})
+}
+
+func (c *Call) switchSchedule(ctx context.Context, done string, on bool) (any, error) {
+	s, jobs, _, err := c.schedule(ctx)
+	if err != nil {
+		return nil, err
+	}
+	jobs["enabled"] = on
+	return outcomeOf(done, s.SetSchedule(ctx, jobs, c.Bool("persist")))
+}
+
+// isOn says whether a job or the schedule is enabled, which is what it is when
+// nothing is said.
+func isOn(dict map[string]any) bool { return dict["enabled"] != false }
+
+func scheduleIsEnabled(ctx context.Context, c *Call) (any, error) {
+	_, jobs, _, err := c.schedule(ctx)
+	if err != nil || !c.Has("name") {
+		return isOn(jobs), err
+	}
+	if job, ok := jobs[c.String("name")].(map[string]any); ok && isOn(job) {
+		return job, nil
+	}
+	return map[string]any{}, nil
+}
+
+func scheduleList(ctx context.Context, c *Call) (any, error) {
+	_, jobs, _, err := c.schedule(ctx)
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(jobs, func(name string, v any) bool {
+		job, ok := v.(map[string]any)
+		return strings.HasPrefix(name, "__") && !c.Bool("show_all") || ok && !isOn(job) && !c.Bool("show_disabled")
+	})
+	if len(jobs) == 0 || !c.Bool("return_yaml") {
+		return map[string]any{"schedule": jobs}, nil
+	}
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(map[string]any{"schedule": jobs}); err != nil {
+		return nil, err
+	}
+	return b.String(), e.Close()
+}
+
+func scheduleRun(ctx context.Context, c *Call) (any, error) {
+	s, jobs, _, err := c.schedule(ctx)
+	if err != nil {
+		return nil, err
+	}
+	name := c.String("name")
+	switch job, ok := jobs[name].(map[string]any); {
+	case !ok:
+		return map[string]any{"result": false, "comment": noJob(name)}, nil
+	case !isOn(job) && !c.Bool("force"):
+		return map[string]any{"result": false, "comment": fmt.Sprintf("Job %s is disabled.", name)}, nil
+	}
+	return outcomeOf(fmt.Sprintf("Scheduling Job %s on minion.", name), s.RunScheduled(ctx, name))
+}
+
+func scheduleNext(ctx context.Context, c *Call) (any, error) {
+	_, jobs, next, err := c.schedule(ctx)
+	if err != nil {
+		return nil, err
+	}
+	name := c.String("name")
+	at := next[name]
+	switch {
+	case jobs[name] == nil:
+		return map[string]any{"result": false, "comment": noJob(name)}, nil
+	case at.IsZero():
+		return map[string]any{"result": true, "next_fire_time": nil}, nil
+	}
+	return map[string]any{"result": true, "next_fire_time": at.Format("2006-01-02T15:04:05")}, nil
+}

@@ -1,0 +1,97 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"testing"
+	"time"
+)
+
+// scheduler is a schedule that remembers.
+type scheduler struct {
+	jobs   map[string]any
+	next   map[string]time.Time
+	saved  bool
+	ran    []string
+	loaded int
+	refuse error
+}
+
+func (s *scheduler) Schedule(context.Context) (map[string]any, map[string]time.Time, error) {
+	return maps.Clone(s.jobs), s.next, nil
+}
+
+func (s *scheduler) SetSchedule(_ context.Context, jobs map[string]any, save bool) error {
+	if s.refuse == nil {
+		s.jobs, s.saved = jobs, save
+	}
+	return s.refuse
+}
+
+func (s *scheduler) RunScheduled(_ context.Context, name string) error {
+	s.ran = append(s.ran, name)
+	return s.refuse
+}
+
+func (s *scheduler) ReloadSchedule(context.Context) error { s.loaded++; return s.refuse }
+
+func TestSchedule(t *testing.T) {
+	s := &scheduler{jobs: map[string]any{}, next: map[string]time.Time{"check": time.Date(2026, 11, 21, 17, 0, 0, 0, time.UTC)}}
+	h := &Host{Scheduler: s}
+	yes := func(comment string) map[string]any { return map[string]any{"result": true, "comment": comment} }
+	same(t, "empty", good(t, h, "schedule.list", nil), map[string]any{"schedule": map[string]any{}})
+	same(t, "add", good(t, h, "schedule.add", map[string]any{"function": "test.ping", "minutes": int64(5)}, "check"), yes("Added job: check to schedule."))
+	job := map[string]any{"function": "test.ping", "minutes": int64(5)}
+	same(t, "jobs", s.jobs, map[string]any{"check": job})
+	if !s.saved {
+		t.Error("a new job is not saved")
+	}
+	same(t, "list", good(t, h, "schedule.list", nil), "schedule:\n  check:\n    function: test.ping\n    minutes: 5\n")
+	same(t, "list as data", good(t, h, "schedule.list", map[string]any{"return_yaml": false}), map[string]any{"schedule": map[string]any{"check": job}})
+	same(t, "modify", good(t, h, "schedule.modify", map[string]any{"minutes": nil, "hours": int64(1), "persist": false}, "check"), yes("Modified job: check in schedule."))
+	same(t, "modified", s.jobs, map[string]any{"check": map[string]any{"function": "test.ping", "hours": int64(1)}})
+	if s.saved {
+		t.Error("persist=False is saved")
+	}
+	same(t, "is_enabled", good(t, h, "schedule.is_enabled", nil, "check"), s.jobs["check"])
+	same(t, "disable_job", good(t, h, "schedule.disable_job", nil, "check"), yes("Disabled Job check in schedule."))
+	same(t, "is_enabled of a disabled one", good(t, h, "schedule.is_enabled", nil, "check"), map[string]any{})
+	same(t, "list without disabled ones", good(t, h, "schedule.list", map[string]any{"show_disabled": false}), map[string]any{"schedule": map[string]any{}})
+	bad2 := func(function, comment string, args ...any) {
+		t.Helper()
+		r := run(t, h, function, nil, args...)
+		same(t, function, r.Return, map[string]any{"result": false, "comment": comment})
+		if r.Success {
+			t.Errorf("%s%v is a success", function, args)
+		}
+	}
+	bad2("schedule.run_job", "Job check is disabled.", "check")
+	same(t, "run_job by force", good(t, h, "schedule.run_job", map[string]any{"force": true}, "check"), yes("Scheduling Job check on minion."))
+	same(t, "enable_job", good(t, h, "schedule.enable_job", nil, "check"), yes("Enabled Job check in schedule."))
+	same(t, "run_job", good(t, h, "schedule.run_job", nil, "check"), yes("Scheduling Job check on minion."))
+	same(t, "ran", len(s.ran), 2)
+	same(t, "next", good(t, h, "schedule.show_next_fire_time", nil, "check"), map[string]any{"result": true, "next_fire_time": "2026-11-21T17:00:00"})
+	same(t, "disable", good(t, h, "schedule.disable", nil), yes("Disabled schedule on minion."))
+	same(t, "is_enabled of the schedule", good(t, h, "schedule.is_enabled", nil), false)
+	same(t, "enable", good(t, h, "schedule.enable", nil), yes("Enabled schedule on minion."))
+	same(t, "is_enabled of the schedule", good(t, h, "schedule.is_enabled", nil), true)
+	same(t, "reload", good(t, h, "schedule.reload", nil), yes("Reloaded schedule on minion."))
+	same(t, "save", good(t, h, "schedule.save", nil), yes("Schedule (non-pillar items) saved."))
+	for _, f := range []string{"delete", "modify", "enable_job", "disable_job", "run_job", "show_next_fire_time"} {
+		bad2("schedule."+f, "Job nosuch does not exist.", "nosuch")
+	}
+	bad2("schedule.add", "Job check already exists in schedule.", "check")
+	same(t, "delete", good(t, h, "schedule.delete", nil, "check"), yes("Deleted Job check from schedule."))
+	if s.jobs["check"] != nil || s.loaded != 1 {
+		t.Errorf("at the end: %+v", s)
+	}
+}
+
+func TestScheduleRefusals(t *testing.T) {
+	h := &Host{Scheduler: &scheduler{jobs: map[string]any{"check": map[string]any{}}, refuse: errors.New("job x: it needs a time")}}
+	bad(t, h, "schedule.add", "it needs a time", map[string]any{"function": "test.ping"}, "x")
+	bad(t, h, "schedule.run_job", "it needs a time", nil, "check")
+	bad(t, h, "schedule.reload", "it needs a time", nil)
+	bad(t, nil, "schedule.list", "schedule: not available here", nil)
+}

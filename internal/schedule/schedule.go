@@ -1,0 +1,236 @@
+// Package schedule says when the jobs of a minion's schedule are due. It is handed
+// the time and what has happened; it starts nothing, waits for nothing and stores
+// nothing itself.
+package schedule
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"brine/internal/salt"
+)
+
+// Job is one entry of the schedule.
+type Job struct {
+	Name     string
+	Function salt.Function
+	Args     []any
+	Kwargs   map[string]any
+
+	Every time.Duration // seconds, minutes, hours and days together; 0 for none
+	Cron  *Cron
+	When  []Moment
+
+	SplayMin, SplayMax time.Duration // how much later than due it starts, at random
+	Jitter             time.Duration // how much earlier or later, at random
+	Range              *Range        // when of the day it may start; nil is always
+	Until, After       time.Time     // bounds; zero for none
+	MaxRunning         int           // how many of it may run at once, at least 1
+	RunOnStart         bool          // an interval begins with a run, at each start
+	Enabled            bool
+	Returner           []string
+	ReturnTag          string
+	ReturnJob          bool // the master gets the return
+}
+
+// Run is a job that is to start now.
+type Run struct {
+	Job Job
+	Due time.Time
+}
+
+// Engine follows the jobs. It is not safe for concurrent use.
+type Engine struct {
+	enabled bool
+	start   time.Time
+	random  func(max time.Duration) time.Duration // from 0 to max
+	entries map[string]*entry
+}
+
+type entry struct {
+	job     Job
+	last    time.Time // the due time that was handled last; zero for none
+	due, at time.Time // the next one, and when it starts; zero for never
+	begun   bool      // it was due since the engine began
+	running int
+}
+
+// New returns an engine without jobs that began at start. random returns a span
+// from 0 to its argument.
+func New(start time.Time, random func(max time.Duration) time.Duration) *Engine {
+	return &Engine{enabled: true, start: start, random: random, entries: map[string]*entry{}}
+}
+
+// Set replaces the jobs. last are the due times that were handled last, by name, of
+// jobs that the engine does not know yet. A job that has not changed keeps its
+// next start.
+func (e *Engine) Set(s Schedule, last map[string]time.Time, now time.Time) {
+	old := e.entries
+	e.enabled, e.entries = s.Enabled, make(map[string]*entry, len(s.Jobs))
+	for _, j := range s.Jobs {
+		one := &entry{job: j, last: last[j.Name]}
+		if was := old[j.Name]; was != nil {
+			one.last, one.running, one.begun = was.last, was.running, was.begun
+		}
+		e.entries[j.Name] = one
+	}
+	for name, one := range e.entries {
+		if was := old[name]; was != nil && sameTimes(was.job, one.job) {
+			one.due, one.at = was.due, was.at
+			continue
+		}
+		e.plan(one, now)
+	}
+}
+
+func sameTimes(a, b Job) bool {
+	return a.Every == b.Every && a.Cron.String() == b.Cron.String() && slices.Equal(a.When, b.When) &&
+		a.SplayMin == b.SplayMin && a.SplayMax == b.SplayMax && a.Jitter == b.Jitter && a.RunOnStart == b.RunOnStart
+}
+
+// plan finds the next due time behind the last one, and when the job starts.
+func (e *Engine) plan(one *entry, now time.Time) {
+	one.due = e.dueAfter(one, now)
+	one.at = one.due
+	if one.due.IsZero() {
+		return
+	}
+	one.at = one.at.Add(one.job.SplayMin + e.random(one.job.SplayMax-one.job.SplayMin))
+	if j := one.job.Jitter; j > 0 {
+		one.at = one.at.Add(e.random(2*j) - j)
+	}
+}
+
+// dueAfter is the first time that the job is due behind the last one. What was due
+// while nothing ran is not made up for: an interval goes on from its last run, at
+// once where that is overdue; calendars go on from the start.
+func (e *Engine) dueAfter(one *entry, now time.Time) time.Time {
+	var next time.Time
+	earliest := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	// Where the clock was set back the rhythm begins anew: what is noted lies in a
+	// time to come, and farther than jitter can have led.
+	if e.start.After(now) {
+		e.start = now
+	}
+	if one.last.Sub(now) > one.job.Jitter {
+		one.last = now
+	}
+	from := one.last
+	if from.Before(e.start) {
+		from = e.start
+	}
+	if one.job.Every > 0 {
+		earliest(e.interval(one, now))
+	}
+	if one.job.Cron != nil {
+		earliest(one.job.Cron.Next(from))
+	}
+	for _, m := range one.job.When {
+		earliest(m.Next(from))
+	}
+	return next
+}
+
+func (e *Engine) interval(one *entry, now time.Time) time.Time {
+	switch {
+	case one.job.RunOnStart && !one.begun:
+		return e.start
+	case one.last.IsZero():
+		return e.start.Add(one.job.Every)
+	}
+	next := one.last.Add(one.job.Every)
+	if late := now.Sub(next); late > one.job.Every {
+		return next.Add(late.Truncate(one.job.Every)) // the latest that is due, in the old rhythm
+	}
+	return next
+}
+
+// Due returns what is to start now, sorted by name, and when to ask again: a zero
+// time is never. skipped are jobs that were due and may not start, with the reason.
+// A returned job counts as running until Ended.
+func (e *Engine) Due(now time.Time) (runs []Run, skipped map[string]string, next time.Time) {
+	skipped = map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(e.entries)) {
+		one := e.entries[name]
+		if !one.at.IsZero() && !one.at.After(now) {
+			if why := e.obstacle(one, now); why != "" {
+				skipped[name] = why
+			} else {
+				one.running++
+				runs = append(runs, Run{one.job, one.due})
+			}
+			one.last, one.begun = one.due, true
+			e.plan(one, now)
+			if !one.at.IsZero() && !one.at.After(now) { // jitter may have led it back
+				one.at = now.Add(time.Millisecond)
+			}
+		}
+		if !one.at.IsZero() && (next.IsZero() || one.at.Before(next)) {
+			next = one.at
+		}
+	}
+	return runs, skipped, next
+}
+
+// obstacle is why a job that is due does not start, "" when it does.
+func (e *Engine) obstacle(one *entry, now time.Time) string {
+	switch j := one.job; {
+	case !e.enabled:
+		return "the schedule is disabled"
+	case !j.Enabled:
+		return "the job is disabled"
+	case !j.Until.IsZero() && now.After(j.Until):
+		return "its time is over"
+	case !j.After.IsZero() && !now.After(j.After):
+		return "its time has not come"
+	case j.Range != nil && !j.Range.Contains(now):
+		return "it is out of its range"
+	case one.running >= j.MaxRunning:
+		return fmt.Sprintf("%d of it are running", one.running)
+	}
+	return ""
+}
+
+// Begin counts a run that was asked for beside the clock, and returns the job.
+func (e *Engine) Begin(name string) (Job, bool) {
+	one := e.entries[name]
+	if one == nil {
+		return Job{}, false
+	}
+	one.running++
+	return one.job, true
+}
+
+// Ended says that a run of the job has ended.
+func (e *Engine) Ended(name string) {
+	if one := e.entries[name]; one != nil && one.running > 0 {
+		one.running--
+	}
+}
+
+// Last returns the due times that were handled last, by name, to be handed to Set
+// after a restart.
+func (e *Engine) Last() map[string]time.Time {
+	last := map[string]time.Time{}
+	for name, one := range e.entries {
+		if !one.last.IsZero() {
+			last[name] = one.last
+		}
+	}
+	return last
+}
+
+// Next returns when the job will start next; a zero time is never.
+func (e *Engine) Next(name string) time.Time {
+	one := e.entries[name]
+	if one == nil || !e.enabled || !one.job.Enabled {
+		return time.Time{}
+	}
+	return one.at
+}

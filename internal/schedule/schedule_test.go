@@ -1,0 +1,335 @@
+package schedule
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// at is a moment of the days around Saturday 2026-11-21, UTC.
+func at(text string) time.Time {
+	t, err := time.Parse("2006-01-02 15:04:05", text)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func show(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.Format("2006-01-02 15:04:05")
+}
+
+func TestCron(t *testing.T) {
+	for _, row := range []struct{ cron, after, want string }{
+		{"* * * * *", "2026-11-21 10:00:00", "2026-11-21 10:01:00"},
+		{"* * * * *", "2026-11-21 10:00:59", "2026-11-21 10:01:00"},
+		{"*/15 * * * *", "2026-11-21 10:46:00", "2026-11-21 11:00:00"},
+		{"5/20 * * * *", "2026-11-21 10:05:00", "2026-11-21 10:25:00"},
+		{"0 9-17 * * mon-fri", "2026-11-21 10:00:00", "2026-11-23 09:00:00"},
+		{"30 2 1 * *", "2026-11-21 10:00:00", "2026-12-01 02:30:00"},
+		{"0 0 31 * *", "2026-11-21 10:00:00", "2026-12-31 00:00:00"},
+		{"0 0 29 feb *", "2026-11-21 10:00:00", "2028-02-29 00:00:00"},
+		{"0 0 13 * fri", "2026-11-21 10:00:00", "2026-11-27 00:00:00"}, // either
+		{"0 0 13 * *", "2026-11-21 10:00:00", "2026-12-13 00:00:00"},
+		{"0 0 * * 7", "2026-11-21 10:00:00", "2026-11-22 00:00:00"},
+		{"1,3,5 4 * * *", "2026-11-21 04:03:00", "2026-11-21 04:05:00"},
+		{"59 23 31 12 *", "2026-12-31 23:59:00", "2027-12-31 23:59:00"},
+		{"@hourly", "2026-11-21 10:00:00", "2026-11-21 11:00:00"},
+		{"@weekly", "2026-11-21 10:00:00", "2026-11-22 00:00:00"},
+	} {
+		c, err := ParseCron(row.cron)
+		if err != nil {
+			t.Errorf("%s: %v", row.cron, err)
+		} else if got := show(c.Next(at(row.after))); got != row.want {
+			t.Errorf("%s after %s: %s, want %s", row.cron, row.after, got, row.want)
+		}
+	}
+	for _, bad := range []string{"", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "x * * * *",
+		"5-1 * * * *", "*/0 * * * *", "*/x * * * *", "1,,2 * * * *", "-1 * * * *", "0 0 30 2 *", "@never", "0 0 * foo *"} {
+		if _, err := ParseCron(bad); err == nil {
+			t.Errorf("%q is taken for a line of cron", bad)
+		}
+	}
+}
+
+// Over a change of the clock every hour of the wall that is there is met.
+func TestCronOverAChangeOfTheClock(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Skip(err)
+	}
+	c, _ := ParseCron("30 * * * *")
+	var hours []string
+	for at := time.Date(2026, 3, 28, 23, 45, 0, 0, berlin); len(hours) < 4; {
+		at = c.Next(at)
+		hours = append(hours, at.Format("15:04"))
+	}
+	if got := strings.Join(hours, " "); got != "00:30 01:30 03:30 04:30" {
+		t.Errorf("in spring: %s", got)
+	}
+}
+
+func TestMoment(t *testing.T) {
+	const now = "2026-11-21 10:00:00" // a Saturday
+	for _, row := range []struct{ text, want string }{
+		{"17:00", "2026-11-21 17:00:00"}, {"5:00pm", "2026-11-21 17:00:00"}, {"5:00 PM", "2026-11-21 17:00:00"}, {"5pm", "2026-11-21 17:00:00"},
+		{"9:30", "2026-11-22 09:30:00"}, {"10:00", "2026-11-22 10:00:00"}, {"12:00am", "2026-11-22 00:00:00"}, {"07:08:09", "2026-11-22 07:08:09"},
+		{"Monday 5:00pm", "2026-11-23 17:00:00"}, {"sat 9:00", "2026-11-28 09:00:00"}, {"Saturday, 11:00", "2026-11-21 11:00:00"},
+		{"2026-11-21 17:00", "2026-11-21 17:00:00"}, {"2026-11-21T17:00:00", "2026-11-21 17:00:00"}, {"12/31/2026 11:59pm", "2026-12-31 23:59:00"},
+		{"2026-12-24", "2026-12-24 00:00:00"}, {"January 2, 2027 3:04 PM", "2027-01-02 15:04:00"}, {"2026-11-21T17:00:00+01:00", "2026-11-21 16:00:00"},
+		{"2026-11-21 10:00", "never"}, {"2020-01-01 00:00", "never"},
+	} {
+		m, err := ParseMoment(row.text, time.UTC)
+		if err != nil {
+			t.Errorf("%q: %v", row.text, err)
+		} else if got := show(m.Next(at(now)).UTC()); got != row.want && !(row.want == "never" && m.Next(at(now)).IsZero()) {
+			t.Errorf("%q after %s: %s, want %s", row.text, now, got, row.want)
+		}
+	}
+	for _, bad := range []string{"", "now", "25:00", "13:00pm", "Someday 5:00", "2026-13-01", "5", "17:00 Monday"} {
+		if m, err := ParseMoment(bad, time.UTC); err == nil {
+			t.Errorf("%q is taken for %+v", bad, m)
+		}
+	}
+}
+
+func TestRange(t *testing.T) {
+	for _, row := range []struct {
+		start, end string
+		invert     bool
+		at         string
+		want       bool
+	}{
+		{"8:00am", "5:00pm", false, "2026-11-21 10:00:00", true}, {"8:00am", "5:00pm", false, "2026-11-21 17:00:01", false},
+		{"8:00am", "5:00pm", true, "2026-11-21 10:00:00", false}, {"8:00am", "5:00pm", true, "2026-11-21 18:00:00", true},
+		{"22:00", "6:00", false, "2026-11-21 23:00:00", true}, {"22:00", "6:00", false, "2026-11-21 03:00:00", true}, {"22:00", "6:00", false, "2026-11-21 12:00:00", false},
+		{"2026-11-20 00:00", "2026-11-22 00:00", false, "2026-11-21 12:00:00", true}, {"2026-11-20 00:00", "2026-11-21 00:00", false, "2026-11-21 12:00:00", false},
+	} {
+		j, err := ParseJob("j", map[string]any{"function": "test.ping", "seconds": int64(1), "range": map[string]any{"start": row.start, "end": row.end, "invert": row.invert}}, time.UTC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := j.Range.Contains(at(row.at)); got != row.want {
+			t.Errorf("%s to %s (invert %v) at %s: %v", row.start, row.end, row.invert, row.at, got)
+		}
+	}
+}
+
+// job reads a job whose keys stand as key=value, numbers as numbers.
+func job(t *testing.T, name string, extra map[string]any) Job {
+	t.Helper()
+	dict := map[string]any{"function": "test.ping"}
+	for k, v := range extra {
+		dict[k] = v
+	}
+	j, err := ParseJob(name, dict, time.UTC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// follow runs an engine from start on until end, at the moments that it asks for,
+// and returns when which job started. Each ends at once.
+func follow(t *testing.T, e *Engine, now, end time.Time) (starts []string) {
+	t.Helper()
+	for steps := 0; !now.After(end); steps++ {
+		if steps > 10_000 {
+			t.Fatal("the engine does not get on")
+		}
+		runs, _, next := e.Due(now)
+		for _, r := range runs {
+			starts = append(starts, fmt.Sprintf("%s %s", r.Job.Name, now.Format("15:04:05")))
+			e.Ended(r.Job.Name)
+		}
+		if next.IsZero() {
+			return starts
+		}
+		if !next.After(now) {
+			t.Fatalf("asked at %s to be asked again at %s", now, next)
+		}
+		now = next
+	}
+	return starts
+}
+
+func none(time.Duration) time.Duration { return 0 }
+
+func most(max time.Duration) time.Duration { return max }
+
+func TestEngine(t *testing.T) {
+	const start = "2026-11-21 10:00:00"
+	for name, row := range map[string]struct {
+		jobs   map[string]map[string]any
+		random func(time.Duration) time.Duration
+		last   map[string]time.Time
+		until  string
+		want   string
+	}{
+		"interval":               {map[string]map[string]any{"a": {"minutes": int64(1)}}, none, nil, "2026-11-21 10:03:30", "a 10:01:00,a 10:02:00,a 10:03:00"},
+		"run on start":           {map[string]map[string]any{"a": {"minutes": int64(1), "run_on_start": true}}, none, nil, "2026-11-21 10:01:30", "a 10:00:00,a 10:01:00"},
+		"units add up":           {map[string]map[string]any{"a": {"minutes": int64(1), "seconds": 30.5}}, none, nil, "2026-11-21 10:02:00", "a 10:01:30"},
+		"two":                    {map[string]map[string]any{"a": {"minutes": int64(2)}, "b": {"minutes": int64(1)}}, none, nil, "2026-11-21 10:02:00", "b 10:01:00,a 10:02:00,b 10:02:00"},
+		"cron":                   {map[string]map[string]any{"a": {"cron": "*/10 * * * *"}}, none, nil, "2026-11-21 10:25:00", "a 10:10:00,a 10:20:00"},
+		"when":                   {map[string]map[string]any{"a": {"when": []any{"10:30", "Saturday 10:10"}}}, none, nil, "2026-11-21 11:00:00", "a 10:10:00,a 10:30:00"},
+		"once":                   {map[string]map[string]any{"a": {"once": "2026-11-21T10:05:00"}}, none, nil, "2026-11-22 11:00:00", "a 10:05:00"},
+		"splay":                  {map[string]map[string]any{"a": {"minutes": int64(1), "splay": int64(10)}}, most, nil, "2026-11-21 10:02:30", "a 10:01:10,a 10:02:10"},
+		"splay with a start":     {map[string]map[string]any{"a": {"minutes": int64(1), "splay": map[string]any{"start": int64(5), "end": int64(9)}}}, none, nil, "2026-11-21 10:01:30", "a 10:01:05"},
+		"jitter later":           {map[string]map[string]any{"a": {"minutes": int64(1), "jitter": int64(10)}}, most, nil, "2026-11-21 10:02:30", "a 10:01:10,a 10:02:10"},
+		"jitter earlier":         {map[string]map[string]any{"a": {"minutes": int64(1), "jitter": int64(10)}}, none, nil, "2026-11-21 10:02:30", "a 10:00:50,a 10:01:50"},
+		"disabled":               {map[string]map[string]any{"a": {"minutes": int64(1), "enabled": false}}, none, nil, "2026-11-21 10:05:00", ""},
+		"range":                  {map[string]map[string]any{"a": {"minutes": int64(1), "range": map[string]any{"start": "10:02", "end": "10:03"}}}, none, nil, "2026-11-21 10:05:00", "a 10:02:00,a 10:03:00"},
+		"until":                  {map[string]map[string]any{"a": {"minutes": int64(1), "until": "2026-11-21 10:02"}}, none, nil, "2026-11-21 10:05:00", "a 10:01:00,a 10:02:00"},
+		"after":                  {map[string]map[string]any{"a": {"minutes": int64(1), "after": "2026-11-21 10:02"}}, none, nil, "2026-11-21 10:04:30", "a 10:03:00,a 10:04:00"},
+		"goes on over a restart": {map[string]map[string]any{"a": {"minutes": int64(10)}}, none, map[string]time.Time{"a": at("2026-11-21 09:55:00")}, "2026-11-21 10:20:00", "a 10:05:00,a 10:15:00"},
+		"overdue at the start":   {map[string]map[string]any{"a": {"minutes": int64(10)}}, none, map[string]time.Time{"a": at("2026-11-21 08:03:00")}, "2026-11-21 10:14:00", "a 10:00:00,a 10:03:00,a 10:13:00"},
+		"on start, each time":    {map[string]map[string]any{"a": {"minutes": int64(10), "run_on_start": true}}, none, map[string]time.Time{"a": at("2026-11-21 09:55:00")}, "2026-11-21 10:16:00", "a 10:00:00,a 10:10:00"},
+		"a calendar's past is past, and its due time is not met again": {map[string]map[string]any{"a": {"cron": "0 10 * * *"}, "b": {"when": "9:00"}}, none, map[string]time.Time{"a": at("2026-11-21 10:00:00")}, "2026-11-21 12:00:00", ""},
+		"the clock was set back": {map[string]map[string]any{"a": {"minutes": int64(10)}}, none, map[string]time.Time{"a": at("2027-01-01 00:00:00")}, "2026-11-21 10:25:00", "a 10:10:00,a 10:20:00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := Schedule{Enabled: true}
+			for name, extra := range row.jobs {
+				s.Jobs = append(s.Jobs, job(t, name, extra))
+			}
+			e := New(at(start), row.random)
+			e.Set(s, row.last, at(start))
+			if got := strings.Join(follow(t, e, at(start), at(row.until)), ","); got != row.want {
+				t.Errorf("started %s, want %s", got, row.want)
+			}
+		})
+	}
+}
+
+func TestMaxRunning(t *testing.T) {
+	now := at("2026-11-21 10:00:00")
+	e := New(now, none)
+	e.Set(Schedule{Enabled: true, Jobs: []Job{job(t, "a", map[string]any{"seconds": int64(1)}), job(t, "b", map[string]any{"seconds": int64(1), "maxrunning": int64(2)})}}, nil, now)
+	count := map[string]int{}
+	step := func() (skipped map[string]string) {
+		now = now.Add(time.Second)
+		var runs []Run
+		runs, skipped, _ = e.Due(now)
+		for _, r := range runs {
+			count[r.Job.Name]++
+		}
+		return skipped
+	}
+	step()
+	if skipped := step(); skipped["a"] == "" || skipped["b"] != "" {
+		t.Errorf("second time: skipped %v, want a alone", skipped)
+	}
+	if skipped := step(); skipped["b"] == "" {
+		t.Errorf("third time: skipped %v, want b too", skipped)
+	}
+	e.Ended("a")
+	step()
+	if count["a"] != 2 || count["b"] != 2 {
+		t.Errorf("started %v", count)
+	}
+}
+
+// A change of one job leaves the next start of the others where it was.
+func TestSetKeepsTimes(t *testing.T) {
+	now := at("2026-11-21 10:00:00")
+	e := New(now, none)
+	a, b := job(t, "a", map[string]any{"minutes": int64(10)}), job(t, "b", map[string]any{"minutes": int64(10)})
+	e.Set(Schedule{Enabled: true, Jobs: []Job{a, b}}, nil, now)
+	b.Every = time.Minute
+	e.Set(Schedule{Enabled: true, Jobs: []Job{a, b}}, nil, now.Add(5*time.Minute))
+	if got := show(e.Next("a")); got != "2026-11-21 10:10:00" {
+		t.Errorf("a starts %s", got)
+	}
+	if got := show(e.Next("b")); got != "2026-11-21 10:01:00" {
+		t.Errorf("b starts %s", got)
+	}
+	e.Set(Schedule{Enabled: false, Jobs: []Job{a}}, nil, now)
+	if got := show(e.Next("a")); got != "never" {
+		t.Errorf("a of a disabled schedule starts %s", got)
+	}
+	if runs, skipped, _ := e.Due(now.Add(time.Hour)); len(runs) != 0 || skipped["a"] == "" {
+		t.Errorf("a disabled schedule starts %v, skips %v", runs, skipped)
+	}
+}
+
+func TestParseMistakes(t *testing.T) {
+	for name, row := range map[string]struct {
+		job  any
+		want string
+	}{
+		"no dictionary":   {"x", "it is no dictionary"},
+		"no function":     {map[string]any{"seconds": int64(1)}, "function"},
+		"bad function":    {map[string]any{"function": "ping", "seconds": int64(1)}, "function"},
+		"no time":         {map[string]any{"function": "test.ping"}, "exactly one"},
+		"two kinds":       {map[string]any{"function": "test.ping", "seconds": int64(1), "cron": "* * * * *"}, "exactly one"},
+		"zero":            {map[string]any{"function": "test.ping", "seconds": int64(0)}, "exactly one"},
+		"negative":        {map[string]any{"function": "test.ping", "seconds": int64(-1)}, "seconds"},
+		"text for number": {map[string]any{"function": "test.ping", "seconds": "5"}, "seconds: it is no number"},
+		"typing mistake":  {map[string]any{"function": "test.ping", "second": int64(5)}, "exactly one"},
+		"unknown key":     {map[string]any{"function": "test.ping", "seconds": int64(5), "maxruning": int64(5)}, "maxruning: there is no such key"},
+		"bad cron":        {map[string]any{"function": "test.ping", "cron": "x"}, "cron"},
+		"bad when":        {map[string]any{"function": "test.ping", "when": "someday"}, "when"},
+		"bad splay":       {map[string]any{"function": "test.ping", "seconds": int64(5), "splay": map[string]any{"start": int64(5), "end": int64(1)}}, "splay"},
+		"bad range":       {map[string]any{"function": "test.ping", "seconds": int64(5), "range": map[string]any{"start": "Monday 8:00", "end": "9:00"}}, "range"},
+		"until no date":   {map[string]any{"function": "test.ping", "seconds": int64(5), "until": "9:00"}, "until"},
+		"bad maxrunning":  {map[string]any{"function": "test.ping", "seconds": int64(5), "maxrunning": int64(-1)}, "maxrunning"},
+		"bad kwargs":      {map[string]any{"function": "test.ping", "seconds": int64(5), "kwargs": "x"}, "kwargs"},
+		"bad flag":        {map[string]any{"function": "test.ping", "seconds": int64(5), "enabled": "yes"}, "enabled"},
+	} {
+		s, err := Parse(map[string]any{"good": map[string]any{"function": "test.ping", "seconds": int64(1)}, "odd": row.job}, time.UTC)
+		if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), "job odd") || s.Jobs != nil {
+			t.Errorf("%s: %+v, %v; want nothing and %q", name, s, err, row.want)
+		}
+	}
+	if s, err := Parse(nil, time.UTC); err != nil || !s.Enabled || len(s.Jobs) != 0 {
+		t.Errorf("nothing: %+v, %v", s, err)
+	}
+	if s, err := Parse(map[string]any{"enabled": false}, time.UTC); err != nil || s.Enabled {
+		t.Errorf("a disabled one: %+v, %v", s, err)
+	}
+	if _, err := Parse([]any{}, time.UTC); err == nil {
+		t.Error("a list is taken for a schedule")
+	}
+}
+
+// FuzzCron: what is taken has a next time that lies behind the moment and fits.
+func FuzzCron(f *testing.F) {
+	for _, s := range []string{"* * * * *", "*/5 1-3,7 * jan-mar mon", "0 0 29 2 *", "@daily"} {
+		f.Add(s, int64(1795255200))
+	}
+	f.Fuzz(func(t *testing.T, line string, unix int64) {
+		c, err := ParseCron(line)
+		if err != nil || unix < 0 || unix > 4e9 {
+			return
+		}
+		now := time.Unix(unix, 0).UTC()
+		next := c.Next(now)
+		if next.IsZero() {
+			return // the 29th of February around 2100
+		}
+		if !next.After(now) || next.Second() != 0 || c.minute&(1<<next.Minute()) == 0 || c.hour&(1<<next.Hour()) == 0 || !c.onDay(next) || c.month&(1<<next.Month()) == 0 {
+			t.Errorf("%q after %s: %s", line, now, next)
+		}
+	})
+}
+
+// FuzzMoment: what is taken has its next time behind the moment, or none.
+func FuzzMoment(f *testing.F) {
+	for _, s := range []string{"17:00", "Monday 5:00pm", "2026-11-21 17:00", "12/31/2026 11:59pm"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := ParseMoment(text, time.UTC)
+		if err != nil {
+			return
+		}
+		now := at("2026-11-21 10:00:00")
+		if next := m.Next(now); !next.IsZero() && !next.After(now) {
+			t.Errorf("%q after %s: %s", text, now, next)
+		}
+	})
+}
