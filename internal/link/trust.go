@@ -108,7 +108,9 @@ func newHandshake(o Options) (*handshake, error) {
 	var err error
 	h.pinned, err = pki.LoadPublic(o.PinFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %w", ErrMasterKey, err) // what can not be read is no trust
+		// What can not be read is no trust.
+		return nil, salt.WithHint(fmt.Errorf("%w: %w", ErrMasterKey, err),
+			"repair the file; or compare with 'salt-key -F master' on the master, remove the file, and restart the minion")
 	}
 	return h, nil
 }
