@@ -192,7 +192,11 @@ func findIdentity(ctx context.Context, user, groupName string) (*identity, error
 // isSelf says whether the minion is that user already.
 func (id *identity) isSelf() bool { return id.uid == os.Geteuid() && id.gid == os.Getegid() }
 
+// credential is what a process of that user gets, nil where it need not change.
 func (id *identity) credential() *syscall.Credential {
+	if id.isSelf() {
+		return nil
+	}
 	return &syscall.Credential{Uid: uint32(id.uid), Gid: uint32(id.gid), Groups: id.supplementary}
 }
 

@@ -11,6 +11,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
+
+	"brine/internal/process"
 )
 
 // cmdModule runs programs.
@@ -27,7 +30,7 @@ var cmdModule = &Module{
 			Params:  codeParams,
 			Run: func(ctx context.Context, c *Call) (any, error) {
 				e, err := c.runCode(ctx, true)
-				return e.stdout, err
+				return e.Stdout, err
 			},
 		},
 		{
@@ -37,7 +40,7 @@ var cmdModule = &Module{
 			Params:  codeParams,
 			Run: func(ctx context.Context, c *Call) (any, error) {
 				e, err := c.runCode(ctx, false)
-				return e.dictionary(), err
+				return dictionary(e), err
 			},
 		},
 		{
@@ -56,7 +59,7 @@ var cmdModule = &Module{
 			Params:  commandParams,
 			Run: func(ctx context.Context, c *Call) (any, error) {
 				e, err := c.runCommand(ctx, true)
-				return e.code, err
+				return e.Code, err
 			},
 		},
 		{
@@ -66,7 +69,7 @@ var cmdModule = &Module{
 			Params:  commandParams,
 			Run: func(ctx context.Context, c *Call) (any, error) {
 				e, err := c.runCommand(ctx, true)
-				return c.reply(e, e.stdout), err
+				return c.reply(e, e.Stdout), err
 			},
 		},
 		{
@@ -76,7 +79,7 @@ var cmdModule = &Module{
 			Params:  runAllParams,
 			Run: func(ctx context.Context, c *Call) (any, error) {
 				e, err := c.runCommand(ctx, c.Bool("redirect_stderr"))
-				return e.dictionary(), err
+				return dictionary(e), err
 			},
 		},
 		{
@@ -100,7 +103,7 @@ var cmdModule = &Module{
 			Params:  commandParams,
 			Run: func(ctx context.Context, c *Call) (any, error) {
 				e, err := c.runCommand(ctx, false)
-				return c.reply(e, e.stderr), err
+				return c.reply(e, e.Stderr), err
 			},
 		},
 		{
@@ -110,7 +113,7 @@ var cmdModule = &Module{
 			Params:  commandParams,
 			Run: func(ctx context.Context, c *Call) (any, error) {
 				e, err := c.runCommand(ctx, false)
-				return c.reply(e, e.stdout), err
+				return c.reply(e, e.Stdout), err
 			},
 		},
 		{
@@ -120,7 +123,7 @@ var cmdModule = &Module{
 			Params:  scriptParams,
 			Run: func(ctx context.Context, c *Call) (any, error) {
 				e, err := c.runScript(ctx)
-				return e.dictionary(), err
+				return dictionary(e), err
 			},
 		},
 		{
@@ -130,7 +133,7 @@ var cmdModule = &Module{
 			Params:  scriptParams,
 			Run: func(ctx context.Context, c *Call) (any, error) {
 				e, err := c.runScript(ctx)
-				return e.code, err
+				return e.Code, err
 			},
 		},
 		{
@@ -193,14 +196,14 @@ var (
 )
 
 // dictionary is what the functions ending in _all return.
-func (e ending) dictionary() map[string]any {
-	return map[string]any{"pid": e.pid, "retcode": e.code, "stdout": e.stdout, "stderr": e.stderr}
+func dictionary(e process.Ending) map[string]any {
+	return map[string]any{"pid": e.PID, "retcode": e.Code, "stdout": e.Stdout, "stderr": e.Stderr}
 }
 
 // reply is text, or for a command in the background its pid.
-func (c *Call) reply(e ending, text string) any {
+func (c *Call) reply(e process.Ending, text string) any {
 	if c.Bool("bg") {
-		return map[string]any{"pid": e.pid}
+		return map[string]any{"pid": e.PID}
 	}
 	return text
 }
@@ -214,7 +217,7 @@ func cmdRunBackground(ctx context.Context, c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	pid, err := p.detach()
+	pid, err := p.Detach()
 	return map[string]any{"pid": pid}, err
 }
 
@@ -231,12 +234,12 @@ func cmdRunChroot(ctx context.Context, c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.chroot, p.dir = root, "/"
+	p.Chroot, p.Dir = root, "/"
 	if c.Has("cwd") {
-		p.dir = c.String("cwd")
+		p.Dir = c.String("cwd")
 	}
 	e, err := c.runProcess(ctx, p)
-	return e.dictionary(), err
+	return dictionary(e), err
 }
 
 func cmdShell(ctx context.Context, c *Call) (any, error) {
@@ -249,25 +252,25 @@ func cmdShell(ctx context.Context, c *Call) (any, error) {
 		text = strings.Join(words, " ")
 	}
 	e, err := c.runArgs(ctx, shellCommand(c.String("shell"), text), true)
-	return c.reply(e, e.stdout), err
+	return c.reply(e, e.Stdout), err
 }
 
 // runScript copies the script to a private place, runs it and removes it.
-func (c *Call) runScript(ctx context.Context) (ending, error) {
+func (c *Call) runScript(ctx context.Context) (process.Ending, error) {
 	source, err := c.open(ctx, c.String("source"))
 	if err != nil {
-		return ending{}, err
+		return process.Ending{}, err
 	}
 	defer source.Close()
 	words, err := c.scriptArgs()
 	if err != nil {
-		return ending{}, err
+		return process.Ending{}, err
 	}
 	return c.runFile(ctx, source, nil, words, false)
 }
 
 // runCode runs the argument code with the interpreter lang.
-func (c *Call) runCode(ctx context.Context, merge bool) (ending, error) {
+func (c *Call) runCode(ctx context.Context, merge bool) (process.Ending, error) {
 	lines, ok := c.Any("code").([]any)
 	if !ok {
 		lines = []any{c.Any("code")}
@@ -276,13 +279,13 @@ func (c *Call) runCode(ctx context.Context, merge bool) (ending, error) {
 	for _, line := range lines {
 		text, err := toString(line)
 		if err != nil {
-			return ending{}, err
+			return process.Ending{}, err
 		}
 		code.WriteString(text + "\n")
 	}
 	words, err := c.scriptArgs()
 	if err != nil {
-		return ending{}, err
+		return process.Ending{}, err
 	}
 	return c.runFile(ctx, strings.NewReader(code.String()), []string{c.String("lang")}, words, merge)
 }
@@ -305,29 +308,29 @@ func (c *Call) scriptArgs() ([]string, error) {
 
 // runFile runs the content of source as a file, by the interpreter if one is
 // given. The file lies in a new directory that only its user can enter.
-func (c *Call) runFile(ctx context.Context, source io.Reader, interpreter, words []string, merge bool) (ending, error) {
+func (c *Call) runFile(ctx context.Context, source io.Reader, interpreter, words []string, merge bool) (process.Ending, error) {
 	if c.Bool("bg") {
-		return ending{}, invalid("a script can not run in the background: its file is removed when its job ends")
+		return process.Ending{}, invalid("a script can not run in the background: its file is removed when its job ends")
 	}
 	dir, err := os.MkdirTemp("", "brine-")
 	if err != nil {
-		return ending{}, err
+		return process.Ending{}, err
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "script")
 	p, err := c.command(ctx, slices.Concat(interpreter, []string{file}, words))
 	if err != nil {
-		return ending{}, err
+		return process.Ending{}, err
 	}
-	p.merge = merge
-	if err := writeScript(file, source, p.user); err != nil {
-		return ending{}, err
+	p.Merge = merge
+	if err := writeScript(file, source, p.Credential); err != nil {
+		return process.Ending{}, err
 	}
 	return c.runProcess(ctx, p)
 }
 
 // writeScript writes a file that its user alone can read and run.
-func writeScript(path string, source io.Reader, user *identity) error {
+func writeScript(path string, source io.Reader, user *syscall.Credential) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
 	if err != nil {
 		return err
@@ -336,10 +339,11 @@ func writeScript(path string, source io.Reader, user *identity) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write script: %w", err)
 	}
-	if user == nil || user.isSelf() {
+	if user == nil {
 		return nil
 	}
-	return errors.Join(os.Chown(path, user.uid, user.gid), os.Chown(filepath.Dir(path), user.uid, user.gid))
+	uid, gid := int(user.Uid), int(user.Gid)
+	return errors.Join(os.Chown(path, uid, gid), os.Chown(filepath.Dir(path), uid, gid))
 }
 
 // open opens a file of the minion, or what its file source knows by an address.
@@ -362,8 +366,8 @@ func cmdShellInfo(ctx context.Context, c *Call) (any, error) {
 		return map[string]any{"installed": false}, nil
 	}
 	info := map[string]any{"installed": true, "path": path, "version": nil}
-	if e, err := tool(ctx, path, "--version"); err == nil && e.code == 0 { // dash and others have no such option
-		if version := regexp.MustCompile(`\d+(\.\d+)+`).FindString(e.stdout); version != "" {
+	if e, err := tool(ctx, path, "--version"); err == nil && e.Code == 0 { // dash and others have no such option
+		if version := regexp.MustCompile(`\d+(\.\d+)+`).FindString(e.Stdout); version != "" {
 			info["version"] = version
 		}
 	}

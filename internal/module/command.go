@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"brine/internal/process"
 )
 
 // commandParams are the parameters that every function of cmd shares, after
@@ -40,26 +42,28 @@ var commandParams = []Param{
 }
 
 // command prepares the program that the shared parameters describe, to run args.
-func (c *Call) command(ctx context.Context, args []string) (*program, error) {
-	p := &program{args: args, dir: c.String("cwd"), timeout: seconds(c.Float("timeout"))}
+func (c *Call) command(ctx context.Context, args []string) (*process.Program, error) {
+	p := &process.Program{Args: args, Dir: c.String("cwd"), Timeout: seconds(c.Float("timeout"))}
 	if c.Has("stdin") {
 		stdin := c.String("stdin")
-		p.stdin = &stdin
+		p.Stdin = &stdin
 	}
 	home := os.Getenv("HOME")
+	var user *identity
 	if c.Has("runas") || c.Has("group") {
 		id, err := findIdentity(ctx, c.String("runas"), c.String("group"))
 		if err != nil {
 			return nil, err
 		}
-		p.user, home = id, id.home
+		user, home = id, id.home
+		p.Credential = id.credential()
 	}
 	var err error
-	if p.umask, err = c.umask(); err != nil {
+	if p.Umask, err = c.umask(); err != nil {
 		return nil, err
 	}
-	p.env = c.environ(p.user)
-	p.dir, err = workingDirectory(p.dir, home)
+	p.Env = c.environ(user)
+	p.Dir, err = workingDirectory(p.Dir, home)
 	return p, err
 }
 
@@ -90,7 +94,7 @@ func (c *Call) environ(user *identity) []string {
 			env = append(env, "LANG=C", "LC_ALL=C")
 		}
 	default:
-		env = baseEnviron(c.Bool("reset_system_locale"))
+		env = process.Environ(c.Bool("reset_system_locale"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Map("env"))) {
 		text, err := toString(c.Map("env")[name])
@@ -166,51 +170,51 @@ func shellCommand(shell, text string) []string {
 }
 
 // runCommand runs what the argument cmd says.
-func (c *Call) runCommand(ctx context.Context, merge bool) (ending, error) {
+func (c *Call) runCommand(ctx context.Context, merge bool) (process.Ending, error) {
 	args, err := c.commandLine()
 	if err != nil {
-		return ending{}, err
+		return process.Ending{}, err
 	}
 	return c.runArgs(ctx, args, merge)
 }
 
 // runArgs runs a program under the shared parameters and sets the job's return
 // code from it.
-func (c *Call) runArgs(ctx context.Context, args []string, merge bool) (ending, error) {
+func (c *Call) runArgs(ctx context.Context, args []string, merge bool) (process.Ending, error) {
 	p, err := c.command(ctx, args)
 	if err != nil {
-		return ending{}, err
+		return process.Ending{}, err
 	}
-	p.merge = merge
+	p.Merge = merge
 	return c.runProcess(ctx, p)
 }
 
 // runProcess runs a prepared program and reports on it.
-func (c *Call) runProcess(ctx context.Context, p *program) (ending, error) {
+func (c *Call) runProcess(ctx context.Context, p *process.Program) (process.Ending, error) {
 	if c.Bool("bg") {
-		pid, err := p.detach()
-		return ending{pid: pid}, err
+		pid, err := p.Detach()
+		return process.Ending{PID: pid}, err
 	}
-	e, err := p.run(ctx)
+	e, err := p.Run(ctx)
 	if err != nil {
-		return ending{}, err
+		return process.Ending{}, err
 	}
 	if err := c.settle(&e, p); err != nil {
-		return ending{}, err
+		return process.Ending{}, err
 	}
 	c.logCommand(ctx, &e)
 	if !c.Bool("ignore_retcode") {
-		c.SetRetcode(e.code)
+		c.SetRetcode(e.Code)
 	}
-	if c.Bool("raise_err") && e.code != 0 {
-		return ending{}, e.failure("command")
+	if c.Bool("raise_err") && e.Code != 0 {
+		return process.Ending{}, e.Failure("command")
 	}
 	return e, nil
 }
 
 // settle brings an ending into the form that the caller asked for.
-func (c *Call) settle(e *ending, p *program) (err error) {
-	for _, stream := range []*string{&e.stdout, &e.stderr} {
+func (c *Call) settle(e *process.Ending, p *process.Program) (err error) {
+	for _, stream := range []*string{&e.Stdout, &e.Stderr} {
 		if *stream, err = decodeText(*stream, c.String("output_encoding")); err != nil {
 			return err
 		}
@@ -218,39 +222,39 @@ func (c *Call) settle(e *ending, p *program) (err error) {
 			*stream = strings.TrimRight(*stream, " \t\r\n\v\f")
 		}
 	}
-	if e.timedOut {
-		e.code = 1
-		stream := &e.stderr
-		if p.merge {
-			stream = &e.stdout
+	if e.TimedOut {
+		e.Code = 1
+		stream := &e.Stderr
+		if p.Merge {
+			stream = &e.Stdout
 		}
-		*stream = strings.TrimPrefix(*stream+fmt.Sprintf("\nTimed out after %v and was killed", p.timeout), "\n")
+		*stream = strings.TrimPrefix(*stream+fmt.Sprintf("\nTimed out after %v and was killed", p.Timeout), "\n")
 	}
 	if c.countsAsSuccess(e) {
-		e.code = 0
+		e.Code = 0
 	}
 	if c.Bool("hide_output") {
-		e.stdout, e.stderr = "", ""
+		e.Stdout, e.Stderr = "", ""
 	}
 	return nil
 }
 
-func (c *Call) countsAsSuccess(e *ending) bool {
+func (c *Call) countsAsSuccess(e *process.Ending) bool {
 	among := func(param string, v any) bool {
 		return slices.ContainsFunc(c.List(param), func(w any) bool { return w == v })
 	}
-	return !e.timedOut && (among("success_retcodes", int64(e.code)) || among("success_stdout", e.stdout) || among("success_stderr", e.stderr))
+	return !e.TimedOut && (among("success_retcodes", int64(e.Code)) || among("success_stdout", e.Stdout) || among("success_stderr", e.Stderr))
 }
 
 // logCommand notes how a command went at the level of output_loglevel. The
 // command itself and its output may hold secrets: they are never logged.
-func (c *Call) logCommand(ctx context.Context, e *ending) {
+func (c *Call) logCommand(ctx context.Context, e *process.Ending) {
 	var level slog.Level
 	name := c.String("output_loglevel")
 	if name == "quiet" || level.UnmarshalText([]byte(name)) != nil {
 		return // "quiet", or one of Salt's levels below debug
 	}
-	c.Host.log().Log(ctx, level, "command ended", "jid", c.JID, "fun", c.Function, "pid", e.pid, "retcode", e.code)
+	c.Host.log().Log(ctx, level, "command ended", "jid", c.JID, "fun", c.Function, "pid", e.PID, "retcode", e.Code)
 }
 
 // decodeText converts output to UTF-8. Without an encoding it stays as it is.

@@ -123,11 +123,11 @@ func diskBlkid(ctx context.Context, c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.code != 0 && e.code != 2 { // 2 says that there is nothing to tell
-		return nil, e.failure("blkid")
+	if e.Code != 0 && e.Code != 2 { // 2 says that there is nothing to tell
+		return nil, e.Failure("blkid")
 	}
 	devices := map[string]any{}
-	for block := range strings.SplitSeq(e.stdout, "\n\n") {
+	for block := range strings.SplitSeq(e.Stdout, "\n\n") {
 		device, entry := "", map[string]any{}
 		for line := range strings.Lines(block) {
 			name, v, ok := strings.Cut(strings.TrimSpace(line), "=")

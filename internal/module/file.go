@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"brine/internal/process"
 )
 
 var (
@@ -376,7 +378,7 @@ var fileModule = &Module{
 func done(err error) (any, error) { return err == nil, err }
 
 // maxFile bounds what is read of a file: it is sent in one answer.
-const maxFile = maxOutput
+const maxFile = process.MaxOutput
 
 func readText(path string) (string, error) {
 	info, err := os.Stat(path)

@@ -16,7 +16,7 @@
 //  6. A failure is an error, which becomes `ERROR: text` and return code 1.
 //     c.SetRetcode says another code without being an error.
 //  7. It returns soon after ctx is done. Programs are run by c.output or
-//     [program], as argument vectors, with "--" before foreign words.
+//     [process.Program], as argument vectors, with "--" before foreign words.
 //  8. A service that the minion may lack (c.Host.Events == nil) is asked for by
 //     a method of Host that answers with a clear error.
 package module

@@ -467,10 +467,10 @@ func networkPing(ctx context.Context, c *Call) (any, error) {
 		return nil, err
 	}
 	if c.Bool("return_boolean") {
-		return e.code == 0, nil
+		return e.Code == 0, nil
 	}
-	c.SetRetcode(e.code)
-	return strings.TrimSpace(e.stdout + e.stderr), nil
+	c.SetRetcode(e.Code)
+	return strings.TrimSpace(e.Stdout + e.Stderr), nil
 }
 
 // reverseName is the address's name below in-addr.arpa or ip6.arpa.

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"brine/internal/process"
 )
 
 // packager is a package manager of the system: its programs as argument
@@ -102,15 +104,15 @@ func findPackager() (*packager, error) {
 // run runs one command of the manager and returns what it wrote to stdout. It
 // has no timeout of its own: to end it in the middle is for the caller's job.
 func (m *packager) run(ctx context.Context, args []string, alsoFine ...int) (string, error) {
-	p := program{args: args, env: append(baseEnviron(true), "DEBIAN_FRONTEND=noninteractive")}
-	e, err := p.run(ctx)
+	p := process.Program{Args: args, Env: append(process.Environ(true), "DEBIAN_FRONTEND=noninteractive")}
+	e, err := p.Run(ctx)
 	if err != nil {
 		return "", err
 	}
-	if e.code != 0 && !slices.Contains(alsoFine, e.code) {
-		return "", e.failure(m.name)
+	if e.Code != 0 && !slices.Contains(alsoFine, e.Code) {
+		return "", e.Failure(m.name)
 	}
-	return e.stdout, nil
+	return e.Stdout, nil
 }
 
 // installed returns the versions of the installed packages, sorted, by name.

@@ -254,7 +254,7 @@ func (c *Call) unitSays(ctx context.Context, question string) (bool, error) {
 		return false, unavailable("systemd")
 	}
 	e, err := tool(ctx, "systemctl", question, "--quiet", "--", unitName(c.String("name")))
-	return e.code == 0, err
+	return e.Code == 0, err
 }
 
 func (c *Call) unitProperties(ctx context.Context) (map[string]any, error) {
@@ -310,7 +310,7 @@ func (c *Call) serviceRuns(ctx context.Context, name string) (bool, error) {
 		args = []string{"service", name, "status"}
 	}
 	e, err := tool(ctx, args...)
-	return err == nil && e.code == 0, err
+	return err == nil && e.Code == 0, err
 }
 
 // unitFiles returns the names of the services whose file has the state, all for

@@ -1,4 +1,7 @@
-package module
+// Package process runs programs: argument vectors, never a shell, each in a process
+// group of its own that ends as a whole, with its output bounded and kept byte for
+// byte. It does not decide what is run or as whom, and it logs nothing.
+package process
 
 import (
 	"context"
@@ -15,10 +18,10 @@ import (
 )
 
 const (
-	// maxOutput bounds what is kept of each stream of a program. The whole
+	// MaxOutput bounds what is kept of each stream of a program. The whole
 	// output is held in memory and sent in one answer; beyond this the machine
 	// suffers more than the caller gains, and a file is the better way.
-	maxOutput = 1 << 30
+	MaxOutput = 1 << 30
 
 	// killGrace is what a program gets between SIGTERM and SIGKILL.
 	killGrace = 2 * time.Second
@@ -31,105 +34,110 @@ const (
 
 var (
 	errTimeout = errors.New("timed out")
-	errOutput  = fmt.Errorf("the output exceeds %d bytes: write it to a file instead", maxOutput)
+	errOutput  = errors.New("the output exceeds its limit: write it to a file instead")
 )
 
-// program is a program to run, once, in a process group of its own.
-type program struct {
-	args    []string  // args[0] is looked up in PATH
-	dir     string    // "" for that of the minion
-	env     []string  // the whole environment; nil for that of the minion
-	stdin   *string   // nil for an empty one
-	user    *identity // nil for that of the minion
-	umask   string    // octal digits, "" for that of the minion
-	chroot  string
-	timeout time.Duration // 0 for none
-	merge   bool          // write stderr into stdout, in the order written
+// Program is a program to run, once, in a process group of its own.
+type Program struct {
+	Args       []string            // Args[0] is looked up in PATH
+	Dir        string              // "" for that of this process
+	Env        []string            // the whole environment; nil for that of this process
+	Stdin      *string             // nil for an empty one
+	Credential *syscall.Credential // nil for that of this process
+	Umask      string              // octal digits, "" for that of this process
+	Chroot     string
+	Timeout    time.Duration // 0 for none
+	Merge      bool          // write stderr into stdout, in the order written
+	Limit      int           // bytes to keep of each stream; 0 for MaxOutput
 }
 
-// ending is what a program left.
-type ending struct {
-	pid            int
-	code           int // minus the signal's number if one ended it
-	stdout, stderr string
-	timedOut       bool
+// Ending is what a program left.
+type Ending struct {
+	PID            int
+	Code           int // minus the signal's number if one ended it
+	Stdout, Stderr string
+	TimedOut       bool
 }
 
-// run runs the program to its end and returns what it wrote, byte for byte. At
+// Run runs the program to its end and returns what it wrote, byte for byte. At
 // the end of ctx, and after the timeout, the whole process group gets SIGTERM,
 // then SIGKILL; the first returns the cause of ctx as an error, the second an
 // ending. A child that the program leaves behind lives on.
-func (p *program) run(ctx context.Context) (ending, error) {
+func (p *Program) Run(ctx context.Context) (Ending, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if p.timeout > 0 {
+	if p.Timeout > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, p.timeout, errTimeout)
+		ctx, stop = context.WithTimeoutCause(ctx, p.Timeout, errTimeout)
 		defer stop()
 	}
 	cmd := p.command()
 	stdout, stderr, err := p.start(cmd, func() { cancel(errOutput) })
 	if err != nil {
-		return ending{}, err
+		return Ending{}, err
 	}
 	cause := wait(ctx, cmd)
 	late, stop := context.WithTimeout(context.Background(), outputGrace)
 	defer stop()
-	e := ending{pid: cmd.Process.Pid, code: exitCode(cmd.ProcessState), stdout: stdout.take(late), stderr: stderr.take(late)}
+	e := Ending{PID: cmd.Process.Pid, Code: exitCode(cmd.ProcessState), Stdout: stdout.take(late), Stderr: stderr.take(late)}
 	if errors.Is(cause, errTimeout) {
-		e.timedOut, cause = true, nil
+		e.TimedOut, cause = true, nil
 	}
 	return e, cause
 }
 
 // command prepares the program without starting it.
-func (p *program) command() *exec.Cmd {
-	args := p.args
-	if p.umask != "" || p.chroot != "" && !strings.Contains(args[0], "/") {
+func (p *Program) command() *exec.Cmd {
+	args := p.Args
+	if p.Umask != "" || p.Chroot != "" && !strings.Contains(args[0], "/") {
 		// Only a process can change its own umask, and only one within the new
 		// root can search its PATH there.
-		args = append([]string{"/bin/sh", "-c", `test -z "$0" || umask "$0" && exec "$@"`, p.umask}, args...)
+		args = append([]string{"/bin/sh", "-c", `test -z "$0" || umask "$0" && exec "$@"`, p.Umask}, args...)
 	}
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = p.dir, p.env, outputGrace
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Chroot: p.chroot}
-	if p.user != nil && !p.user.isSelf() {
-		cmd.SysProcAttr.Credential = p.user.credential()
+	cmd.Dir, cmd.Env, cmd.WaitDelay = p.Dir, p.Env, outputGrace
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Chroot: p.Chroot}
+	if p.Credential != nil {
+		cmd.SysProcAttr.Credential = p.Credential
 	}
-	if p.stdin != nil {
-		cmd.Stdin = strings.NewReader(*p.stdin)
+	if p.Stdin != nil {
+		cmd.Stdin = strings.NewReader(*p.Stdin)
 	}
 	return cmd
 }
 
 // start starts the program with its output captured.
-func (p *program) start(cmd *exec.Cmd, overflow func()) (stdout, stderr *capture, err error) {
-	stdout, out, err := newCapture(overflow)
+func (p *Program) start(cmd *exec.Cmd, overflow func()) (stdout, stderr *capture, err error) {
+	limit := p.Limit
+	if limit == 0 {
+		limit = MaxOutput
+	}
+	stdout, out, err := newCapture(limit, overflow)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer out.Close()
 	stderr, diagnostics, err := &capture{}, out, nil
-	if !p.merge {
-		if stderr, diagnostics, err = newCapture(overflow); err != nil {
+	if !p.Merge {
+		if stderr, diagnostics, err = newCapture(limit, overflow); err != nil {
 			return nil, nil, err
 		}
 		defer diagnostics.Close()
 	}
 	cmd.Stdout, cmd.Stderr = out, diagnostics
 	if err := cmd.Start(); err != nil {
-		return nil, nil, fmt.Errorf("run %q: %w", p.args[0], bareExecError(err))
+		return nil, nil, fmt.Errorf("run %q: %w", p.Args[0], bareExecError(err))
 	}
 	return stdout, stderr, nil
 }
 
-// detach starts the program in a session of its own and returns its pid. It
+// Detach starts the program in a session of its own and returns its pid. It
 // outlives the job and the minion; its output is dropped.
-func (p *program) detach() (pid int, err error) {
+func (p *Program) Detach() (pid int, err error) {
 	cmd := p.command()
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Setsid = false, true
 	if err := cmd.Start(); err != nil {
-		return 0, fmt.Errorf("run %q: %w", p.args[0], bareExecError(err))
+		return 0, fmt.Errorf("run %q: %w", p.Args[0], bareExecError(err))
 	}
 	go func() { _ = cmd.Wait() }() // ends with the program; nobody asked how it went
 	return cmd.Process.Pid, nil
@@ -194,12 +202,12 @@ type capture struct {
 
 // newCapture returns a capture and the pipe to write to, which the caller
 // closes. Its reader ends when the last writer has closed the pipe.
-func newCapture(overflow func()) (*capture, *os.File, error) {
+func newCapture(limit int, overflow func()) (*capture, *os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &capture{limit: maxOutput, overflow: overflow, done: make(chan struct{})}
+	c := &capture{limit: limit, overflow: overflow, done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
 		defer r.Close()
@@ -238,56 +246,25 @@ func (c *capture) take(ctx context.Context) string {
 	return c.text.String()
 }
 
-// toolTimeout bounds the tools of the system that functions ask: one that takes
-// longer hangs, on a dead file server or a lock.
-const toolTimeout = 10 * time.Minute
-
-// tool runs a program of the system in the C locale and returns how it ended.
-// A missing program is ErrUnavailable.
-func tool(ctx context.Context, args ...string) (ending, error) {
-	if _, err := exec.LookPath(args[0]); err != nil {
-		return ending{}, unavailable("program " + args[0])
-	}
-	p := program{args: args, env: baseEnviron(true), timeout: toolTimeout}
-	e, err := p.run(ctx)
-	if err == nil && e.timedOut {
-		err = fmt.Errorf("%s: no answer within %v", args[0], toolTimeout)
-	}
-	return e, err
-}
-
-// output runs a program of the system that must succeed and returns what it
-// wrote to stdout.
-func output(ctx context.Context, args ...string) (string, error) {
-	e, err := tool(ctx, args...)
-	if err != nil {
-		return "", err
-	}
-	if e.code != 0 {
-		return "", e.failure(args[0])
-	}
-	return e.stdout, nil
-}
-
-// failure is the error of a program that ended with another code than 0.
-func (e ending) failure(name string) error {
-	text := strings.TrimSpace(e.stderr)
+// Failure is the error of a program that ended with another code than 0.
+func (e Ending) Failure(name string) error {
+	text := strings.TrimSpace(e.Stderr)
 	if text == "" {
-		text = strings.TrimSpace(e.stdout)
+		text = strings.TrimSpace(e.Stdout)
 	}
 	if text == "" {
-		return fmt.Errorf("%s: exit code %d", name, e.code)
+		return fmt.Errorf("%s: exit code %d", name, e.Code)
 	}
-	return fmt.Errorf("%s: exit code %d: %s", name, e.code, text)
+	return fmt.Errorf("%s: exit code %d: %s", name, e.Code, text)
 }
 
 // daemonEnviron are variables by which a service manager talks to the minion
 // alone: a program that inherited them could speak in its name.
 var daemonEnviron = []string{"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "INVOCATION_ID", "JOURNAL_STREAM"}
 
-// baseEnviron is the minion's environment for its programs, with messages and
+// Environ is the minion's environment for its programs, with messages and
 // sorting of the C locale if that is asked for.
-func baseEnviron(plainLocale bool) []string {
+func Environ(plainLocale bool) []string {
 	var env []string
 	for _, pair := range os.Environ() {
 		name, _, _ := strings.Cut(pair, "=")
