@@ -19,27 +19,31 @@ const (
 	// maxEpochs is how many epochs one request may have: fewer than the master
 	// remembers.
 	maxEpochs = 16
-	// lookEvery is how often letters that are too old are looked for while
-	// nothing else happens.
-	lookEvery = time.Minute
+	// lookEvery is how often letters that are too old are looked for.
+	lookEvery = 30 * time.Second
 	// retryPause follows a request that was not answered.
 	retryPause = time.Second
+	// What has been delivered is removed from the store together, since that costs
+	// as much as the delivery: so many letters, or after so long. After a kill they
+	// are delivered again, which the master knows.
+	tidyAfter = 500 * time.Millisecond
+	maxUntidy = 5000
 )
 
 // drain delivers what waits, in order, whenever there is a master, until ctx ends.
 func (o *outbox) drain(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(tidyAfter)
 	defer tick.Stop()
+	defer o.tidy(context.WithoutCancel(ctx), true)
 	for ctx.Err() == nil {
 		more, err := o.turn(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
+		if ctx.Err() == nil && err != nil {
 			o.log.Warn("outbox not delivered, trying again", "err", err, "waiting", o.waiting())
 			sleep(ctx, retryPause)
 			continue
-		case more:
+		}
+		o.tidy(ctx, false)
+		if more {
 			continue
 		}
 		select {
@@ -72,7 +76,8 @@ func (o *outbox) turn(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return o.waiting() > uint64(len(told)), o.settle(ctx, batch[:len(told)], told)
+	o.settle(batch[:len(told)], told)
+	return o.waiting() > 0, nil
 }
 
 // waitingLetter is a letter with its place in the queue.
@@ -160,40 +165,29 @@ func (o *outbox) fetch(l *letter) error {
 	return err
 }
 
-// settle tells the senders, and takes the letters from the queue.
-func (o *outbox) settle(ctx context.Context, batch []waitingLetter, told []protocol.Delivery) error {
+// settle takes the letters out of what waits, and tells the senders.
+func (o *outbox) settle(batch []waitingLetter, told []protocol.Delivery) {
 	for i, l := range batch {
 		if r := told[i].Refused; r != nil {
 			o.log.Error("the master refuses what was for it; it is dropped", "op", l.Op, "err", r)
 		}
 		o.tell(l.letter, told[i])
 	}
-	return o.remove(ctx, batch)
+	o.leave(batch)
 }
 
-// remove takes letters from the head of the queue, and then their files: in the
-// other order a kill between the two would leave a letter without its body.
-func (o *outbox) remove(ctx context.Context, batch []waitingLetter) error {
-	// The end of ctx must not leave a letter behind that was dealt with.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
-	defer cancel()
-	last := batch[len(batch)-1].entry.Seq
-	o.keep.Lock()
-	err := o.queue.Remove(ctx, last)
-	o.keep.Unlock()
-	if err != nil {
-		return err
-	}
+// leave notes that letters at the head are dealt with. They are in the store until
+// tidy.
+func (o *outbox) leave(batch []waitingLetter) {
 	var freed int64
 	for _, l := range batch {
 		freed += l.takes()
-		if l.File == "" {
-			continue
-		}
-		if err := os.Remove(o.path(l.letter)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			o.log.Warn("file of a letter that has left the outbox not removed", "err", err)
+		if l.File != "" {
+			o.files = append(o.files, o.path(l.letter))
 		}
 	}
+	o.untidy += len(batch)
+	last := batch[len(batch)-1].entry.Seq
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	close(o.left)
@@ -203,5 +197,34 @@ func (o *outbox) remove(ctx context.Context, batch []waitingLetter) error {
 	if o.span.Bytes -= freed; o.span.First > o.span.Last {
 		o.span.Bytes = 0 // a repetition was counted, and is not there
 	}
-	return nil
+}
+
+// tidy removes what has left from the store, now or when it is time.
+func (o *outbox) tidy(ctx context.Context, now bool) {
+	o.head.Lock()
+	defer o.head.Unlock()
+	if o.untidy > 0 && (now || o.untidy >= maxUntidy || time.Since(o.tidied) >= tidyAfter) {
+		o.clear(ctx)
+	}
+}
+
+// clear removes from the store what has left, and then its files: in the other
+// order a kill between the two would leave a letter without its body. Its caller
+// holds the head.
+func (o *outbox) clear(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	o.keep.Lock()
+	err := o.queue.Remove(ctx, o.first()-1)
+	o.keep.Unlock()
+	if err != nil {
+		o.log.Warn("delivered letters are not removed from the store yet", "err", err)
+		return
+	}
+	for _, path := range o.files {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			o.log.Warn("file of a letter that has left the outbox not removed", "err", err)
+		}
+	}
+	o.files, o.untidy, o.tidied = nil, 0, time.Now()
 }

@@ -115,7 +115,7 @@ func (o *outbox) over(size int64) int64 {
 // holds the head.
 func (o *outbox) dropOld(ctx context.Context) error {
 	now := time.Now()
-	if o.age <= 0 || now.Sub(o.looked) < lookEvery/2 || o.waiting() == 0 {
+	if o.age <= 0 || now.Sub(o.looked) < lookEvery || o.waiting() == 0 {
 		return nil
 	}
 	o.looked = now
@@ -128,6 +128,7 @@ func (o *outbox) drop(ctx context.Context, why string, gone func(waitingLetter) 
 	lost := uint64(0)
 	defer func() {
 		if lost > 0 {
+			o.clear(ctx)
 			o.change(func(l *losses) { l.Total += lost; l.Untold += lost })
 			o.log.Warn("events and returns in the outbox are lost: "+why, "count", lost, "total", o.losses().Total)
 		}
@@ -144,9 +145,7 @@ func (o *outbox) drop(ctx context.Context, why string, gone func(waitingLetter) 
 		if n == 0 {
 			return nil
 		}
-		if err := o.remove(ctx, batch[:n]); err != nil {
-			return err
-		}
+		o.leave(batch[:n])
 		for _, l := range batch[:n] {
 			lost += uint64(max(l.Events, 1))
 			o.tell(l.letter, protocol.Delivery{Refused: bus.Errorf(bus.Unavailable, "it was dropped: %s", why)})

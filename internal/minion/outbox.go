@@ -41,10 +41,13 @@ type outbox struct {
 	// there, the queue itself must know the request again.
 	keep sync.RWMutex
 
-	head   sync.Mutex // held by who takes letters from the head
-	looked time.Time  // when letters that are too old were looked for last; guarded by head
+	head   sync.Mutex // held by who takes letters from the head; it guards what follows
+	looked time.Time  // when letters that are too old were looked for last
+	untidy int        // letters that have left and are still in the store
+	files  []string   // theirs
+	tidied time.Time
 
-	mu   sync.Mutex // guards what follows, and that numbers and places agree
+	mu   sync.Mutex // guards the rest, and that numbers and places agree
 	n    uint64     // of the newest letter of this epoch
 	span journal.Span
 	asks map[uint64]chan protocol.Delivery // of senders that wait, by number

@@ -1,0 +1,182 @@
+package minion_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"brine/internal/config"
+	"brine/internal/job"
+	"brine/internal/master"
+	"brine/internal/minion"
+	"brine/internal/protocol"
+)
+
+// number is the n of an event in Salt's single form.
+func number(t *testing.T, e protocol.Heard) int {
+	t.Helper()
+	var body struct{ Data struct{ N int } }
+	if err := json.Unmarshal(e.Data, &body); err != nil {
+		t.Fatal(err)
+	}
+	return body.Data.N
+}
+
+// pairWith is startPair with a configuration that set has changed: smaller limits
+// than a file may give.
+func pairWith(t *testing.T, set func(*config.Minion)) (*pair, *daemonUnderTest) {
+	t.Helper()
+	p := &pair{t: t}
+	var d *daemonUnderTest
+	p.master, p.addr, d = startMaster(t)
+	p.stop = d.stop
+	p.minion = minionConfig(t, p.addr, "")
+	set(p.minion)
+	m := startMinion(t, p.minion)
+	connected(t, p.minion)
+	p.local = dial(t, p.minion.SockDir, minion.SocketName)
+	return p, m
+}
+
+// restart starts the minion anew.
+func (p *pair) restart(m *daemonUnderTest) {
+	p.t.Helper()
+	m.stop()
+	startMinion(p.t, p.minion)
+	p.local = dial(p.t, p.minion.SockDir, minion.SocketName)
+	until(p.t, "the minion answers", func() bool {
+		var s protocol.Status
+		return p.local.Ask(p.t.Context(), protocol.OpStatus, nil, &s) == nil
+	})
+}
+
+// TestOutboxIsFull: the oldest go, a counter says how many, and the master is told.
+func TestOutboxIsFull(t *testing.T) {
+	p, _ := pairWith(t, func(cfg *config.Minion) { cfg.OutboxMaxBytes = 256 << 10 })
+	p.lose()
+	const n = 200
+	for i := range n {
+		data := fmt.Sprintf(`{"tag":"full","data":{"n":%d,"text":%q}}`, i, strings.Repeat("x", 5000))
+		if fired, err := p.fire(fireEvent("fire_master", data)); err != nil || fired.Outcome != protocol.Queued {
+			t.Fatalf("fire %d: %+v, %v", i, fired, err)
+		}
+	}
+	s := p.status()
+	if s.OutboxLost == 0 || s.Outbox < 30 || s.Outbox+s.OutboxLost < n || s.Outbox+s.OutboxLost > n+1 { // the announcement of the start may be among them
+		t.Errorf("%d letters wait, %d are lost; %d were fired", s.Outbox, s.OutboxLost, n)
+	}
+	p.back()
+	until(t, "the outbox is empty", func() bool { return p.status().Outbox == 0 })
+	events := p.atMaster("full")
+	for i, e := range events {
+		if want := n - len(events) + i; number(t, e) != want {
+			t.Fatalf("event %d has number %d, want %d: the newest, in order", i, number(t, e), want)
+		}
+	}
+	told := p.atMaster("salt/minion/web1/outbox/lost")
+	if len(told) != 1 || !strings.Contains(string(told[0].Data), fmt.Sprintf(`"data":{"lost":%d,"total":%d}`, s.OutboxLost, s.OutboxLost)) {
+		t.Errorf("the master is told %+v, want %d lost", told, s.OutboxLost)
+	}
+	if got := int(s.OutboxLost) + len(events); got < n || got > n+1 {
+		t.Errorf("%d events arrived and %d are lost; %d were fired", len(events), s.OutboxLost, n)
+	}
+}
+
+// TestOutboxOfLargeLetters: they lie in files, count for the limit, outlive a
+// restart, and leave nothing behind.
+func TestOutboxOfLargeLetters(t *testing.T) {
+	p, m := pairWith(t, func(cfg *config.Minion) { cfg.OutboxMaxBytes = 4 << 20 })
+	p.lose()
+	large := func(i int) string {
+		return fmt.Sprintf(`{"tag":"large","data":{"n":%d,"text":%q}}`, i, strings.Repeat("x", 900_000))
+	}
+	for i := range 6 {
+		if _, err := p.fire(fireEvent("fire_master", large(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(p.minion.CacheDir, "outbox")
+	files := func() int {
+		list, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	if s := p.status(); files() != 4 || s.OutboxLost < 2 {
+		t.Errorf("%d files, %d lost; want 4 and 2", files(), s.OutboxLost)
+	}
+	write(t, filepath.Join(dir, "orphan"), "of a letter that was never put")
+	p.restart(m)
+	if files() != 4 {
+		t.Errorf("%d files after a restart, want 4", files())
+	}
+	if _, err := p.fire(fireEvent("fire_master", large(6))); err != nil {
+		t.Fatal(err)
+	}
+	if files() != 4 {
+		t.Errorf("%d files, want 4: those of before the restart count for the limit", files())
+	}
+	p.back()
+	until(t, "the outbox is empty", func() bool { return p.status().Outbox == 0 })
+	events := p.atMaster("large")
+	if len(events) != 4 {
+		t.Fatalf("%d events", len(events))
+	}
+	until(t, "the files are removed", func() bool { return files() == 0 })
+	for i, e := range events {
+		if number(t, e) != 3+i || len(e.Data) < 900_000 {
+			t.Errorf("event %d has number %d and %d bytes", i, number(t, e), len(e.Data))
+		}
+	}
+}
+
+// TestOutboxAge: what is older than the limit goes, and is counted.
+func TestOutboxAge(t *testing.T) {
+	p, m := pairWith(t, func(*config.Minion) {})
+	p.lose()
+	for range 3 {
+		if _, err := p.fire(fireEvent("fire_master", `{"events":[{"tag":"old"},{"tag":"old"}]}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.minion.OutboxMaxAge = time.Nanosecond
+	p.restart(m)
+	until(t, "what is old has gone", func() bool { s := p.status(); return s.Outbox == 0 && s.OutboxLost >= 6 })
+	p.back()
+	until(t, "the master is told", func() bool { return len(p.atMaster("salt/minion/web1/outbox/lost")) == 1 })
+	if got := p.atMaster("old"); len(got) != 0 {
+		t.Errorf("%d old events arrived", len(got))
+	}
+}
+
+// A letter that is larger than the whole outbox is refused.
+func TestOutboxRefusesALetterBeyondItsLimit(t *testing.T) {
+	p, _ := pairWith(t, func(cfg *config.Minion) { cfg.OutboxMaxBytes = 100 << 10 })
+	_, err := p.fire(fireEvent("fire_master", fmt.Sprintf(`{"tag":"huge","data":%q}`, strings.Repeat("x", 200<<10))))
+	if err == nil || !strings.Contains(err.Error(), "outbox") {
+		t.Errorf("a letter beyond the limit: %v", err)
+	}
+}
+
+// A large return arrives whole; one that can not be kept is told as a failure.
+func TestLargeReturns(t *testing.T) {
+	p, _ := pairWith(t, func(cfg *config.Minion) { cfg.OutboxMaxBytes = 10_000_000 })
+	c := dial(t, p.master.SockDir, master.SocketName)
+	zeros := func(n int) protocol.Publish {
+		return protocol.Publish{Commands: call("cmd.run", fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", n)), Timeout: 60}
+	}
+	const large = 5_000_000
+	u, _ := publish(t, c, zeros(large))
+	if text, _ := u.Return.V.(string); u.State != job.Done || len(text) != large {
+		t.Errorf("a large return: %s with %d bytes (%s)", u.State, len(text), u.Text)
+	}
+	u, _ = publish(t, c, zeros(3*large))
+	if text, _ := u.Return.V.(string); u.State != job.Failed || !strings.HasPrefix(text, "ERROR: the return was not delivered") {
+		t.Errorf("a return that is too large: %s with %.200s (%s)", u.State, text, u.Text)
+	}
+}
