@@ -21,15 +21,18 @@ var foreign = []struct {
 }{
 	{"github.com/dlclark/regexp2", "target/pyre", "the one engine behind expressions in the language of Python"},
 	{"github.com/fsnotify/fsnotify", "pki", "the key directory is the only one that is watched"},
-	{"github.com/itchyny/gojq", "cli/saltevent event", "filters of events are written in the language of jq"},
+	{"github.com/go-sql-driver/mysql", "sink sink/dbtest", "a destination of the sink"},
+	{"github.com/itchyny/gojq", "cli/saltevent event sink", "filters of events are written in the language of jq"},
+	{"github.com/jackc/pgx/v5", "sink sink/dbtest", "a destination of the sink"},
 	{natsServer, "bench/bareserver broker", "both daemons reach the server through broker; bareserver is what it is compared with"},
 	{"github.com/nats-io/nats.go", "bench/bare bench/bareserver broker bus bustest journal link master minion", "whoever holds a connection; tools hold one through bus"},
 	{"github.com/nats-io/nats.go/jetstream", "journal", "the journal is the one user of JetStream"},
 	{"github.com/shirou/gopsutil/v4", "grain module", "facts and figures of the machine"},
 	{"github.com/urfave/cli/v2", "cli/...", "command lines"},
-	{"golang.org/x/sys", "auth cli daemon grain module socket", "system calls that the standard library lacks"},
+	{"golang.org/x/sys", "auth cli daemon grain module sink socket", "system calls that the standard library lacks"},
 	{"golang.org/x/term", "cli", "what a terminal can do"},
-	{"gopkg.in/yaml.v3", "acl config event grain module pillar schedule", "files that people write"},
+	{"gopkg.in/yaml.v3", "acl config event grain module pillar schedule sink", "files that people write"},
+	{"modernc.org/sqlite", "sink", "a destination of the sink"},
 }
 
 // inModule says whether the package with this path is of the module, and not of

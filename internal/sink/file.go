@@ -1,0 +1,277 @@
+package sink
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"brine/internal/event"
+	"brine/internal/salt"
+)
+
+// fileTarget is a file of lines, an event each, as salt-event listen prints them.
+type fileTarget struct {
+	path     string
+	mode     fs.FileMode
+	limit    int64         // a file of at least so many bytes is full; 0 is never
+	every    time.Duration // a file holds the events of one such time span, counted in UTC; 0 is no end
+	keep     int           // files beside the current one; 0 is all
+	compress bool
+}
+
+func readFile(s *section, _ string) target {
+	t := &fileTarget{
+		path:     s.needFile("path"),
+		limit:    s.size("rotate_size", 1<<10),
+		every:    s.duration("rotate_every", 0, time.Minute, 366*day),
+		keep:     s.number("keep", 0, 0, 100_000),
+		compress: s.flag("compress", false),
+	}
+	mode, err := strconv.ParseUint(s.text("mode", "0640"), 8, 32)
+	if t.mode = fs.FileMode(mode); err != nil || mode&^0o666 != 0 || mode&0o600 != 0o600 {
+		s.wrong("mode", "that is no mode of a file that its owner writes, as in 0640")
+	}
+	return t
+}
+
+func (t *fileTarget) String() string { return "file " + t.path }
+
+func (t *fileTarget) rotates() bool { return t.limit > 0 || t.every > 0 }
+
+func (t *fileTarget) check(context.Context) error { return writable(t.path) }
+
+// writable asks whether the file, or a new one in its directory, may be written.
+func writable(path string) error {
+	for _, p := range []string{path, filepath.Dir(path)} {
+		if err := unix.Access(p, unix.W_OK); err != nil && (p != path || !errors.Is(err, fs.ErrNotExist)) {
+			return fmt.Errorf("write to %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// open opens the file behind its last whole line. What follows that is the half
+// of an event, written by a sink that was killed.
+func (t *fileTarget) open(_ context.Context, log *slog.Logger) (destination, error) {
+	d := &file{fileTarget: t, log: log}
+	if err := d.append(); err != nil {
+		return nil, err
+	}
+	var err error
+	if d.seen, err = readTail(d.f); err == nil {
+		d.size, err = trim(d.f)
+	}
+	if err == nil {
+		err = d.f.Sync() // what is there counts as written
+	}
+	if err != nil {
+		d.f.Close()
+		return nil, fmt.Errorf("%s: %w", t.path, err)
+	}
+	return d, nil
+}
+
+// file is an open file.
+type file struct {
+	*fileTarget
+	log  *slog.Logger
+	f    *os.File
+	size int64
+	full bool             // it was asked to begin anew
+	seen map[uint64]int64 // the digests of its last events; nil once newer ones came
+}
+
+func (d *file) append() error {
+	f, err := os.OpenFile(d.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, d.mode)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", d.path)
+	}
+	if err == nil && info.Size() == 0 {
+		err = errors.Join(f.Chmod(d.mode), syncDir(filepath.Dir(d.path))) // the mode whatever the umask says
+	}
+	if err != nil {
+		f.Close()
+		return err
+	}
+	d.f, d.size = f, info.Size()
+	return nil
+}
+
+// syncDir makes names in a directory last.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+// rotate makes the next event begin a new file.
+func (d *file) rotate() { d.full = d.rotates() }
+
+// write appends the events that are not there yet. A file never gets the half of
+// a batch for good: on an error it is cut back.
+func (d *file) write(_ context.Context, events []Event) error {
+	if err := d.follow(); err != nil {
+		return err
+	}
+	fresh := d.unseen(events)
+	if len(fresh) == 0 {
+		return nil
+	}
+	// While events come again the file must stay the one that they are in.
+	if len(fresh) == len(events) && d.due(time.Now()) {
+		if err := d.begin(); err != nil {
+			return err
+		}
+	}
+	var text []byte
+	for _, e := range fresh {
+		text = append(append(text, e.Line...), '\n')
+	}
+	_, err := d.f.Write(text)
+	if err == nil {
+		err = d.f.Sync()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", d.path, err), d.f.Truncate(d.size))
+	}
+	d.size += int64(len(text))
+	return nil
+}
+
+// follow opens the file anew when somebody has moved it away.
+func (d *file) follow() error {
+	here, err := d.f.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Lstat(d.path)
+	if err == nil && os.SameFile(here, there) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	d.f.Close()
+	return d.append()
+}
+
+// unseen returns the events that are not in the file.
+func (d *file) unseen(events []Event) []Event {
+	for i, e := range events {
+		if digest, ok := d.seen[e.Seq]; !ok || digest != e.Digest() {
+			d.seen = nil // what comes again comes first
+			return events[i:]
+		}
+	}
+	return nil
+}
+
+func (d *file) close() { d.f.Close() }
+
+// trim cuts off what follows the last line and returns the size.
+func trim(f *os.File) (int64, error) {
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return 0, err
+	}
+	end := int64(0)
+	err = backward(f, info.Size(), func(at int64, block []byte) bool {
+		i := bytes.LastIndexByte(block, '\n')
+		end = at + int64(i) + 1
+		return i < 0
+	})
+	if err != nil || end == info.Size() {
+		return end, err
+	}
+	rest := make([]byte, min(info.Size()-end, 8))
+	if _, err := f.ReadAt(rest, end); err != nil {
+		return 0, err
+	}
+	if start := []byte(`{"tag":"`); !bytes.HasPrefix(start, rest) {
+		return 0, foreign(rest)
+	}
+	return end, f.Truncate(end)
+}
+
+func foreign(line []byte) error {
+	return salt.WithHint(fmt.Errorf("it holds something else than events: %.40q", line), "name another path; the file was not changed")
+}
+
+// readTail reads which events the end of the file has: more than one batch, which
+// is all that can come again. The last line need not be whole.
+func readTail(f *os.File) (map[uint64]int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	start, lines := int64(0), 0
+	err = backward(f, info.Size(), func(at int64, block []byte) bool {
+		lines += bytes.Count(block, []byte("\n"))
+		start = at
+		return lines <= maxBatch
+	})
+	if err != nil {
+		return nil, err
+	}
+	in := bufio.NewReaderSize(io.NewSectionReader(f, start, info.Size()-start), 1<<16)
+	if start > 0 {
+		if _, err := in.ReadBytes('\n'); err != nil {
+			return nil, err
+		}
+	}
+	return readLines(in)
+}
+
+func readLines(in *bufio.Reader) (map[uint64]int64, error) {
+	seen := map[uint64]int64{}
+	for {
+		line, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return seen, nil // the rest is the half of a line
+		}
+		if err != nil {
+			return nil, err
+		}
+		line = line[:len(line)-1]
+		seq := event.SeqOf(line)
+		if seq == 0 {
+			return nil, foreign(line)
+		}
+		seen[seq] = Event{Line: line}.Digest()
+	}
+}
+
+// backward reads the first size bytes of f in blocks, the last one first, until
+// more says that it is enough.
+func backward(f *os.File, size int64, more func(at int64, block []byte) bool) error {
+	buf := make([]byte, 1<<16)
+	for at := size; at > 0; {
+		n := min(at, int64(len(buf)))
+		at -= n
+		if _, err := f.ReadAt(buf[:n], at); err != nil {
+			return err
+		}
+		if !more(at, buf[:n]) {
+			return nil
+		}
+	}
+	return nil
+}

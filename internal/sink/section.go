@@ -1,0 +1,347 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"brine/internal/salt"
+)
+
+// reader reads one configuration file and keeps the first mistake in it.
+type reader struct {
+	file string
+	err  error
+}
+
+// fail notes a mistake at n, unless there was one before.
+func (r *reader) fail(n *yaml.Node, path string, err error) {
+	if r.err != nil {
+		return
+	}
+	where := r.file
+	if n != nil && n.Line > 0 {
+		where += ":" + strconv.Itoa(n.Line)
+	}
+	if path != "" {
+		where += ": " + path
+	}
+	r.err = salt.WithHint(fmt.Errorf("%s: %w", where, err), salt.Hint(err))
+}
+
+// section is one mapping of the file. Its methods take settings out of it; a
+// setting that is not there, or is wrong, yields the default. done complains of
+// what nobody took.
+type section struct {
+	r      *reader
+	path   string // of the section within the file, "" for the whole
+	node   *yaml.Node
+	keys   []string // in the order of the file
+	names  map[string]*yaml.Node
+	values map[string]*yaml.Node
+	taken  []string
+}
+
+func (r *reader) section(n *yaml.Node, path string) *section {
+	s := &section{r: r, path: path, node: n, names: map[string]*yaml.Node{}, values: map[string]*yaml.Node{}}
+	n = resolve(n)
+	if n.Kind != yaml.MappingNode {
+		r.fail(n, path, errors.New("a map of settings is wanted here"))
+		return s
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], resolve(n.Content[i+1])
+		if key.Tag == "!!merge" {
+			r.fail(key, path, errors.New("merge keys are not read here; an alias may stand for a whole value"))
+			continue
+		}
+		if first := s.names[key.Value]; first != nil {
+			r.fail(key, s.at(key.Value), fmt.Errorf("it is there twice, first in line %d", first.Line))
+		}
+		s.keys = append(s.keys, key.Value)
+		s.names[key.Value], s.values[key.Value] = key, value
+	}
+	return s
+}
+
+// resolve follows an alias.
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func (s *section) at(key string) string {
+	if s.path == "" {
+		return key
+	}
+	return s.path + "." + key
+}
+
+// wrong notes a mistake in the setting key, or in the section if that is "".
+func (s *section) wrong(key string, format string, args ...any) {
+	n, path := s.node, s.path
+	if key != "" {
+		path = s.at(key)
+	}
+	if v := s.values[key]; v != nil {
+		n = v
+	}
+	s.r.fail(n, path, fmt.Errorf(format, args...))
+}
+
+// take returns the value of a setting, nil where it is not there or empty.
+func (s *section) take(key string) *yaml.Node {
+	s.taken = append(s.taken, key)
+	n := s.values[key]
+	if n == nil || n.Tag == "!!null" {
+		return nil
+	}
+	return n
+}
+
+// scalar returns the text of a setting that is one word or number.
+func (s *section) scalar(key string) (string, bool) {
+	n := s.take(key)
+	if n == nil {
+		return "", false
+	}
+	if n.Kind != yaml.ScalarNode {
+		s.wrong(key, "one value is wanted here")
+		return "", false
+	}
+	return n.Value, true
+}
+
+func (s *section) text(key, otherwise string) string {
+	if text, ok := s.scalar(key); ok {
+		return text
+	}
+	return otherwise
+}
+
+// need is text that must be there.
+func (s *section) need(key string) string {
+	text := s.text(key, "")
+	if text == "" {
+		s.wrong("", "%q is needed", key)
+	}
+	return text
+}
+
+// file is a path; a relative one counts from the directory of the configuration.
+func (s *section) file(key string) string {
+	return s.r.beside(s.text(key, ""))
+}
+
+// beside makes a path absolute.
+func (r *reader) beside(path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(r.file), path)
+}
+
+func (s *section) needFile(key string) string {
+	path := s.file(key)
+	if path == "" {
+		s.wrong("", "%q is needed", key)
+	}
+	return path
+}
+
+// list is a list of words; a single one is a list of one.
+func (s *section) list(key string) []string {
+	n := s.take(key)
+	if n == nil {
+		return nil
+	}
+	if n.Kind == yaml.ScalarNode {
+		return []string{n.Value}
+	}
+	var words []string
+	for _, one := range n.Content {
+		if one = resolve(one); n.Kind != yaml.SequenceNode || one.Kind != yaml.ScalarNode {
+			s.wrong(key, "a word or a list of words is wanted here")
+			return nil
+		}
+		words = append(words, one.Value)
+	}
+	return words
+}
+
+// table is a map of words to words.
+func (s *section) table(key string) map[string]string {
+	sub := s.sub(key)
+	if sub == nil {
+		return nil
+	}
+	m := map[string]string{}
+	for _, k := range sub.keys {
+		m[k] = sub.need(k)
+	}
+	return m
+}
+
+// sub is a section within this one, nil where it is not there.
+func (s *section) sub(key string) *section {
+	n := s.take(key)
+	if n == nil {
+		return nil
+	}
+	return s.r.section(n, s.at(key))
+}
+
+func (s *section) flag(key string, otherwise bool) bool {
+	n := s.take(key)
+	if n == nil {
+		return otherwise
+	}
+	var b bool
+	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 || n.Decode(&b) != nil {
+		s.wrong(key, "%q stands where true or false is wanted", n.Value)
+		return otherwise
+	}
+	return b
+}
+
+func (s *section) word(key, otherwise string, words ...string) string {
+	text := s.text(key, otherwise)
+	if !slices.Contains(words, text) {
+		s.wrong(key, "%q is none of %s", text, strings.Join(words, ", "))
+		return otherwise
+	}
+	return text
+}
+
+func (s *section) number(key string, otherwise, low, high int) int {
+	text, ok := s.scalar(key)
+	if !ok {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < low || n > high {
+		s.wrong(key, "%q is no number from %d to %d", text, low, high)
+		return otherwise
+	}
+	return n
+}
+
+// duration is a number with a unit: ms, s, m, h, d, w.
+func (s *section) duration(key string, otherwise, low, high time.Duration) time.Duration {
+	text, ok := s.scalar(key)
+	if !ok {
+		return otherwise
+	}
+	d, ok := parseDuration(text)
+	if !ok {
+		s.wrong(key, "%q is no time: write a number with a unit, as in 500ms, 90s, 1h30m, 7d", text)
+		return otherwise
+	}
+	if d < low || d > high {
+		s.wrong(key, "%s is not within %s and %s", text, low, high)
+		return otherwise
+	}
+	return d
+}
+
+const day = 24 * time.Hour
+
+func parseDuration(text string) (time.Duration, bool) {
+	for unit, length := range map[string]time.Duration{"d": day, "w": 7 * day} {
+		if number, ok := strings.CutSuffix(text, unit); ok {
+			f, err := strconv.ParseFloat(number, 64)
+			return time.Duration(f * float64(length)), err == nil && f >= 0 && f < 1e5
+		}
+	}
+	d, err := time.ParseDuration(text)
+	return d, err == nil && d >= 0
+}
+
+// size is a number of bytes, or a number with a unit: KB counts by thousands, KiB
+// and K by 1024.
+func (s *section) size(key string, low int64) int64 {
+	text, ok := s.scalar(key)
+	if !ok {
+		return 0
+	}
+	n, ok := parseSize(text)
+	if !ok {
+		s.wrong(key, "%q is no size: write a number of bytes, or a number with KB, MB, GB, KiB, MiB, GiB", text)
+		return 0
+	}
+	if n < low {
+		s.wrong(key, "%s is less than %d bytes", text, low)
+	}
+	return n
+}
+
+var units = map[string]float64{
+	"": 1, "B": 1, "K": 1 << 10, "KB": 1e3, "KIB": 1 << 10, "M": 1 << 20, "MB": 1e6, "MIB": 1 << 20,
+	"G": 1 << 30, "GB": 1e9, "GIB": 1 << 30, "T": 1 << 40, "TB": 1e12, "TIB": 1 << 40,
+}
+
+func parseSize(text string) (int64, bool) {
+	number := strings.TrimRight(text, "BKMGTibkmgtI ")
+	unit, ok := units[strings.ToUpper(strings.TrimSpace(text[len(number):]))]
+	f, err := strconv.ParseFloat(number, 64)
+	if f *= unit; !ok || err != nil || !(f >= 0 && f < math.MaxInt64/2) {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+// done complains of a setting that nobody took.
+func (s *section) done() {
+	for _, key := range s.keys {
+		if slices.Contains(s.taken, key) {
+			continue
+		}
+		if slices.Contains(s.taken, key+"_file") {
+			s.r.fail(s.names[key], s.at(key), salt.WithHint(errors.New("a secret does not stand in the configuration"),
+				"write it to a file that only its owner may read, and name that with "+key+"_file"))
+			return
+		}
+		known := slices.Compact(slices.Sorted(slices.Values(s.taken)))
+		s.r.fail(s.names[key], s.at(key), salt.WithHint(errors.New("there is no such setting"), "there are: "+strings.Join(known, ", ")))
+		return
+	}
+}
+
+// readNode reads the document of a file.
+func (r *reader) readNode() *yaml.Node {
+	text, err := os.ReadFile(r.file)
+	if err != nil {
+		r.err = fmt.Errorf("read the configuration: %w", err)
+		return nil
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		r.err = yamlError(r.file, err)
+		return nil
+	}
+	if len(doc.Content) == 0 {
+		r.fail(nil, "", errors.New("it is empty"))
+		return nil
+	}
+	return doc.Content[0]
+}
+
+// yamlError gives an error of the parser the form of ours: it begins with
+// "yaml: line 7: ".
+func yamlError(file string, err error) error {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	if rest, ok := strings.CutPrefix(text, "line "); ok {
+		return fmt.Errorf("%s:%s", file, rest)
+	}
+	return fmt.Errorf("%s: %s", file, text)
+}

@@ -1,0 +1,301 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Source has the events of one rule, from its position on. Its methods are for
+// one goroutine; while the daemon is away they wait. An error that is not that
+// of the context is for good.
+type Source interface {
+	// Begin returns when the position is held: nobody else works on it.
+	Begin(ctx context.Context) error
+	// Next waits for events. Everything up to passed is in lines, was in those
+	// before, or is not for this rule.
+	Next(ctx context.Context) (lines [][]byte, passed uint64, err error)
+	// Confirm stores that everything up to seq is done.
+	Confirm(ctx context.Context, seq uint64) error
+	// Bury keeps an event, that the destination will never take, as a dead letter.
+	Bury(ctx context.Context, e Event, reason error) error
+	// Pause lets go of the daemon for a longer time; Next goes on behind what it
+	// returned last.
+	Pause()
+	Close()
+}
+
+// The pauses between attempts to reach a destination that is away, and how often
+// that it is still away is told to the log.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 15 * time.Second
+	tellEvery  = 5 * time.Minute
+)
+
+// grace is how long a batch that is being written may take after the sink was
+// told to stop.
+const grace = 5 * time.Second
+
+// worker serves one rule.
+type worker struct {
+	rule   Rule
+	source Source
+	log    *slog.Logger
+	fresh  bool // begin files anew
+
+	dest   destination
+	stop   <-chan struct{} // closed when the sink is to stop
+	rest   []Event         // from the source, for the next batch
+	passed uint64          // of the source, with rest
+	pause  time.Duration
+	away   time.Time // since when the destination is; zero while it is not
+	told   time.Time
+}
+
+// run serves the rule until ctx ends, whose cause it returns, or an error that is
+// for good.
+func (w *worker) run(ctx context.Context) error {
+	defer w.source.Close()
+	defer w.closeDest()
+	w.stop, w.pause = ctx.Done(), firstPause
+	if err := w.source.Begin(ctx); err != nil {
+		return err
+	}
+	if err := w.insist(ctx, w.open); err != nil {
+		return err
+	}
+	for {
+		b, err := w.gather(ctx)
+		if err != nil {
+			return err
+		}
+		if err := w.settle(ctx, b); err != nil {
+			return err
+		}
+	}
+}
+
+// settle writes and confirms a batch. It goes on for a moment when ctx ends.
+func (w *worker) settle(ctx context.Context, b batch) error {
+	ctx, cancel := linger(ctx)
+	defer cancel()
+	if err := w.deliver(ctx, b.events); err != nil {
+		return err
+	}
+	return w.source.Confirm(ctx, b.passed)
+}
+
+// linger returns a context that ends a while after ctx, with its cause.
+func linger(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(grace)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel(context.Cause(ctx))
+		case <-longer.Done():
+		}
+	})
+	return longer, func() { stop(); cancel(nil) }
+}
+
+// batch is what is written at once.
+type batch struct {
+	events []Event
+	bytes  int
+	passed uint64
+}
+
+var errStopped = errors.New("stopped while the destination was away")
+
+var errWaited = errors.New("the batch has waited long enough")
+
+// gather waits for events and, once there is one, a while for more.
+func (w *worker) gather(ctx context.Context) (batch, error) {
+	var b batch
+	if err := w.take(ctx, &b); err != nil || len(b.events) == 0 {
+		return b, err
+	}
+	waiting, cancel := context.WithTimeoutCause(ctx, w.rule.wait, errWaited)
+	defer cancel()
+	for len(b.events) < w.rule.batch && b.bytes < maxText {
+		if err := w.take(waiting, &b); errors.Is(err, errWaited) {
+			break
+		} else if err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// take adds what the source has next, as far as there is room in the batch.
+func (w *worker) take(ctx context.Context, b *batch) error {
+	if len(w.rest) == 0 {
+		if err := w.fetch(ctx); err != nil {
+			return err
+		}
+	}
+	for len(w.rest) > 0 && len(b.events) < w.rule.batch && b.bytes < maxText {
+		e := w.rest[0]
+		w.rest = w.rest[1:]
+		b.events, b.bytes, b.passed = append(b.events, e), b.bytes+len(e.Line), e.Seq
+	}
+	if len(w.rest) == 0 {
+		b.passed = w.passed
+	}
+	return nil
+}
+
+// fetch waits for events of the source.
+func (w *worker) fetch(ctx context.Context) error {
+	lines, passed, err := w.source.Next(ctx)
+	if err != nil {
+		return err
+	}
+	w.passed = passed
+	for _, line := range lines {
+		if !w.rule.filter.passes(line) {
+			continue
+		}
+		e, err := parseEvent(line)
+		if err != nil {
+			return err
+		}
+		w.rest = append(w.rest, e)
+	}
+	return nil
+}
+
+// deliver writes events until the destination has them all.
+func (w *worker) deliver(ctx context.Context, events []Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	return w.insist(ctx, func(ctx context.Context) error { return w.write(ctx, events) })
+}
+
+// insist does something with the destination again and again until it succeeds
+// or it is to stop.
+func (w *worker) insist(ctx context.Context, do func(context.Context) error) error {
+	for {
+		limited, cancel := context.WithTimeout(ctx, w.rule.timeout)
+		err := do(limited)
+		cancel()
+		if err == nil {
+			w.back()
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		w.failed(err)
+		select {
+		case <-time.After(w.pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-w.stop:
+			return errStopped
+		}
+		w.pause = min(2*w.pause, lastPause)
+	}
+}
+
+func (w *worker) open(ctx context.Context) error {
+	if w.dest != nil {
+		return nil
+	}
+	dest, err := w.rule.to.open(ctx, w.log)
+	if err != nil {
+		return err
+	}
+	if r, ok := dest.(rotator); ok && w.fresh {
+		r.rotate()
+	}
+	w.dest, w.fresh = dest, false
+	return nil
+}
+
+// allRefused is how many events, refused one and all, are not the fault of the
+// events: a wrong setting must not make dead letters of everything.
+const allRefused = 10
+
+// write writes events, and those among them that the destination will never take
+// it gives to the source.
+func (w *worker) write(ctx context.Context, events []Event) error {
+	if err := w.open(ctx); err != nil {
+		return err
+	}
+	bad, err := w.sift(ctx, events)
+	if err != nil {
+		return err
+	}
+	if len(bad) == len(events) && len(bad) >= allRefused {
+		return fmt.Errorf("all of %d events refused: %w", len(bad), bad[0].err)
+	}
+	for _, r := range bad {
+		w.log.Error("event refused by the destination, kept as a dead letter", "seq", r.event.Seq, "tag", r.event.Tag, "err", r.err)
+		if err := w.source.Bury(ctx, r.event, r.err); err != nil {
+			return fmt.Errorf("keep a dead letter: %w", err)
+		}
+	}
+	return nil
+}
+
+// refusal is an event that the destination will never take, and why.
+type refusal struct {
+	event Event
+	err   error
+}
+
+// sift writes events and returns those that are refused: it halves what is, until
+// they are found.
+func (w *worker) sift(ctx context.Context, events []Event) (bad []refusal, err error) {
+	err = w.dest.write(ctx, events)
+	if !errors.Is(err, errRefused) {
+		return nil, err
+	}
+	if len(events) == 1 {
+		return []refusal{{events[0], err}}, nil
+	}
+	for _, half := range [][]Event{events[:len(events)/2], events[len(events)/2:]} {
+		more, err := w.sift(ctx, half)
+		if err != nil {
+			return nil, err
+		}
+		bad = append(bad, more...)
+	}
+	return bad, nil
+}
+
+// failed closes the destination and tells the log, at once and then from time to
+// time. While it lasts the daemon keeps the events.
+func (w *worker) failed(err error) {
+	w.closeDest()
+	w.source.Pause()
+	now := time.Now()
+	if w.away.IsZero() {
+		w.away = now
+	}
+	if now.Sub(w.told) >= tellEvery {
+		w.told = now
+		w.log.Warn("destination away, trying again", "since", w.away.UTC().Format(time.RFC3339), "err", err)
+	}
+}
+
+func (w *worker) back() {
+	if !w.away.IsZero() {
+		w.log.Info("destination is back", "after", time.Since(w.away).Round(time.Millisecond))
+	}
+	w.away, w.told, w.pause = time.Time{}, time.Time{}, firstPause
+}
+
+func (w *worker) closeDest() {
+	if w.dest != nil {
+		w.dest.close()
+		w.dest = nil
+	}
+}
