@@ -28,6 +28,7 @@ var commands = []command{
 	{"fire", fireSpec},
 	{"listen", listenSpec},
 	{"purge", purgeSpec},
+	{"sink", sinkSpec},
 	{"stat", statSpec},
 	{"token", tokenSpec},
 	{"top", topSpec},

@@ -1,0 +1,222 @@
+package saltevent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/bus"
+	"brine/internal/cli"
+	"brine/internal/cli/client"
+	"brine/internal/daemon"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+	"brine/internal/sink"
+)
+
+func sinkSpec() cli.Spec {
+	return cli.Spec{
+		Synopsis: []string{"--config FILE [options]"},
+		Summary: "Collect events into files, SQLite, PostgreSQL, MySQL and MariaDB, Graphite, InfluxDB and web services, by the rules in FILE. " +
+			"Each rule keeps its own place: a destination that is away stops its own rule only, and gets what it missed when it is back. " +
+			"SIGHUP reads FILE anew and begins files anew; SIGTERM ends it.",
+		Examples: []string{"salt-event sink --config /etc/salt/sink.yaml --check", "salt-event sink --config /etc/salt/sink.yaml"},
+		Flags: []urcli.Flag{
+			busFlag(),
+			&urcli.StringFlag{Category: "Events", Name: "config", Usage: "the rules are in `FILE`"},
+			&urcli.BoolFlag{Category: "Events", Name: "check", Usage: "check the rules, try every destination, change nothing and end"},
+		},
+		Daemon: true,
+		Run:    runSink,
+	}
+}
+
+func runSink(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	if opts.Args().Len() > 0 {
+		return cli.Usagef("unexpected word %q", opts.Args().First())
+	}
+	load := func() (*sink.Config, error) {
+		c, err := sink.Load(opts.String("config"))
+		return c, cli.Fail(cli.Usage, err)
+	}
+	if opts.String("config") == "" {
+		return salt.WithHint(cli.Usagef("option --config is needed"), "it names the file with the rules, as /etc/salt/sink.yaml")
+	}
+	if opts.Bool("check") {
+		return checkSink(ctx, env, load)
+	}
+	log, err := env.OpenLog(opts, cli.LogSettings{Level: "info", FileRequired: true})
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	hangup, stop := daemon.Hangups()
+	defer stop()
+	err = sink.Run(ctx, sink.Options{
+		Hangup: hangup, Log: log.Logger,
+		Load: func() (*sink.Config, error) {
+			if err := log.Reopen(); err != nil {
+				log.Warn("log file not opened anew", "err", err)
+			}
+			return load()
+		},
+		Listen: func(r sink.Rule) sink.Source { return newSinkSource(env, opts, r) },
+		Ready: func() {
+			if err := daemon.Notify("READY=1"); err != nil {
+				log.Warn("systemd not told", "err", err)
+			}
+		},
+	})
+	var signal *cli.SignalError
+	if errors.As(err, &signal) {
+		log.Info("stopped")
+		return nil
+	}
+	return err
+}
+
+// checkSink tries what the configuration says, a line for each rule.
+func checkSink(ctx context.Context, env *cli.Env, load func() (*sink.Config, error)) error {
+	c, err := load()
+	if err != nil {
+		return err
+	}
+	for _, text := range c.Warnings() {
+		env.Warn(errors.New(text))
+	}
+	failed := 0
+	sink.Check(ctx, c, func(r sink.Rule, err error) {
+		if err == nil {
+			fmt.Fprintf(env.Stdout, "%s: %s: ok\n", r.Name, r)
+			return
+		}
+		failed++
+		env.Warn(salt.WithHint(fmt.Errorf("rule %q: %s: %w", r.Name, r, err), salt.Hint(err)))
+	})
+	if failed > 0 {
+		return fmt.Errorf("%d of %d rules have a destination that can not be used now", failed, len(c.Rules))
+	}
+	return nil
+}
+
+// sinkSource is a rule's place in the journal. It has a connection of its own: to
+// give up an answer that nobody takes, the connection must end.
+type sinkSource struct {
+	session *session
+	src     *source
+	heard   time.Time // when something came last, or the events were asked for
+}
+
+// silence is how long nothing may come until the events are asked for anew: the
+// daemon gives up, without a word, on who has taken nothing for a minute.
+const silence = 2 * time.Minute
+
+func newSinkSource(env *cli.Env, opts *urcli.Context, r sink.Rule) *sinkSource {
+	s := &session{env: env, dial: func() (*bus.Conn, error) { return dial(env, opts) }}
+	q := protocol.Listen{Tags: r.Tags, Match: r.Match, Senders: r.Senders, Durable: r.Position}
+	if r.Since.All {
+		q.FromSeq = 1
+	} else if r.Since.Back > 0 {
+		q.Since = time.Now().Add(-r.Since.Back)
+	}
+	src := &source{session: s, env: env, q: q, onReady: func(protocol.Ready) error { return nil }}
+	return &sinkSource{session: s, src: src, heard: time.Now()}
+}
+
+// Begin returns when the position is held.
+func (s *sinkSource) Begin(ctx context.Context) error {
+	return s.again(ctx, func() error { return s.src.open(ctx) })
+}
+
+// Next returns the events that came.
+func (s *sinkSource) Next(ctx context.Context) (lines [][]byte, passed uint64, err error) {
+	var got batch
+	err = s.again(ctx, func() error {
+		waiting, cancel := context.WithDeadlineCause(ctx, s.heard.Add(silence), errSilence)
+		defer cancel()
+		got, err = s.src.next(waiting)
+		return err
+	})
+	s.heard = time.Now()
+	return got.lines, got.passed, err
+}
+
+var errSilence = errors.New("nothing has come for a long time")
+
+// Confirm stores how far the rule is.
+func (s *sinkSource) Confirm(ctx context.Context, seq uint64) error {
+	err := s.ask(ctx, protocol.OpConfirm, protocol.Confirm{Durable: s.src.q.Durable, Seq: seq})
+	if bus.CodeOf(err) == bus.Usage { // the journal was begun anew; the position goes on in it
+		s.src.env.Warn(err)
+		return nil
+	}
+	return err
+}
+
+// Bury keeps an event as a dead letter. The command in it tells people where it
+// comes from; to retry it, it takes the --program of salt-event dead.
+func (s *sinkSource) Bury(ctx context.Context, e sink.Event, reason error) error {
+	return s.ask(ctx, protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: &protocol.DeadLetter{
+		Name: s.src.q.Durable, Seq: e.Seq, Tag: e.Tag, From: e.From, Event: e.Line,
+		Command: []string{"salt-event", "sink"}, Attempts: 1, Reason: reason.Error(),
+	}})
+}
+
+// ask asks on the connection that holds the position.
+func (s *sinkSource) ask(ctx context.Context, op string, in any) error {
+	return s.again(ctx, func() error {
+		if err := s.src.open(ctx); err != nil {
+			return err
+		}
+		return s.src.conn.Ask(ctx, op, in, nil)
+	})
+}
+
+// again does something until it succeeds, ctx ends, or it fails in a way that
+// does not go away when the daemon is back.
+func (s *sinkSource) again(ctx context.Context, do func() error) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		if s.src.stream == nil || ctx.Err() == nil {
+			s.Pause()
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !mayPass(err) {
+			return client.Error(err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// mayPass says whether err goes away by coming back: the daemon is away, another
+// sink works on the position, this connection no longer holds it.
+func mayPass(err error) bool {
+	return passing(err) || errors.Is(err, errSilence) || errors.Is(err, io.EOF) || bus.CodeOf(err) == bus.NotFound
+}
+
+// Pause gives up the connection; the next call makes another.
+func (s *sinkSource) Pause() {
+	s.src.close()
+	s.src.stream = nil
+	s.session.lost(s.src.conn)
+	s.heard = time.Now()
+}
+
+// Close ends the connection.
+func (s *sinkSource) Close() {
+	s.src.close()
+	s.session.close()
+}
