@@ -64,7 +64,7 @@ func claim(s *tls.ConnectionState) (salt.MinionID, pki.PublicKey, error) {
 // tellAuth logs and announces what became of a key, in Salt's words and shapes.
 func (m *Master) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v verdict) {
 	log := m.log.With("minion", id, "remote", p.Remote)
-	if v.act != "accept" && !m.told.first(v.act+" "+string(id)+" "+bus.KeyToken(key.Key()), time.Now()) {
+	if v.act != "accept" && !m.told.First(v.act+" "+string(id)+" "+bus.KeyToken(key.Key()), time.Now()) {
 		return // it keeps knocking; once a minute is enough for log and journal
 	}
 	switch v.act {

@@ -151,6 +151,15 @@ func (m *Master) read(ctx context.Context, id salt.MinionID, l protocol.Letter, 
 		e, err := m.localReturnEvent(ctx, id, q)
 		p.events = []event.Event{e}
 		return err
+	case l.Op == protocol.OpRefused:
+		var e protocol.FireEvent
+		if err := decode(l, &e); err != nil {
+			return err
+		}
+		if err := event.CheckMinionTag(id, e.Tag); err != nil {
+			m.eventRefused(id, e.Tag, err)
+		}
+		return nil
 	case isReturn:
 		return m.readReturn(ctx, id, salt.JID(jid), l, p)
 	}

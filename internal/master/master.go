@@ -24,6 +24,7 @@ import (
 	"brine/internal/daemon"
 	"brine/internal/job"
 	"brine/internal/journal"
+	"brine/internal/logging"
 	"brine/internal/pki"
 	"brine/internal/relay"
 	"brine/internal/socket"
@@ -58,10 +59,10 @@ type Master struct {
 	present *presence
 	jobs    *jobs
 	waiting keyWaiters
-	serving chan struct{} // closed when everything is open; connections wait for it
-	told    throttle      // of words on keys that are not accepted
-	clock   job.Clock     // of job ids
-	steady  job.Steady    // of the expiry of jobs
+	serving chan struct{}    // closed when everything is open; connections wait for it
+	told    logging.Throttle // of words on keys that are not accepted
+	clock   job.Clock        // of job ids
+	steady  job.Steady       // of the expiry of jobs
 	users   auth.Users
 	access  atomic.Pointer[access]
 	reload  func() (*config.Master, error)

@@ -30,7 +30,7 @@ func (m *Master) minionEvents(id salt.MinionID, f protocol.Fire) ([]event.Event,
 	events := make([]event.Event, len(items))
 	for i, item := range items {
 		if err := event.CheckMinionTag(id, item.Tag); err != nil {
-			m.log.Warn("event refused", "minion", id, "tag", item.Tag, "err", err)
+			m.eventRefused(id, item.Tag, err)
 			return nil, bus.Errorf(bus.Denied, "minion %s may not fire this event: %v", id, err)
 		}
 		if limit := m.cfg.MaxEventSize; limit > 0 && int64(len(item.Data)) > limit {
@@ -42,6 +42,16 @@ func (m *Master) minionEvents(id salt.MinionID, f protocol.Fire) ([]event.Event,
 		}
 	}
 	return events, nil
+}
+
+// eventRefused tells the log and the audit trail of an event that a minion may not
+// fire, of each tag now and then.
+func (m *Master) eventRefused(id salt.MinionID, tag string, err error) {
+	if !m.told.First("event "+string(id)+" "+tag, time.Now()) {
+		return
+	}
+	m.log.Warn("event refused", "minion", id, "tag", tag, "err", err)
+	m.relay.Announce("salt/audit/refused", map[string]any{"minion": string(id), "fun": "event.fire_master", "tag": tag, "reason": err.Error()})
 }
 
 func shape(id salt.MinionID, f protocol.Fire) ([]event.Item, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"brine/internal/bus"
 	"brine/internal/event"
@@ -133,11 +134,12 @@ func (m *Minion) checkOutgoing(f protocol.Fire) error {
 	}
 	for _, item := range items {
 		if err := event.CheckMinionTag(m.id, item.Tag); err != nil {
-			m.log.Warn("event for the master refused", "tag", item.Tag, "err", err)
 			code := bus.Usage
 			if errors.Is(err, event.ErrReserved) {
 				code = bus.Denied
+				m.tellRefused(item.Tag)
 			}
+			m.log.Warn("event for the master refused", "tag", item.Tag, "err", err)
 			return bus.Errorf(code, "minion %s may not fire this event: %w", m.id, err)
 		}
 		if limit := m.cfg.MaxEventSize; limit > 0 && int64(len(item.Data)) > limit {
@@ -146,6 +148,20 @@ func (m *Minion) checkOutgoing(f protocol.Fire) error {
 		}
 	}
 	return nil
+}
+
+// tellRefused lets the master know, whose log and audit trail have all refusals, that
+// an event was refused here already; of each tag now and then.
+func (m *Minion) tellRefused(tag string) {
+	if !m.told.First(tag, time.Now()) {
+		return
+	}
+	m.wg.Go(func() {
+		out := outgoing{op: protocol.OpRefused, body: protocol.FireEvent{Tag: tag}}
+		if _, err := m.outbox.put(m.ctx, out, false); err != nil {
+			m.log.Error("the master is not told of a refused event", "tag", tag, "err", err)
+		}
+	})
 }
 
 // fireMaster sends events to the master's bus, or keeps them for it. A second

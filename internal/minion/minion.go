@@ -24,6 +24,7 @@ import (
 	"brine/internal/daemon"
 	"brine/internal/job"
 	"brine/internal/journal"
+	"brine/internal/logging"
 	"brine/internal/pki"
 	"brine/internal/relay"
 	"brine/internal/salt"
@@ -64,6 +65,8 @@ type Minion struct {
 	roster   *roster                // the masters, in the order in which they are tried
 	waiting  atomic.Pointer[string] // what for, when there is none
 	started  atomic.Bool            // the start was announced
+
+	told logging.Throttle // of events that were refused
 
 	// Only the loop that links knows these two.
 	lastMaster string    // the one that was in use last

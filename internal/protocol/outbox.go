@@ -16,6 +16,10 @@ const (
 	MaxLetterBytes = 1 << 20
 )
 
+// OpRefused is a letter that tells of an event that the minion itself has refused,
+// as the master would have: a FireEvent without data.
+const OpRefused = "refused"
+
 // Letters are requests of a minion in the order in which it made them.
 type Letters struct {
 	Letters []Letter `json:"letters"`
@@ -28,7 +32,7 @@ type Letters struct {
 type Letter struct {
 	Epoch string          `json:"epoch"`
 	N     uint64          `json:"n"`
-	Op    string          `json:"op"` // OpFire, OpReturn, or "ret." and the jid
+	Op    string          `json:"op"` // OpFire, OpReturn, OpRefused, or "ret." and the jid
 	Body  json.RawMessage `json:"body"`
 }
 

@@ -1,13 +1,14 @@
-package master
+package logging
 
 import (
 	"sync"
 	"time"
 )
 
-// throttle says whether something is told for the first time in a while, so that
-// a peer that keeps knocking fills neither log nor journal.
-type throttle struct {
+// Throttle says whether something is told for the first time in a while, so that
+// a peer that keeps knocking fills neither log nor journal. The zero value is ready;
+// its method may be called concurrently.
+type Throttle struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
@@ -19,7 +20,8 @@ const (
 	maxTold   = 10_000
 )
 
-func (t *throttle) first(what string, now time.Time) bool {
+// First says whether what was not told within the last minute.
+func (t *Throttle) First(what string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if last, ok := t.last[what]; ok && now.Sub(last) < toldPause {
