@@ -2,6 +2,7 @@ package minion_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,5 +110,34 @@ func TestBadSchedule(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(cfg.SockDir, minion.SocketName)); err == nil {
 		t.Error("it has a socket")
+	}
+}
+
+// TestScheduleOnceForEachDueTime: a job that is due at one moment runs once, with two
+// masters of which the first is lost, and over restarts before and after.
+func TestScheduleOnceForEachDueTime(t *testing.T) {
+	first, a, firstRun := signedMaster(t, t.TempDir())
+	second, b, _ := signedMaster(t, first.PKIDir)
+	due := time.Now().Add(4 * time.Second).Truncate(time.Second)
+	cfg := verifying(t, first.PKIDir, fmt.Sprintf(`master_alive_interval: 1
+schedule:
+  once: {function: test.echo, args: [once], once: '%s', returner: master_bus, tag: once}
+  tick: {function: test.echo, args: [tick], seconds: 0.3, returner: master_bus, tag: tick}
+`, due.Format("2006-01-02T15:04:05")), a, b)
+	m := startMinion(t, cfg)
+	uses(t, cfg, a)
+	m.stop()
+	m = startMinion(t, cfg)
+	firstRun.stop()
+	uses(t, cfg, b)
+	atSecond := func(tag string) []protocol.Heard { return heard(t, second.SockDir, master.SocketName, tag) }
+	until(t, "the job has run", func() bool { return len(atSecond("once")) > 0 })
+	m.stop()
+	startMinion(t, cfg)
+	uses(t, cfg, b)
+	ticks := len(atSecond("tick"))
+	until(t, "the other job has gone on", func() bool { return len(atSecond("tick")) >= ticks+4 })
+	if n := len(atSecond("once")); n != 1 {
+		t.Errorf("the job ran %d times", n)
 	}
 }
