@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"brine/internal/cli"
 	"brine/internal/pki"
@@ -23,7 +24,7 @@ type verb struct {
 var (
 	accept   = verb{"accept", "accepted", true, (*pki.Store).Accept, acceptStates}
 	reject   = verb{"reject", "rejected", true, (*pki.Store).Reject, rejectStates}
-	deletion = verb{"delete", "deleted", false, (*pki.Store).Delete, func(*tool) []pki.State { return allStates() }}
+	deletion = verb{"delete", "deleted", false, (*pki.Store).Delete, func(*tool) []pki.State { return pki.AllStates() }}
 )
 
 // acceptStates has denied keys only by their own option: whose id is taken by
@@ -53,19 +54,39 @@ func rejectStates(t *tool) []pki.State {
 // runNamed decides about the keys that the option names. If one of the names
 // matches nothing, nothing is changed.
 func (v verb) runNamed(ctx context.Context, t *tool) error {
-	patterns, err := parsePatterns(t.opts.StringSlice(v.option), t.hash)
+	patterns, err := pki.ParsePatterns(t.opts.StringSlice(v.option), t.hash)
 	if err != nil {
-		return err
+		return cli.Fail(cli.Usage, err)
 	}
 	store, entries, err := t.entries()
 	if err != nil {
 		return err
 	}
-	chosen, err := pick(entries, patterns, v.states(t))
+	chosen, err := pki.Pick(entries, patterns, v.states(t))
 	if err != nil {
-		return err
+		return whereElse(err)
 	}
 	return v.decide(ctx, t, store, chosen)
+}
+
+// maxElsewhere is how many keys in other states a hint names.
+const maxElsewhere = 3
+
+// whereElse adds to a pattern's lack of a match what matches in other states.
+func whereElse(err error) error {
+	var none *pki.NoMatchError
+	if !errors.As(err, &none) || len(none.Elsewhere) == 0 {
+		return err
+	}
+	var list []string
+	for i, e := range none.Elsewhere {
+		if i == maxElsewhere {
+			list = append(list, "...")
+			break
+		}
+		list = append(list, fmt.Sprintf("%s is %s", e.ID, pki.StateWords([]pki.State{e.State})))
+	}
+	return salt.WithHint(err, strings.Join(list, ", ")+"; the options --include-accepted, --include-rejected and --include-denied widen the choice")
 }
 
 // runAll decides about all keys in question. That there are none is no error: a

@@ -31,7 +31,7 @@ func (t *tool) entries() (*pki.Store, []pki.Entry, error) {
 
 // list prints the ids by state, with -v what is known of the keys.
 func list(_ context.Context, t *tool) error {
-	states := allStates()
+	states := pki.AllStates()
 	if arg := t.opts.String("list"); t.opts.IsSet("list") && arg != "all" {
 		s, err := parseState(arg)
 		if err != nil {
@@ -57,12 +57,11 @@ func list(_ context.Context, t *tool) error {
 }
 
 func parseState(arg string) (pki.State, error) {
-	for _, sec := range sections {
-		if slices.Contains(sec.args, arg) {
-			return sec.state, nil
-		}
+	s, ok := pki.ParseState(arg)
+	if !ok {
+		return s, cli.Usagef("'%s' is not a valid argument to '--list'", arg)
 	}
-	return pki.Unknown, cli.Usagef("'%s' is not a valid argument to '--list'", arg)
+	return s, nil
 }
 
 // describe is what -v shows of a key: for programs by name, for people in a line.
@@ -91,9 +90,9 @@ func printKeys(_ context.Context, t *tool) error {
 // look prints something about own and the minions' keys: about those that the
 // option names, or if it has no value, about all.
 func (t *tool) look(option string, own []pki.Entry, describe func(pki.Entry) any) error {
-	patterns, err := parsePatterns(t.opts.StringSlice(option), t.hash)
+	patterns, err := pki.ParsePatterns(t.opts.StringSlice(option), t.hash)
 	if err != nil {
-		return err
+		return cli.Fail(cli.Usage, err)
 	}
 	_, entries, err := t.entries()
 	if err != nil {
@@ -101,7 +100,7 @@ func (t *tool) look(option string, own []pki.Entry, describe func(pki.Entry) any
 	}
 	entries = append(own, entries...)
 	if t.opts.IsSet(option) {
-		if entries, err = pick(entries, patterns, append(allStates(), local)); err != nil {
+		if entries, err = pki.Pick(entries, patterns, append(pki.AllStates(), local)); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package saltkey
 
 import (
-	"slices"
 	"strings"
 
 	"brine/internal/output"
@@ -13,46 +12,11 @@ import (
 // of the minions.
 const local pki.State = -1
 
-// sections are the states in the order in which they are shown: what they are
-// called in results, on the command line, and in sentences.
-var sections = []struct {
-	state pki.State
-	name  string   // in results, as in Salt
-	args  []string // of --list
-	word  string
-}{
-	{pki.Accepted, "minions", []string{"acc", "accepted"}, "accepted"},
-	{pki.Denied, "minions_denied", []string{"den", "denied"}, "denied"},
-	{pki.Pending, "minions_pre", []string{"pre", "un", "unaccepted", "pending"}, "unaccepted"},
-	{pki.Rejected, "minions_rejected", []string{"rej", "rejected"}, "rejected"},
-}
-
 func sectionName(s pki.State) string {
-	for _, sec := range sections {
-		if sec.state == s {
-			return sec.name
-		}
+	if s == local {
+		return "local"
 	}
-	return "local" // the others have a section
-}
-
-// stateWords joins the words of states, in the order of sections.
-func stateWords(states []pki.State) string {
-	var words []string
-	for _, sec := range sections {
-		if slices.Contains(states, sec.state) {
-			words = append(words, sec.word)
-		}
-	}
-	return strings.Join(words, " or ")
-}
-
-func allStates() []pki.State {
-	var states []pki.State
-	for _, sec := range sections {
-		states = append(states, sec.state)
-	}
-	return states
+	return s.Section()
 }
 
 // labels returns for each entry the text that names it on the command line: the
