@@ -36,7 +36,7 @@ func (m *Master) peerRun(ctx context.Context, r *bus.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	q.Async = false
+	q.Async, q.Wheel = false, false // neither is for minions
 	list := []job.Command{q.Command}
 	if err := parseWords(list); err != nil {
 		return err

@@ -2,6 +2,8 @@ package master
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"sync"
 
 	"brine/internal/bus"
@@ -50,4 +52,23 @@ func (m *Master) pillar(ctx context.Context, r *bus.Request) error {
 	}
 	m.pillars.set(id, data)
 	return r.Send(ctx, protocol.Pillar{Data: value.Value{V: data}})
+}
+
+// compilePillar returns what a minion would get, of one environment or of all
+// (""), if it had the grains of supposed beside those that are known.
+func (m *Master) compilePillar(id salt.MinionID, env string, supposed map[string]any) (map[string]any, error) {
+	roots := m.cfg.PillarRoots
+	if env != "" {
+		dirs, ok := roots[env]
+		if !ok {
+			return nil, fmt.Errorf("pillar_roots has no environment %q", env)
+		}
+		roots = map[string][]string{env: dirs}
+	}
+	grains := maps.Clone(m.facts.grains(id))
+	if grains == nil {
+		grains = map[string]any{}
+	}
+	maps.Copy(grains, supposed)
+	return pillar.Compile(target.Facts{ID: id, Grains: grains}, pillar.Options{Roots: roots, Nodegroups: m.nodegroups()})
 }

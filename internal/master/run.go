@@ -3,17 +3,20 @@ package master
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"brine/internal/acl"
 	"brine/internal/bus"
 	"brine/internal/event"
+	"brine/internal/grain"
 	"brine/internal/job"
 	"brine/internal/journal"
 	"brine/internal/module"
 	"brine/internal/protocol"
 	"brine/internal/runner"
 	"brine/internal/salt"
+	"brine/internal/target"
 	"brine/internal/value"
 )
 
@@ -21,8 +24,13 @@ import (
 func (m *Master) runnerHost(who asker) *runner.Host {
 	return &runner.Host{
 		Accepted: m.keys.ids,
+		Resolve: func(expression, kind string) ([]salt.MinionID, error) {
+			start, _, err := m.resolve(protocol.Publish{Target: expression, TargetType: kind})
+			return start.Minions, err
+		},
 		Presence: m.present.has,
 		Grains:   m.facts.grains,
+		Pillar:   m.compilePillar,
 		Execute: func(ctx context.Context, e runner.Execute) ([]job.Update, error) {
 			return m.execute(ctx, who, e)
 		},
@@ -33,16 +41,41 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 			_, err := m.relay.Store(ctx, tag, data, "")
 			return err
 		},
-		Version: m.version,
-		Explain: m.explain,
-		Lint:    m.lint,
+		Explain:   m.explain,
+		Lint:      m.lint,
+		Keys:      m.keys.store,
+		MasterKey: m.key.Public(),
+		Config:    runner.Disclose(m.cfg.Raw),
+		Machine:   m.machine(),
+		Version:   m.version,
+		Log:       m.log,
 	}
 }
 
-// execute runs a job for a runner and gathers its course.
+// machine is the master's own machine for functions of minions that a runner
+// runs on it. It has no id, no bus and no jobs of a minion.
+func (m *Master) machine() *module.Host {
+	return &module.Host{
+		Version: m.version, Config: runner.Disclose(m.cfg.Raw), CacheDir: m.cfg.CacheDir, Log: m.log,
+		Grains: sync.OnceValue(func() map[string]any {
+			facts, err := grain.Collect(m.ctx, grain.Options{})
+			if err != nil {
+				m.log.Warn("some grains of the master's machine are missing", "err", err)
+			}
+			return facts
+		}),
+	}
+}
+
+// execute runs a job for a runner and gathers its course. That nobody is meant
+// is no error: there are no updates.
 func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]job.Update, error) {
 	q := protocol.Publish{Target: e.Target, TargetType: e.TargetType, Commands: []job.Command{e.Command}, Timeout: job.Seconds(e.Timeout.Seconds())}
-	start, t, err := m.resolve(q)
+	resolve := func(q protocol.Publish) (job.Start, *target.Target, error) { return m.permitPublish(who, q) }
+	if e.Own {
+		resolve = m.resolve
+	}
+	start, t, err := resolve(q)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +95,7 @@ func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]jo
 	return updates, err
 }
 
-// run runs a runner of a local user.
+// run runs a runner, or a wheel function, for a local user.
 func (m *Master) run(ctx context.Context, r *bus.Request) error {
 	var q protocol.Run
 	if err := r.Decode(&q); err != nil {
@@ -71,16 +104,19 @@ func (m *Master) run(ctx context.Context, r *bus.Request) error {
 	return m.runFor(ctx, r, q, m.asker(ctx, r.From))
 }
 
-// runFor runs a runner for whoever asks, between the events salt/run/<jid>/new
-// and ret.
+// runFor runs a runner or a wheel function for whoever asks, between the events
+// salt/run/<jid>/new and ret, or those of salt/wheel.
 func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who asker) error {
-	fun := string(q.Command.Function)
-	if err := m.permit(who, acl.Question{Scope: acl.Runner, Commands: aclCommands([]job.Command{q.Command})}, ""); err != nil {
+	kind, scope := "run", acl.Runner
+	if q.Wheel {
+		kind, scope = "wheel", acl.Wheel
+	}
+	if err := m.permit(who, acl.Question{Scope: scope, Commands: aclCommands([]job.Command{q.Command})}, ""); err != nil {
 		return err
 	}
 	jid := m.clock.Next(time.Now())
-	tag := "salt/run/" + string(jid)
-	data := map[string]any{"fun": "runner." + fun, "jid": string(jid), "user": who.name, "fun_args": eventArgs(&job.Envelope{Commands: []job.Command{q.Command}})}
+	tag := "salt/" + kind + "/" + string(jid)
+	data := map[string]any{"fun": map[bool]string{false: "runner.", true: "wheel."}[q.Wheel] + string(q.Command.Function), "jid": string(jid), "user": who.name, "fun_args": eventArgs(&job.Envelope{Commands: []job.Command{q.Command}})}
 	if _, err := m.relay.Store(ctx, tag+"/new", data, ""); err != nil {
 		return err
 	}
@@ -88,14 +124,18 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 		return err
 	}
 	if q.Async {
-		m.wg.Go(func() { m.runOne(m.ctx, who, jid, tag, data, q.Command) })
+		m.wg.Go(func() { m.runOne(m.ctx, who, jid, tag, data, q) })
 		return nil
 	}
-	return r.Send(ctx, m.runOne(ctx, who, jid, tag, data, q.Command))
+	return r.Send(ctx, m.runOne(ctx, who, jid, tag, data, q))
 }
 
-func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string, data map[string]any, c job.Command) protocol.RunResult {
-	res := runner.Table(m.runnerHost(who)).Run(ctx, module.Call{
+func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string, data map[string]any, q protocol.Run) protocol.RunResult {
+	table, c := runner.Table, q.Command
+	if q.Wheel {
+		table = runner.Wheel
+	}
+	res := table(m.runnerHost(who)).Run(ctx, module.Call{
 		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: &module.Host{Version: m.version, Log: m.log},
 	})
 	data["return"], data["success"] = res.Return, res.Success

@@ -282,8 +282,9 @@ type Publish struct {
 	ReturnTag  string        `json:"ret_tag,omitempty"` // for the returner master_bus
 }
 
-// Run asks the master to run a runner.
+// Run asks the master to run a runner, or a wheel function.
 type Run struct {
+	Wheel   bool        `json:"wheel,omitempty"`
 	Command job.Command `json:"command"`
 	Timeout job.Seconds `json:"timeout"`
 	Async   bool        `json:"async,omitempty"`

@@ -1,32 +1,46 @@
-// Package runner is what salt-run can run on the master: functions over the
-// master's keys, presence, jobs and journal. Each reaches the master through the
+// Package runner is what salt-run can run on the master, runners and wheel
+// functions: functions over the master's keys, presence, jobs and journal. Each reaches the master through the
 // narrow Host only; none decides who may run it.
 //
 // A runner module is one file with a function that returns its module for a
-// Host, and one line in Table.
+// Host, and one line in Table or Wheel.
 package runner
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"brine/internal/event"
 	"brine/internal/job"
 	"brine/internal/module"
+	"brine/internal/pki"
 	"brine/internal/salt"
 )
 
 // Host is what runners need of the master.
 type Host struct {
-	Accepted  func() []salt.MinionID                                                                      // ids with an accepted key, sorted
-	Presence  func(id salt.MinionID) (connected bool, lastSeen time.Time)                                 // a zero time is never
-	Grains    func(id salt.MinionID) map[string]any                                                       // what it last said, nil for nothing
+	Accepted func() []salt.MinionID                                      // ids with an accepted key, sorted
+	Resolve  func(expression, kind string) ([]salt.MinionID, error)      // the accepted minions that a target means
+	Presence func(id salt.MinionID) (connected bool, lastSeen time.Time) // a zero time is never
+	Grains   func(id salt.MinionID) map[string]any                       // what it last said, nil for nothing
+	// Pillar compiles the pillar of a minion, with the grains that it is known
+	// to have, and those of supposed over them. env is one environment, "" all.
+	Pillar func(id salt.MinionID, env string, supposed map[string]any) (map[string]any, error)
+
 	Execute   func(ctx context.Context, e Execute) ([]job.Update, error)                                  // runs a job and waits for it
 	Events    func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error // reads the journal
 	SendEvent func(ctx context.Context, tag string, data any) error
 	Explain   func(ctx context.Context, e Explain) (Explained, error) // whether somebody may do something
 	Lint      func(ctx context.Context) []Finding                     // what is strange about the access rules
-	Version   string
+
+	Keys      KeyStore
+	MasterKey pki.PublicKey
+	Config    map[string]any // of the master, by Salt's key names, without secrets
+	Machine   *module.Host   // the master's own machine, as functions of minions take it
+
+	Version string
+	Log     *slog.Logger
 }
 
 // Execute is a job that a runner wants to be run.
@@ -34,6 +48,10 @@ type Execute struct {
 	Target, TargetType string
 	Command            job.Command
 	Timeout            time.Duration
+	// Own says that the runner chose the command, and not who asked for the
+	// runner: who may run the runner may have this done. Anything else must be
+	// permitted to whoever asked, as if he published it himself.
+	Own bool
 }
 
 // Table returns the runners for a host, sorted by name.
@@ -41,11 +59,24 @@ func Table(h *Host) module.Table {
 	var t module.Table
 	t = module.Table{
 		aclModule(h),
-		docModule(func() module.Table { return t }),
+		cacheModule(h),
+		settingsModule(h),
+		docModule(func() module.Table { return t }, Wheel(h)),
+		errorModule(),
 		eventModule(h),
 		jobsModule(h),
 		manageModule(h),
+		networkModule(h),
+		pillarModule(h),
+		saltModule(h),
+		surveyModule(h),
 		testModule(h),
 	}
 	return t
+}
+
+// Wheel returns the wheel functions for a host, sorted by name: those that manage
+// the master itself.
+func Wheel(h *Host) module.Table {
+	return module.Table{configModule(h), keyModule(h)}
 }

@@ -2,51 +2,73 @@ package runner
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"brine/internal/job"
 	"brine/internal/module"
+	"brine/internal/pki"
 	"brine/internal/salt"
 )
 
 // manageModule tells which minions are there.
 func manageModule(h *Host) *module.Module {
 	m := manage{h}
-	timeout := []module.Param{{Name: "timeout", Kind: module.Float, Default: 5.0}}
-	return &module.Module{Name: "manage", Doc: "Which minions are up, down, or connected.", Functions: []module.Function{
-		{Name: "down", Doc: "Return the ids of accepted minions that do not answer.", Example: "salt-run manage.down", Params: timeout,
-			Run: func(ctx context.Context, c *module.Call) (any, error) {
-				_, down, err := m.ask(ctx, c)
-				return down, err
-			}},
-		{Name: "not_present", Doc: "Return the ids of accepted minions that are not connected.", Example: "salt-run manage.not_present",
-			Run: func(context.Context, *module.Call) (any, error) { _, away := m.present(); return away, nil }},
-		{Name: "present", Doc: "Return the ids of the minions that are connected.", Example: "salt-run manage.present",
-			Run: func(context.Context, *module.Call) (any, error) { there, _ := m.present(); return there, nil }},
-		{Name: "status", Doc: "Return the ids of accepted minions by whether they answer.", Example: "salt-run manage.status", Params: timeout,
+	ask := []module.Param{{Name: "tgt", Kind: module.String, Default: "*"}, {Name: "tgt_type", Kind: module.String, Default: "glob"}, {Name: "timeout", Kind: module.Float, Default: 5.0}}
+	functions := []module.Function{
+		{Name: "down", Doc: "Return the ids of accepted minions that do not answer. With removekeys their keys are deleted.", Example: "salt-run manage.down\nsalt-run manage.down tgt='web*'",
+			Params: append([]module.Param{{Name: "removekeys", Kind: module.Bool, Default: false}}, ask...), Run: m.down},
+		{Name: "safe_accept", Doc: "Accept the waiting key of a minion if its fingerprint is the one that is given, which its own machine shows with 'salt-call --local key.finger'.",
+			Example: "salt-run manage.safe_accept web1 0f:5b:13:aa:0c:...", Params: []module.Param{{Name: "target", Kind: module.String, Required: true}, {Name: "fingerprint", Kind: module.String, Required: true}}, Run: m.safeAccept},
+		{Name: "status", Doc: "Return the ids of accepted minions by whether they answer.", Example: "salt-run manage.status", Params: ask,
 			Run: func(ctx context.Context, c *module.Call) (any, error) {
 				up, down, err := m.ask(ctx, c)
 				return map[string]any{"up": up, "down": down}, err
 			}},
-		{Name: "up", Doc: "Return the ids of the minions that answer.", Example: "salt-run manage.up", Params: timeout,
+		{Name: "up", Doc: "Return the ids of the minions that answer.", Example: "salt-run manage.up", Params: ask,
 			Run: func(ctx context.Context, c *module.Call) (any, error) { up, _, err := m.ask(ctx, c); return up, err }},
 		{Name: "versions", Doc: "Return the minions by how their version compares with the master's.", Example: "salt-run manage.versions",
 			Run: func(context.Context, *module.Call) (any, error) { return m.versions(), nil }},
-	}}
+	}
+	functions = append(functions, m.presenceFunctions()...)
+	slices.SortFunc(functions, func(a, b module.Function) int { return strings.Compare(a.Name, b.Name) })
+	return &module.Module{Name: "manage", Doc: "Which minions are up, down, or connected.", Functions: functions}
 }
 
 type manage struct{ *Host }
 
-// ask pings every accepted minion. Those that are not connected are down at
-// once; only a silent one costs the timeout.
+// presenceFunctions all look at connections and ask nobody. Salt has a name for
+// each state that some of its transports could tell; a connection here is all of
+// them at once.
+func (m manage) presenceFunctions() []module.Function {
+	params := []module.Param{{Name: "subset", Kind: module.Words}}
+	var list []module.Function
+	for _, name := range []string{"alived", "allowed", "joined", "list_state", "present", "reaped"} {
+		not := "not_" + name
+		if name == "list_state" {
+			not = "list_not_state"
+		}
+		list = append(list,
+			module.Function{Name: name, Doc: "Return the ids of the minions that are connected, of subset if it is given.", Example: "salt-run manage." + name, Params: params,
+				Run: func(_ context.Context, c *module.Call) (any, error) { there, _ := m.present(c); return there, nil }},
+			module.Function{Name: not, Doc: "Return the ids of accepted minions that are not connected, of subset if it is given.", Example: "salt-run manage." + not, Params: params,
+				Run: func(_ context.Context, c *module.Call) (any, error) { _, away := m.present(c); return away, nil }})
+	}
+	return list
+}
+
+// ask pings the accepted minions that are meant. Those that are not connected
+// are down at once; only a silent one costs the timeout.
 func (m manage) ask(ctx context.Context, c *module.Call) (up, down []any, err error) {
 	up, down = []any{}, []any{}
-	if len(m.Accepted()) == 0 {
-		return up, down, nil
+	ids, err := m.Resolve(c.String("tgt"), c.String("tgt_type"))
+	if err != nil || len(ids) == 0 {
+		return up, down, err
 	}
 	updates, err := m.Execute(ctx, Execute{
-		Target: "*", TargetType: "glob", Command: job.Command{Function: "test.ping"},
-		Timeout: time.Duration(c.Float("timeout") * float64(time.Second)),
+		Target: c.String("tgt"), TargetType: c.String("tgt_type"), Command: job.Command{Function: "test.ping"},
+		Timeout: time.Duration(c.Float("timeout") * float64(time.Second)), Own: true,
 	})
 	if err != nil {
 		return up, down, err
@@ -55,7 +77,7 @@ func (m manage) ask(ctx context.Context, c *module.Call) (up, down []any, err er
 	for _, u := range updates {
 		answered[u.ID] = answered[u.ID] || u.State.Returned()
 	}
-	for _, id := range m.Accepted() {
+	for _, id := range ids {
 		if answered[id] {
 			up = append(up, string(id))
 		} else {
@@ -65,12 +87,46 @@ func (m manage) ask(ctx context.Context, c *module.Call) (up, down []any, err er
 	return up, down, nil
 }
 
-func (m manage) present() (there, away []any) {
+func (m manage) down(ctx context.Context, c *module.Call) (any, error) {
+	_, down, err := m.ask(ctx, c)
+	if err != nil || !c.Bool("removekeys") {
+		return down, err
+	}
+	for _, id := range down {
+		chosen, err := keys{m.Host}.pick(id.(string), []pki.State{pki.Accepted})
+		if err != nil {
+			return nil, err
+		}
+		if _, err := (keys{m.Host}).carryOut(deleteKeys, chosen); err != nil {
+			return nil, err
+		}
+	}
+	return down, nil
+}
+
+// safeAccept accepts the one key that the fingerprint names. Salt fetches the
+// fingerprint over ssh; here who runs it brings it.
+func (m manage) safeAccept(_ context.Context, c *module.Call) (any, error) {
+	id, err := salt.ParseMinionID(c.String("target"))
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := keys{m.Host}.pick(string(id)+"@SHA256:"+c.String("fingerprint"), []pki.State{pki.Pending})
+	if err != nil {
+		return nil, err
+	}
+	return keys{m.Host}.carryOut(acceptKeys, chosen)
+}
+
+func (m manage) present(c *module.Call) (there, away []any) {
 	there, away = []any{}, []any{}
+	subset := c.Words("subset")
 	for _, id := range m.Accepted() {
-		if ok, _ := m.Presence(id); ok {
+		switch ok, _ := m.Presence(id); {
+		case subset != nil && !slices.Contains(subset, string(id)):
+		case ok:
 			there = append(there, string(id))
-		} else {
+		default:
 			away = append(away, string(id))
 		}
 	}

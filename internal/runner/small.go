@@ -2,13 +2,18 @@ package runner
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"brine/internal/module"
 )
 
 // docModule shows what there is to run.
-func docModule(table func() module.Table) *module.Module {
+func docModule(table func() module.Table, wheel module.Table) *module.Module {
 	return &module.Module{Name: "doc", Doc: "Documentation of runners and functions.", Functions: []module.Function{
 		{Name: "execution", Doc: "Return the documentation of the functions of minions.", Example: "salt-run doc.execution 'test.*'",
 			Params: []module.Param{{Name: "pattern", Kind: module.String}},
@@ -16,6 +21,26 @@ func docModule(table func() module.Table) *module.Module {
 		{Name: "runner", Doc: "Return the documentation of the runners.", Example: "salt-run doc.runner",
 			Params: []module.Param{{Name: "pattern", Kind: module.String}},
 			Run:    func(_ context.Context, c *module.Call) (any, error) { return table().Docs(c.String("pattern")), nil }},
+		{Name: "wheel", Doc: "Return the documentation of the wheel functions.", Example: "salt-run doc.wheel",
+			Params: []module.Param{{Name: "pattern", Kind: module.String}},
+			Run:    func(_ context.Context, c *module.Call) (any, error) { return wheel.Docs(c.String("pattern")), nil }},
+	}}
+}
+
+// errorModule fails, to try out how failures are handled.
+func errorModule() *module.Module {
+	return &module.Module{Name: "error", Doc: "Failure on demand.", Functions: []module.Function{
+		{Name: "error", Doc: "Fail, with a message if there is one; else return False.", Example: "salt-run error.error message='Test'",
+			Params: []module.Param{{Name: "name", Kind: module.String}, {Name: "message", Kind: module.String}},
+			Run: func(_ context.Context, c *module.Call) (any, error) {
+				switch name, message := c.String("name"), c.String("message"); {
+				case name != "":
+					return nil, fmt.Errorf("%s: %s", name, message)
+				case message != "":
+					return nil, errors.New(message)
+				}
+				return false, nil
+			}},
 	}}
 }
 
@@ -41,6 +66,12 @@ func testModule(*Host) *module.Module {
 			Run: func(_ context.Context, c *module.Call) (any, error) {
 				return map[string]any{"args": c.Varargs(), "kwargs": c.Extra()}, nil
 			}},
+		{Name: "metasyntactic", Doc: "Return the metasyntactic variables of a language.", Example: "salt-run test.metasyntactic",
+			Params: []module.Param{{Name: "locality", Kind: module.String, Default: "us"}}, Run: metasyntactic},
+		{Name: "raw_arg", Doc: "Return the arguments as arg does.", Example: "salt-run test.raw_arg 1 two a=b", Varargs: true, Kwargs: true,
+			Run: func(_ context.Context, c *module.Call) (any, error) {
+				return map[string]any{"args": c.Varargs(), "kwargs": c.Extra()}, nil
+			}},
 		{Name: "sleep", Doc: "Wait some seconds and return them.", Example: "salt-run test.sleep 2",
 			Params: []module.Param{{Name: "s_time", Kind: module.Float, Default: 10.0}},
 			Run: func(ctx context.Context, c *module.Call) (any, error) {
@@ -54,4 +85,22 @@ func testModule(*Host) *module.Module {
 				}
 			}},
 	}}
+}
+
+// metasyntactic returns the words of a language, as Salt has them.
+func metasyntactic(_ context.Context, c *module.Call) (any, error) {
+	words, ok := metasyntacticWords[c.String("locality")]
+	if !ok {
+		return nil, fmt.Errorf("locality %q: it is one of %s", c.String("locality"), strings.Join(slices.Sorted(maps.Keys(metasyntacticWords)), ", "))
+	}
+	out := []any{}
+	for _, w := range strings.Fields(words) {
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+var metasyntacticWords = map[string]string{
+	"us": "foo bar baz qux quux quuz corge grault garply waldo fred plugh xyzzy thud",
+	"uk": "wibble wobble wubble flob",
 }

@@ -22,14 +22,15 @@ import (
 // Run runs salt-run.
 func Run(ctx context.Context, env *cli.Env) int {
 	return env.Run(ctx, cli.Spec{
-		Synopsis: []string{"[options] RUNNER.FUNCTION [ARGUMENT...] [NAME=VALUE...]", "-d [PATTERN]"},
+		Synopsis: []string{"[options] RUNNER.FUNCTION [ARGUMENT...] [NAME=VALUE...]", "--wheel [options] MODULE.FUNCTION [ARGUMENT...]", "-d [PATTERN]"},
 		Summary:  "Run a runner on the master.",
-		Examples: []string{"salt-run manage.status", "salt-run jobs.list_jobs since=2h", "salt-run jobs.lookup_jid 20261121113344286549", "salt-run -d"},
+		Examples: []string{"salt-run manage.status", "salt-run jobs.list_jobs since=2h", "salt-run jobs.lookup_jid 20261121113344286549", "salt-run --wheel key.list_all", "salt-run -d"},
 		Flags: []urcli.Flag{
 			&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `SECONDS` for the runner (default: as long as it runs)"},
 			&urcli.BoolFlag{Category: "Running", Name: "async", Usage: "start the runner, print the tag of its events, and do not wait"},
 			&urcli.BoolFlag{Category: "Running", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the runners that match PATTERN"},
 			&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
+			&urcli.BoolFlag{Category: "Running", Name: "wheel", Usage: "run a wheel function, which manages the master itself: key.*, config.values"},
 			&urcli.BoolFlag{Category: "Running", Name: "quiet", Usage: "show no result"},
 		},
 		Ignored: []string{"skip-grains"},
@@ -101,9 +102,13 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 
 func request(opts *urcli.Context) (protocol.Run, error) {
 	words := opts.Args().Slice()
-	q := protocol.Run{Async: opts.Bool("async")}
+	q := protocol.Run{Async: opts.Bool("async"), Wheel: opts.Bool("wheel")}
 	if opts.Bool("doc") {
-		words = append([]string{"doc.runner"}, words...)
+		doc := "doc.runner"
+		if q.Wheel {
+			doc, q.Wheel = "doc.wheel", false
+		}
+		words = append([]string{doc}, words...)
 	}
 	if len(words) == 0 {
 		return q, salt.WithHint(cli.Usagef("a runner is needed"), "for example: salt-run manage.status; 'salt-run -d' lists them")

@@ -1,0 +1,199 @@
+package runner
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"brine/internal/module"
+	"brine/internal/pki"
+	"brine/internal/salt"
+)
+
+// newKeys returns a real key store with web1 and web2 pending and db1 accepted.
+func newKeys(t *testing.T) *pki.Store {
+	t.Helper()
+	store, err := pki.OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []salt.MinionID{"web1", "web2", "db1"} {
+		submit(t, store, id)
+	}
+	entries, _, err := store.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.ID == "db1" {
+			if err := store.Accept(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return store
+}
+
+func submit(t *testing.T, store *pki.Store, id salt.MinionID) pki.PublicKey {
+	t.Helper()
+	key, err := pki.Generate(pki.Ed25519, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Submit(id, key.Public()); err != nil {
+		t.Fatal(err)
+	}
+	return key.Public()
+}
+
+func call(t *testing.T, table module.Table, fun string, args []any, kwargs map[string]any) module.Result {
+	t.Helper()
+	return table.Run(context.Background(), module.Call{Function: salt.Function(fun), Args: args, Kwargs: kwargs})
+}
+
+func TestKeys(t *testing.T) {
+	all := func(accepted, denied, pending, rejected []any) map[string]any {
+		return map[string]any{"minions": accepted, "minions_denied": denied, "minions_pre": pending, "minions_rejected": rejected}
+	}
+	none := []any{}
+	for _, test := range []struct {
+		name   string
+		fun    string
+		args   []any
+		kwargs map[string]any
+		want   any
+		err    string
+		after  map[string]any
+	}{
+		{"list all", "key.list_all", nil, nil, all([]any{"db1"}, none, []any{"web1", "web2"}, none), "", nil},
+		{"list one state", "key.list", []any{"pre"}, nil, map[string]any{"minions_pre": []any{"web1", "web2"}}, "", nil},
+		{"list no state", "key.list", []any{"wrong"}, nil, nil, `"wrong" is no state of keys`, nil},
+		{"name match", "key.name_match", []any{"*1"}, nil, map[string]any{"minions": []any{"db1"}, "minions_pre": []any{"web1"}}, "", nil},
+		{"accept one", "key.accept", []any{"web1"}, nil, map[string]any{"minions": []any{"web1"}}, "", all([]any{"db1", "web1"}, none, []any{"web2"}, none)},
+		{"accept nobody", "key.accept", []any{"mail*"}, nil, nil, "does not match any unaccepted keys", all([]any{"db1"}, none, []any{"web1", "web2"}, none)},
+		{"accepted is not rejected by itself", "key.reject", []any{"db1"}, nil, nil, "does not match any unaccepted keys", all([]any{"db1"}, none, []any{"web1", "web2"}, none)},
+		{"unless it is included", "key.reject", []any{"db1"}, map[string]any{"include_accepted": true}, map[string]any{"minions_rejected": []any{"db1"}}, "", all(none, none, []any{"web1", "web2"}, []any{"db1"})},
+		{"delete in every state", "key.delete", []any{"*"}, nil, map[string]any{"minions": []any{"db1"}, "minions_pre": []any{"web1", "web2"}}, "", all(none, none, none, none)},
+		{"accept listed", "key.accept_dict", []any{map[string]any{"minions_pre": []any{"web2"}}}, nil, map[string]any{"minions": []any{"web2"}}, "", all([]any{"db1", "web2"}, none, []any{"web1"}, none)},
+		{"listed in another state", "key.accept_dict", []any{map[string]any{"minions_rejected": []any{"web2"}}}, nil, nil, "does not match any", nil},
+		{"no state", "key.delete_dict", []any{map[string]any{"minons": []any{"web2"}}}, nil, nil, `"minons" is no state`, nil},
+		{"a path is no id", "key.delete", []any{"../minions/db1"}, nil, nil, "does not match any keys", all([]any{"db1"}, none, []any{"web1", "web2"}, none)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			table := Wheel(&Host{Keys: newKeys(t)})
+			res := call(t, table, test.fun, test.args, test.kwargs)
+			switch {
+			case test.err != "":
+				if res.Err == nil || !strings.Contains(res.Err.Error(), test.err) {
+					t.Errorf("error is %v, want %q", res.Err, test.err)
+				}
+			case res.Err != nil:
+				t.Error(res.Err)
+			case !reflect.DeepEqual(res.Return, test.want):
+				t.Errorf("returned %v, want %v", res.Return, test.want)
+			}
+			if test.after == nil {
+				return
+			}
+			if now := call(t, table, "key.list_all", nil, nil); !reflect.DeepEqual(now.Return, any(test.after)) {
+				t.Errorf("afterwards the keys are %v, want %v", now.Return, test.after)
+			}
+		})
+	}
+}
+
+func TestAFingerprintNamesTheKey(t *testing.T) {
+	store := newKeys(t)
+	right := submit(t, store, "mail1")
+	table := Table(&Host{Keys: store, Log: slog.New(slog.DiscardHandler)})
+	wrong := strings.Repeat("00:", 31) + "00"
+	if res := call(t, table, "manage.safe_accept", []any{"mail1", wrong}, nil); res.Err == nil {
+		t.Errorf("a key with another fingerprint was accepted: %v", res.Return)
+	}
+	res := call(t, table, "manage.safe_accept", []any{"mail1", right.SHA256()}, nil)
+	if res.Err != nil || !reflect.DeepEqual(res.Return, any(map[string]any{"minions": []any{"mail1"}})) {
+		t.Errorf("returned %v, %v", res.Return, res.Err)
+	}
+}
+
+func TestGroupsOfAnswers(t *testing.T) {
+	rets := map[salt.MinionID]any{"a": "x", "b": int64(1), "c": "x", "d": "y"}
+	down, up := group(rets, false), group(rets, true)
+	names := func(pools []pool) (list [][]any) {
+		for _, p := range pools {
+			list = append(list, p.minions)
+		}
+		return list
+	}
+	if want := [][]any{{"a", "c"}, {"b"}, {"d"}}; !reflect.DeepEqual(names(down), want) {
+		t.Errorf("down is %v, want %v", names(down), want)
+	}
+	if want := [][]any{{"b"}, {"d"}, {"a", "c"}}; !reflect.DeepEqual(names(up), want) {
+		t.Errorf("up is %v, want %v", names(up), want)
+	}
+}
+
+func TestSecretsAreNotDisclosed(t *testing.T) {
+	got := Disclose(map[string]any{
+		"sharedsecret": "marker", "http": map[string]any{"password": "marker", "user": "fred"},
+		"list": []any{map[string]any{"auth.ldap.bindpw": "marker"}}, "token_expire": int64(5), "empty_password": nil,
+	})
+	want := map[string]any{
+		"sharedsecret": hidden, "http": map[string]any{"password": hidden, "user": "fred"},
+		"list": []any{map[string]any{"auth.ldap.bindpw": hidden}}, "token_expire": int64(5), "empty_password": nil,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("disclosed %v, want %v", got, want)
+	}
+}
+
+func TestWake(t *testing.T) {
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, text := range []string{"08:00:27:13:69:77", "08-00-27-13-69-77", "080027136977"} {
+		if err := wake(t.Context(), text, "127.0.0.1", conn.LocalAddr().(*net.UDPAddr).Port); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 200)
+		n, _, err := conn.ReadFrom(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := slices.Concat([]byte("\xff\xff\xff\xff\xff\xff"), []byte(strings.Repeat("\x08\x00\x27\x13\x69\x77", 16)))
+		if !slices.Equal(b[:n], want) {
+			t.Errorf("%s: sent %x", text, b[:n])
+		}
+	}
+	for _, text := range []string{"", "08:00:27:13:69", "08:00:27:13:69:7g", "x"} {
+		if err := wake(t.Context(), text, "127.0.0.1", 9); err == nil {
+			t.Errorf("%q was taken for an address", text)
+		}
+	}
+}
+
+// TestTablesAreSorted holds what the search for a function relies on, and that
+// each has its words.
+func TestTablesAreSorted(t *testing.T) {
+	for _, table := range []module.Table{Table(&Host{}), Wheel(&Host{})} {
+		if !slices.IsSorted(table.Names()) {
+			t.Errorf("modules are not sorted: %v", table.Names())
+		}
+		for _, m := range table {
+			if !slices.IsSortedFunc(m.Functions, func(a, b module.Function) int { return strings.Compare(a.Name, b.Name) }) {
+				t.Errorf("functions of %s are not sorted", m.Name)
+			}
+			for _, f := range m.Functions {
+				if f.Doc == "" || !strings.Contains(f.Example, m.Name+"."+f.Name) {
+					t.Errorf("%s.%s has no sentence, or no example of its own", m.Name, f.Name)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/aymanbagabas/go-udiff"
+
+	"brine/internal/job"
+	"brine/internal/module"
+	"brine/internal/salt"
+	"brine/internal/value"
+)
+
+// surveyModule finds minions that answer alike.
+func surveyModule(h *Host) *module.Module {
+	s := survey{h}
+	params := []module.Param{
+		{Name: "tgt", Kind: module.String, Required: true}, {Name: "fun", Kind: module.String, Required: true},
+		{Name: "tgt_type", Kind: module.String, Default: "compound"}, {Name: "survey_sort", Kind: module.String, Default: "down"},
+		{Name: "timeout", Kind: module.Float, Default: 5.0},
+	}
+	return &module.Module{Name: "survey", Doc: "Minions in groups that answer alike.", Functions: []module.Function{
+		{Name: "diff", Doc: "Run a function on minions, and return the groups that answer alike, with how each differs from the first. The largest group is the first; survey_sort=up begins with the smallest.",
+			Example: "salt-run survey.diff 'web*' file.read /etc/hosts", Params: params, Varargs: true, Kwargs: true, Run: s.diff},
+		{Name: "hash", Doc: "Run a function on minions, and return the groups that answer alike. The largest group is the first; survey_sort=up begins with the smallest.",
+			Example: "salt-run survey.hash '*' file.get_hash /etc/hosts survey_sort=up", Params: params, Varargs: true, Kwargs: true, Run: s.hash},
+	}}
+}
+
+type survey struct{ *Host }
+
+// pool is a group of minions with the same answer.
+type pool struct {
+	minions []any // sorted
+	result  string
+}
+
+func (s survey) hash(ctx context.Context, c *module.Call) (any, error) {
+	pools, err := s.pools(ctx, c)
+	out := []any{}
+	for _, p := range pools {
+		out = append(out, map[string]any{"pool": p.minions, "result": p.result})
+	}
+	return out, err
+}
+
+func (s survey) diff(ctx context.Context, c *module.Call) (any, error) {
+	pools, err := s.pools(ctx, c)
+	out := []any{}
+	for i, p := range pools {
+		one := map[string]any{"pool": p.minions, "pool size": int64(len(p.minions))}
+		if i == 0 {
+			one["result"] = p.result
+		} else {
+			first := pools[0]
+			one["differences"] = udiff.Unified(fmt.Sprint(first.minions[0]), fmt.Sprint(p.minions[0]), first.result+"\n", p.result+"\n")
+		}
+		out = append(out, one)
+	}
+	return out, err
+}
+
+func (s survey) pools(ctx context.Context, c *module.Call) ([]pool, error) {
+	fun, err := salt.ParseFunction(c.String("fun"))
+	if err != nil {
+		return nil, err
+	}
+	up := c.String("survey_sort") == "up"
+	if !up && c.String("survey_sort") != "down" {
+		return nil, fmt.Errorf("survey_sort is %q: it is up or down", c.String("survey_sort"))
+	}
+	rets, err := s.returns(ctx, c, Execute{
+		Target: c.String("tgt"), TargetType: c.String("tgt_type"), Command: job.Command{Function: fun, Args: c.Varargs(), Kwargs: c.Extra()},
+		Timeout: time.Duration(c.Float("timeout") * float64(time.Second)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return group(rets, up), nil
+}
+
+// group puts minions with the same answer together; groups of one size are in
+// the order of their first minion.
+func group(rets map[salt.MinionID]any, up bool) []pool {
+	byResult := map[string]*pool{}
+	for id, v := range rets {
+		text, ok := v.(string)
+		if !ok {
+			text = value.Repr(v)
+		}
+		if byResult[text] == nil {
+			byResult[text] = &pool{result: text}
+		}
+		byResult[text].minions = append(byResult[text].minions, string(id))
+	}
+	pools := make([]pool, 0, len(byResult))
+	for _, p := range byResult {
+		slices.SortFunc(p.minions, func(a, b any) int { return cmp.Compare(a.(string), b.(string)) })
+		pools = append(pools, *p)
+	}
+	slices.SortFunc(pools, func(a, b pool) int {
+		size := cmp.Compare(len(b.minions), len(a.minions))
+		if up {
+			size = -size
+		}
+		return cmp.Or(size, cmp.Compare(a.minions[0].(string), b.minions[0].(string)))
+	})
+	return pools
+}
