@@ -18,9 +18,9 @@ func saltModule(h *Host) *module.Module {
 			Params: []module.Param{{Name: "fun", Kind: module.String, Required: true}}, Varargs: true, Kwargs: true, Run: e.cmd},
 		{Name: "execute", Doc: "Run a function on minions and return what each returned. Whoever asks must be allowed to publish it.",
 			Example: "salt-run salt.execute '*' test.ping\nsalt-run salt.execute 'G@os:Debian' cmd.run arg='[uptime]' tgt_type=compound",
-			Params: append([]module.Param{{Name: "tgt", Kind: module.String, Required: true}, {Name: "fun", Kind: module.String, Required: true},
+			Params: []module.Param{{Name: "tgt", Kind: module.String, Required: true}, {Name: "fun", Kind: module.String, Required: true},
 				{Name: "arg", Kind: module.List}, {Name: "timeout", Kind: module.Float, Default: 5.0}, {Name: "tgt_type", Kind: module.String, Default: "glob"},
-				{Name: "kwarg", Kind: module.Map}}), Run: e.execute},
+				{Name: "kwarg", Kind: module.Map}}, Run: e.execute},
 	}}
 }
 

@@ -93,11 +93,11 @@ func (m manage) down(ctx context.Context, c *module.Call) (any, error) {
 		return down, err
 	}
 	for _, id := range down {
-		chosen, err := keys{m.Host}.pick(id.(string), []pki.State{pki.Accepted})
+		chosen, err := keys(m).pick(id.(string), []pki.State{pki.Accepted})
 		if err != nil {
 			return nil, err
 		}
-		if _, err := (keys{m.Host}).carryOut(deleteKeys, chosen); err != nil {
+		if _, err := keys(m).carryOut(deleteKeys, chosen); err != nil {
 			return nil, err
 		}
 	}
@@ -111,11 +111,11 @@ func (m manage) safeAccept(_ context.Context, c *module.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := keys{m.Host}.pick(string(id)+"@SHA256:"+c.String("fingerprint"), []pki.State{pki.Pending})
+	chosen, err := keys(m).pick(string(id)+"@SHA256:"+c.String("fingerprint"), []pki.State{pki.Pending})
 	if err != nil {
 		return nil, err
 	}
-	return keys{m.Host}.carryOut(acceptKeys, chosen)
+	return keys(m).carryOut(acceptKeys, chosen)
 }
 
 func (m manage) present(c *module.Call) (there, away []any) {
