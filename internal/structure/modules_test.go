@@ -19,13 +19,12 @@ var foreign = []struct {
 	in     string // packages, sorted; a name with /... stands for all below it too
 	why    string
 }{
+	{"github.com/aymanbagabas/go-udiff", "runner", "how the answers of minions differ, as a unified diff"},
 	{"github.com/dlclark/regexp2", "target/pyre", "the one engine behind expressions in the language of Python"},
 	{"github.com/fsnotify/fsnotify", "pki", "the key directory is the only one that is watched"},
 	{"github.com/go-sql-driver/mysql", "sink sink/dbtest", "a destination of the sink"},
 	{"github.com/itchyny/gojq", "cli/saltevent event sink", "filters of events are written in the language of jq"},
 	{"github.com/jackc/pgx/v5", "sink sink/dbtest", "a destination of the sink"},
-	{"github.com/aymanbagabas/go-udiff", "runner", "how the answers of minions differ, as a unified diff"},
-	{"github.com/itchyny/gojq", "cli/saltevent event", "filters of events are written in the language of jq"},
 	{natsServer, "bench/bareserver broker", "both daemons reach the server through broker; bareserver is what it is compared with"},
 	{"github.com/nats-io/nats.go", "bench/bare bench/bareserver broker bus bustest journal link master minion", "whoever holds a connection; tools hold one through bus"},
 	{"github.com/nats-io/nats.go/jetstream", "journal", "the journal is the one user of JetStream"},
