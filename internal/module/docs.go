@@ -43,6 +43,24 @@ func (t Table) Docs(pattern string) map[string]string {
 	return docs
 }
 
+// Markdown returns a page on all functions of the table, below a heading and an
+// introduction.
+func (t Table) Markdown(heading, intro string) string {
+	var b strings.Builder
+	b.WriteString("# " + heading + "\n\n" + intro + "\n")
+	for _, m := range t {
+		b.WriteString("\n## " + m.Name + "\n\n" + m.Doc + "\n")
+		for i := range m.Functions {
+			f := &m.Functions[i]
+			b.WriteString("\n### " + m.Name + "." + f.Name + "\n\n    " + signature(m.Name, f) + "\n\n" + f.Doc + "\n\n")
+			for line := range strings.SplitSeq(f.Example, "\n") {
+				b.WriteString("    " + line + "\n")
+			}
+		}
+	}
+	return b.String()
+}
+
 // SignatureLine returns how the function is called, "" if there is none.
 func (t Table) SignatureLine(function string) string {
 	module, f := t.find(function)

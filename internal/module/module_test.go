@@ -156,29 +156,18 @@ func checkDefault(t *testing.T, name string, p Param) {
 }
 
 func TestGeneratedDocumentation(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("# Functions\n\nWhat a minion can run. Generated from the tables in `internal/module`.\n")
-	for _, m := range modules {
-		b.WriteString("\n## " + m.Name + "\n\n" + m.Doc + "\n")
-		for i := range m.Functions {
-			f := &m.Functions[i]
-			b.WriteString("\n### " + m.Name + "." + f.Name + "\n\n    " + signature(m.Name, f) + "\n\n" + f.Doc + "\n\n")
-			for line := range strings.SplitSeq(f.Example, "\n") {
-				b.WriteString("    " + line + "\n")
-			}
-		}
-	}
+	page := modules.Markdown("Functions", "What a minion can run. Generated from the tables in `internal/module`.")
 	path := filepath.Join("..", "..", "doc", "functions.md")
 	if *update {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, err := os.ReadFile(path)
-	if err != nil || string(got) != b.String() {
+	if err != nil || string(got) != page {
 		t.Errorf("doc/functions.md is not what the tables say (%v): run go test ./internal/module -run Documentation -update", err)
 	}
 }

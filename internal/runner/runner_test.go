@@ -2,8 +2,11 @@ package runner
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -195,5 +198,22 @@ func TestTablesAreSorted(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+var update = flag.Bool("update", false, "write the generated documentation")
+
+func TestGeneratedDocumentation(t *testing.T) {
+	page := Table(&Host{}).Markdown("Runners", "What `salt-run` can run on the master. Generated from the tables in `internal/runner`, as is the part on [wheel functions](#wheel-functions).") +
+		"\n" + Wheel(&Host{}).Markdown("Wheel functions", "What `salt-run --wheel` can run: they manage the master itself.")
+	path := filepath.Join("..", "..", "doc", "runners.md")
+	if *update {
+		if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != page {
+		t.Errorf("doc/runners.md is not what the tables say (%v): run go test ./internal/runner -run Documentation -update", err)
 	}
 }
