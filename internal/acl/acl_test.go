@@ -58,6 +58,8 @@ func configOf(doc *yaml.Node) Config {
 			c.Peer = s
 		case "peer_run":
 			c.PeerRun = s
+		case "mine_get":
+			c.MineGet = s
 		case "sudo_acl":
 			c.SudoACL = true
 		}
@@ -271,6 +273,52 @@ func TestPeerLimits(t *testing.T) {
 		if d := r.Decide(q); (d.Verdict == Allow) != allow {
 			t.Errorf("%s: %+v, want allowed %v", kind, d, allow)
 		}
+	}
+}
+
+func TestMine(t *testing.T) {
+	const held = "mine_get: {web1: ['network\\..*', roles]}"
+	for name, c := range map[string]struct {
+		text, minion string
+		entries      []string
+		expr         string
+		allow        bool
+	}{
+		"without the setting":             {"{}", "web1", []string{"roles", "any name at all"}, "*", true},
+		"a rule":                          {held, "web1", []string{"roles", "network.ip_addrs"}, "*", true},
+		"one of them has none":            {held, "web1", []string{"roles", "secret"}, "*", false},
+		"the whole name":                  {held, "web1", []string{"roles2"}, "*", false},
+		"another minion":                  {held, "web2", []string{"roles"}, "*", false},
+		"an empty setting":                {"mine_get: {}", "web1", []string{"roles"}, "*", false},
+		"nothing":                         {"{}", "web1", nil, "*", false},
+		"a pattern of pillar":             {"{}", "web1", []string{"roles"}, "I@role:d*", false},
+		"a value of pillar":               {"{}", "web1", []string{"roles"}, "I@role:db", true},
+		"peer is for publishing":          {"peer: {web1: [.*]}\nmine_get: {}", "web1", []string{"roles"}, "*", false},
+		"and mine_get not for peer_run's": {"peer_run: {web1: [.*]}\nmine_get: {}", "web1", []string{"roles"}, "*", false},
+	} {
+		parsed, err := target.Parse(c.expr, target.Compound, target.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := Question{Subject: Subject{Kind: Peer, Name: c.minion}, Scope: Mine, Target: parsed, Fleet: hosts}
+		for _, e := range c.entries {
+			q.Commands = append(q.Commands, Command{Function: salt.Function(e)})
+		}
+		if d := rules(t, c.text).Decide(q); (d.Verdict == Allow) != c.allow {
+			t.Errorf("%s: %+v, want allowed %v", name, d, c.allow)
+		}
+		q.Subject = Subject{Kind: Local, Name: "fred"}
+		if d := rules(t, c.text).Decide(q); d.Verdict == Allow {
+			t.Errorf("%s: a user is allowed: %+v", name, d)
+		}
+	}
+	for _, text := range []string{"mine_get: [a]", "mine_get: {web1: roles}", "mine_get: {web1: ['(']}", "mine_get: {web1: [{a: {args: [b]}}]}", "mine_get: {'*': [a]}"} {
+		if _, err := parse(t, text); err == nil || !strings.Contains(err.Error(), "master:1:") {
+			t.Errorf("%s: %v, want a mistake with its place", text, err)
+		}
+	}
+	if d := rules(t, held).Decide(Question{Subject: Subject{Kind: Peer, Name: "web1"}, Commands: []Command{{Function: "network.ip_addrs"}}, Fleet: hosts}); d.Verdict == Allow {
+		t.Errorf("a rule of mine_get lets a minion publish: %+v", d)
 	}
 }
 

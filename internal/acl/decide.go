@@ -28,6 +28,9 @@ func (r *Rules) Decide(q Question) Decision {
 	case len(q.Commands) > maxCommands:
 		return refusal("a compound command has %d functions, at most %d are looked at", len(q.Commands), maxCommands)
 	}
+	if q.Scope == Mine {
+		return r.decideMine(&q, &s)
+	}
 	for i := range q.Commands {
 		if _, err := salt.ParseFunction(string(q.Commands[i].Function)); err != nil {
 			return refusal("%v", err)
@@ -101,7 +104,13 @@ func closed(q *Question, s *Subject) (Decision, bool) {
 			return refusal("%s may not be published by a minion: it would publish again", q.Commands[i].Function), true
 		}
 	}
-	if word := pillarPattern(q.Target); word != "" {
+	return guess(q.Target)
+}
+
+// guess refuses a target by which a minion could find out what the pillar of others
+// holds: it would ask pattern after pattern.
+func guess(t *target.Target) (Decision, bool) {
+	if word := pillarPattern(t); word != "" {
 		return refusal("a minion may not target others by a pattern of their pillar, %s: it would learn what is in there", word), true
 	}
 	return Decision{}, false
@@ -142,9 +151,13 @@ func (r *Rules) holders(q *Question, s *Subject) ([]*holder, string, error) {
 		h, err := r.external[s.Backend].of(s, r.permissive)
 		return h, "external_auth: " + s.Backend, err
 	case Peer:
-		if q.Scope == Runner {
+		switch q.Scope {
+		case Runner:
 			h, err := r.peerRun.of(s, false)
 			return h, "peer_run", err
+		case Mine:
+			h, err := r.mineGet.of(s, false)
+			return h, "mine_get", err
 		}
 		h, err := r.peer.of(s, false)
 		return h, "peer", err

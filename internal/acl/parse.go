@@ -19,6 +19,7 @@ type Config struct {
 	ExternalAuth          Setting
 	Peer                  Setting
 	PeerRun               Setting
+	MineGet               Setting
 	PermissiveACL         bool
 	SudoACL               bool           // who came by sudo has the rights of his own name
 	Nodegroups            map[string]any // that the targets of rules may name
@@ -27,11 +28,12 @@ type Config struct {
 // Rules are the access settings, compiled. They may be used by many goroutines
 // at once; a nil *Rules allows operators all and everybody else nothing.
 type Rules struct {
-	local, peer, peerRun section
-	external             map[string]section
-	blacklist            blacklist
-	permissive, sudo     bool
-	warnings             []Warning
+	local, peer, peerRun, mineGet section
+	mineHeld                      bool // mine_get is set
+	external                      map[string]section
+	blacklist                     blacklist
+	permissive, sudo              bool
+	warnings                      []Warning
 }
 
 // Parse compiles the rules. After a mistake there are no rules: the error has an
@@ -53,6 +55,9 @@ func Parse(c Config) (*Rules, error) {
 	}
 	if a := c.PeerRun.root(); a.Node != nil {
 		r.peerRun = p.section(a, p.peerWho, p.runnerGrants)
+	}
+	if a := c.MineGet.root(); a.Node != nil {
+		r.mineGet, r.mineHeld = p.section(a, p.peerWho, p.mineGrants), true
 	}
 	if err := p.err(); err != nil {
 		return nil, err

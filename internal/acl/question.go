@@ -13,7 +13,7 @@ const (
 	Nobody   Kind = iota
 	Local         // a user of this machine, by the kernel's word: publisher_acl
 	External      // a user of an authentication backend: external_auth
-	Peer          // a minion, by its key: peer and peer_run
+	Peer          // a minion, by its key: peer, peer_run and mine_get
 )
 
 // Subject is who asks, as verified.
@@ -38,6 +38,7 @@ const (
 	Minions Scope = iota // functions on minions
 	Runner               // runners on the master
 	Wheel                // wheel functions: keys and configuration of the master
+	Mine                 // entries of the mine, whose names need not be those of functions
 )
 
 // Command is one function with its arguments, of the types of package value.

@@ -73,6 +73,9 @@ type Master struct {
 	MasterUsePubkeySignature bool `yaml:"master_use_pubkey_signature"`
 	// The most minions that may be connected; 0 sets no limit.
 	MaxMinions int `yaml:"max_minions"`
+	// Which minions may read which entries of the mine; every minion every entry
+	// when it is not set.
+	MineGet Located `yaml:"mine_get"`
 	// The most files that the daemon may have open.
 	MaxOpenFiles int `yaml:"max_open_files"`
 	// Targets with names.
@@ -172,6 +175,7 @@ func (m *Master) settings() []setting {
 		{"master_use_pubkey_signature", boolean(&m.MasterUsePubkeySignature)},
 		{"max_minions", integer(&m.MaxMinions, 0, maxCount)},
 		{"max_open_files", integer(&m.MaxOpenFiles, 256, 1<<30)},
+		{"mine_get", elsewhere{&m.MineGet}},
 		{"nodegroups", elsewhere{&m.Nodegroups}},
 		{"peer", elsewhere{&m.Peer}},
 		{"peer_run", elsewhere{&m.PeerRun}},

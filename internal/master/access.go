@@ -32,6 +32,7 @@ func newAccess(cfg *config.Master) (*access, error) {
 		ExternalAuth:          setting("external_auth", cfg.ExternalAuth),
 		Peer:                  setting("peer", cfg.Peer),
 		PeerRun:               setting("peer_run", cfg.PeerRun),
+		MineGet:               setting("mine_get", cfg.MineGet),
 		PermissiveACL:         cfg.PermissiveACL,
 		SudoACL:               cfg.SudoACL,
 		Nodegroups:            groups,
@@ -125,11 +126,17 @@ func (m *Master) permit(who asker, q acl.Question, where string) error {
 		"user": who.name, "fun": what, "tgt": where, "rule": d.Rule, "where": d.Where, "reason": d.Reason, "outside": texts(d.Outside),
 	})
 	if who.subject.Kind == acl.Peer {
-		return bus.Errorf(bus.Denied, "Authorization error occurred. Minion %s may not use %s through the master: %s", who.subject.Name, what, d.Reason).
-			WithHint("an operator grants it in the master's configuration, under peer or peer_run")
+		return refusePeer(who, q, what, d)
 	}
 	return bus.Errorf(bus.Denied, "Authorization error occurred. User %s may not use %s: %s", who.name, what, d.Reason).
 		WithHint("root may do this; an operator grants it in the master's configuration")
+}
+
+// refusePeer tells a minion that it may not, and where an operator would let it.
+func refusePeer(who asker, q acl.Question, what string, d acl.Decision) error {
+	setting := map[acl.Scope]string{acl.Minions: "peer", acl.Runner: "peer_run", acl.Mine: "mine_get"}[q.Scope]
+	return bus.Errorf(bus.Denied, "Authorization error occurred. Minion %s may not use %s through the master: %s", who.subject.Name, what, d.Reason).
+		WithHint("an operator grants it in the master's configuration, under %s", setting)
 }
 
 // minion is the id of a minion that asks, "" for a user.
@@ -149,7 +156,7 @@ func functions(q acl.Question) string {
 		}
 		list += string(c.Function)
 	}
-	return map[acl.Scope]string{acl.Runner: "@runner ", acl.Wheel: "@wheel "}[q.Scope] + list
+	return map[acl.Scope]string{acl.Runner: "@runner ", acl.Wheel: "@wheel ", acl.Mine: "@mine "}[q.Scope] + list
 }
 
 // permitPublish decides about a job on the minions that its target resolved to.
@@ -186,6 +193,8 @@ func (m *Master) explain(ctx context.Context, e runner.Explain) (runner.Explaine
 		q.Scope = acl.Runner
 	case "wheel":
 		q.Scope = acl.Wheel
+	case "mine":
+		q.Scope = acl.Mine
 	default:
 		start, t, err := m.resolve(protocol.Publish{Target: e.Target, TargetType: e.TargetType})
 		if err != nil {

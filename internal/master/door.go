@@ -240,8 +240,19 @@ func (m *Master) forgetFacts(id salt.MinionID) {
 		return
 	}
 	m.pillars.set(id, nil)
+	if err := m.mine.forget(m.ctx, id); err != nil {
+		m.log.Warn("mine of a deleted minion not dropped", "minion", id, "err", err)
+	}
 	if err := m.facts.forget(m.ctx, id); err != nil {
 		m.log.Warn("facts of a deleted minion not dropped", "minion", id, "err", err)
+	}
+}
+
+// forgetDeleted drops what minions left in the mine whose keys were deleted while
+// the master did not run.
+func (m *Master) forgetDeleted() {
+	for _, id := range m.mine.ids() {
+		m.forgetFacts(id)
 	}
 }
 

@@ -53,6 +53,7 @@ type Master struct {
 	server  *bus.Server
 	journal *journal.Journal
 	facts   *facts
+	mine    *mine
 	pillars pillars
 	ledger  *ledger
 	relay   *relay.Relay
@@ -185,7 +186,10 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if m.ledger, err = openLedger(ctx, m.journal); err != nil {
 		return err
 	}
-	m.facts, err = openFacts(ctx, m.journal)
+	if m.facts, err = openFacts(ctx, m.journal); err != nil {
+		return err
+	}
+	m.mine, err = openMine(ctx, m.journal)
 	return err
 }
 
@@ -214,6 +218,7 @@ func (m *Master) Run(ctx context.Context) error {
 	if err := m.keys.refresh(); err != nil {
 		return err
 	}
+	m.forgetDeleted()
 	if err := m.server.Start(); err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ func (m *Master) register() {
 		s.Handle(minion, protocol.OpReturn, m.localReturn)
 		s.Handle(minion, protocol.OpPublish, m.peerPublish)
 		s.Handle(minion, protocol.OpRun, m.peerRun)
+		s.Handle(minion, protocol.OpMine, m.changeMine)
+		s.Handle(minion, protocol.OpMineGet, m.readMine)
 	}
 	s.Handle(bus.RoleUser, protocol.OpPublish, m.publish)
 	s.Handle(bus.RoleUser, protocol.OpRun, m.run)

@@ -96,7 +96,7 @@ func (m *Minion) host() *module.Host {
 	h := &module.Host{
 		ID: m.id, Version: m.version, Config: m.cfg.Raw, CacheDir: m.cfg.CacheDir, Log: m.log,
 		GrainsFile: filepath.Join(m.cfg.ConfigDir, "grains"), Grains: m.grains.now, RefreshGrains: m.refreshGrains, Pillar: m.pillarData, RefreshPillar: m.refreshPillar,
-		Events: events{m}, Publisher: m.publisher(), Jobs: m.jobs, Returners: returner.Names(), Scheduler: m.schedule, Master: masterLink{m}, Fingerprint: m.key.Public().SHA256(),
+		Events: events{m}, Publisher: m.peers(), Mine: m.peers(), Jobs: m.jobs, Returners: returner.Names(), Scheduler: m.schedule, Master: masterLink{m}, Fingerprint: m.key.Public().SHA256(),
 	}
 	if s := m.link.Load(); s != nil {
 		h.MasterFingerprint = s.Master.SHA256()

@@ -61,6 +61,7 @@ type Minion struct {
 	users    auth.Users
 	reload   func() (*config.Minion, error)
 	link     atomic.Pointer[session] // the connection to the master in use, nil for none
+	linked   chan struct{}           // signals that one was made
 	pillar   atomic.Pointer[map[string]any]
 	roster   *roster                // the masters, in the order in which they are tried
 	waiting  atomic.Pointer[string] // what for, when there is none
@@ -83,7 +84,7 @@ var errStopping = errors.New("the minion is stopping")
 // New checks everything, takes the lock on the data, and opens the minion's own
 // bus. After an error nothing is left open.
 func New(ctx context.Context, o Options) (*Minion, error) {
-	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, jobs: newJobTable(o.Config.ProcessCountMax)}
+	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, jobs: newJobTable(o.Config.ProcessCountMax), linked: make(chan struct{}, 1)}
 	m.roster = newRoster(o.Config.Master, o.Config.MasterPort, o.Config.RandomMaster, o.Config.MasterFailback)
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, func() { m.cancel(errStopping) })
@@ -114,6 +115,9 @@ func (m *Minion) open(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, func() { m.seen.Close() })
+	if err := m.checkMine(); err != nil {
+		return err
+	}
 	m.grains = newGrains(m.cfg, m.version)
 	if err := m.openBus(ctx); err != nil {
 		return err
@@ -204,6 +208,7 @@ func (m *Minion) Run(ctx context.Context) error {
 	m.wg.Go(func() { refused <- m.keepLinked(m.ctx) })
 	m.wg.Go(func() { m.outbox.drain(m.ctx) })
 	m.wg.Go(func() { m.schedule.run(m.ctx) })
+	m.wg.Go(func() { m.keepMine(m.ctx) })
 	m.log.Info("the minion is ready", "minion", m.id, "fingerprint", m.key.Public().SHA256(), "version", m.version)
 	if err := daemon.Notify("READY=1"); err != nil {
 		m.log.Warn("systemd was not told", "err", err)

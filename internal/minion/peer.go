@@ -14,8 +14,8 @@ import (
 	"brine/internal/peer"
 )
 
-// publisher reaches other minions over the connection in use.
-func (m *Minion) publisher() module.Publisher {
+// peers reaches other minions, and the mine, over the connection in use.
+func (m *Minion) peers() peer.Client {
 	return peer.Client{Conn: func() *bus.Conn {
 		if s := m.link.Load(); s != nil {
 			return s.Conn
@@ -57,7 +57,7 @@ func (n noPublisher) Runner(context.Context, module.RemoteCall, time.Duration) (
 func (m *Minion) passToMaster(ctx context.Context, r *bus.Request) error {
 	s := m.link.Load()
 	if s == nil {
-		return bus.Errorf(bus.Unavailable, "Cannot run publish commands without a connection to a salt master. No command sent.")
+		return bus.Errorf(bus.Unavailable, "%w", peer.Away(r.Op))
 	}
 	stream, err := s.Call(r.Op, json.RawMessage(r.Body))
 	if err != nil {

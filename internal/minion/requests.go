@@ -22,6 +22,8 @@ func (m *Minion) register() {
 	s.Handle(bus.RoleUser, protocol.OpStatus, m.operatorsOnly(m.status))
 	s.Handle(bus.RoleUser, protocol.OpPublish, m.operatorsOnly(m.passToMaster))
 	s.Handle(bus.RoleUser, protocol.OpRun, m.operatorsOnly(m.passToMaster))
+	s.Handle(bus.RoleUser, protocol.OpMine, m.operatorsOnly(m.passToMaster))
+	s.Handle(bus.RoleUser, protocol.OpMineGet, m.operatorsOnly(m.passToMaster))
 	s.Handle(bus.RoleUser, protocol.OpPillar, m.operatorsOnly(m.showPillar))
 }
 

@@ -200,6 +200,10 @@ func (m *Minion) serve(ctx context.Context, l *link.Link, address string) error 
 	m.setWaiting("")
 	m.log.Info("Minion is ready to receive requests!", "master", address)
 	m.outbox.wake()
+	select {
+	case m.linked <- struct{}{}:
+	default:
+	}
 	m.announceStart(ctx)
 	began := time.Now()
 	return m.untilLost(ctx, s, began)

@@ -33,6 +33,7 @@ type Host struct {
 	Files  FileSource
 
 	Publisher Publisher // the way to other minions
+	Mine      Mine      // what minions keep for each other
 	Scheduler Scheduler // what runs by the clock
 
 	Returners []string // names of what can take the returns of jobs, sorted

@@ -52,12 +52,14 @@ type Answer struct {
 // ErrNoMatch is wrapped by the error for a target that means no minion.
 var ErrNoMatch = errors.New("no minion matched")
 
-// The return codes of publish.*: those with which the commands end, so that a
-// refusal, an empty target and a silent minion can be told apart.
+// The return codes of publish.* and mine.*: those with which the commands end, so
+// that a refusal, an empty target, a silent minion and an absent master can be told
+// apart.
 const (
 	codeFailed   = 1
 	codeNoMatch  = 2
 	codeNoReturn = 3
+	codeAway     = 69
 	codeRefused  = 77
 )
 
@@ -152,7 +154,7 @@ func (c *Call) ask(ctx context.Context, check bool) ([]Answer, error) {
 	}
 	publisher, err := c.Host.publisher()
 	if err != nil {
-		return nil, err
+		return nil, c.coded(err)
 	}
 	p.Check = check
 	answers, err := publisher.Publish(ctx, p)
@@ -166,6 +168,8 @@ func (c *Call) coded(err error) error {
 		c.retcode = codeRefused
 	case errors.Is(err, ErrNoMatch):
 		c.retcode = codeNoMatch
+	case errors.Is(err, ErrUnavailable):
+		c.retcode = codeAway
 	}
 	return err
 }
@@ -211,19 +215,6 @@ func (c *Call) publication() (Publication, error) {
 		p.Calls = append(p.Calls, RemoteCall{Function: f, Args: lists[i], Kwargs: c.Map("kwarg")})
 	}
 	return p, nil
-}
-
-// targetText writes a target that was given as a list.
-func targetText(v any) string {
-	list, ok := v.([]any)
-	if !ok {
-		return fmt.Sprint(v)
-	}
-	words := make([]string, len(list))
-	for i, w := range list {
-		words[i] = fmt.Sprint(w)
-	}
-	return strings.Join(words, ",")
 }
 
 // argumentLists returns the arguments of each function. One function takes a
@@ -277,7 +268,7 @@ func publishRunner(ctx context.Context, c *Call) (any, error) {
 	lists, _ := argumentLists(c.Any("arg"), 1) // one function takes anything
 	publisher, err := c.Host.publisher()
 	if err != nil {
-		return nil, err
+		return nil, c.coded(err)
 	}
 	v, err := publisher.Runner(ctx, RemoteCall{Function: f, Args: lists[0], Kwargs: c.Map("kwarg")}, time.Duration(c.Float("timeout")*float64(time.Second)))
 	return v, c.coded(err)

@@ -20,6 +20,7 @@ var modules = Table{
 	groupModule,
 	keyModule,
 	matchModule,
+	mineModule,
 	networkModule,
 	pillarModule,
 	pkgModule,

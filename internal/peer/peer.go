@@ -1,6 +1,7 @@
-// Package peer is the asking side of a minion that publishes to others through
-// the master: it puts the question on a connection and gathers the answers. What
-// is permitted, and to whom it goes, is for the master alone.
+// Package peer is the asking side of a minion that reaches others through the
+// master: it publishes to them, runs runners, and reads and writes the mine. It puts
+// the question on a connection and gathers the answers. What is permitted, and to
+// whom it goes, is for the master alone.
 package peer
 
 import (
@@ -18,13 +19,20 @@ import (
 	"brine/internal/salt"
 )
 
-// Client implements module.Publisher over a connection to the master, or to the
+// Client implements module.Publisher and module.Mine over a connection to the master, or to the
 // minion's daemon, which passes it on.
 type Client struct {
 	Conn func() *bus.Conn // the one in use, nil for none
 }
 
-var errAway = errors.New("Cannot run publish commands without a connection to a salt master. No command sent")
+// Away is the error of a minion without a connection to a master that is asked for
+// op. The words of the first are Salt's.
+func Away(op string) error {
+	if op == protocol.OpPublish || op == protocol.OpRun {
+		return errors.New("Cannot run publish commands without a connection to a salt master. No command sent")
+	}
+	return errors.New("no master is connected")
+}
 
 // Publish implements module.Publisher.
 func (c Client) Publish(ctx context.Context, p module.Publication) ([]module.Answer, error) {
@@ -129,7 +137,7 @@ func (c Client) Runner(ctx context.Context, call module.RemoteCall, timeout time
 func (c Client) call(op string, in any) (*bus.Stream, error) {
 	conn := c.Conn()
 	if conn == nil {
-		return nil, fmt.Errorf("%w: %w", module.ErrUnavailable, errAway)
+		return nil, fmt.Errorf("%w: %w", module.ErrUnavailable, Away(op))
 	}
 	return conn.Call(op, in)
 }
@@ -142,6 +150,8 @@ func meaning(err error) error {
 		return marked{err, module.ErrRefused}
 	case bus.NoMatch:
 		return marked{err, module.ErrNoMatch}
+	case bus.Unavailable:
+		return marked{err, module.ErrUnavailable}
 	}
 	return err
 }

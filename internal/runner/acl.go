@@ -16,7 +16,7 @@ type Explain struct {
 	Backend string   // of external_auth; "" is a local user
 	Minion  string   // asks for a minion instead of a user
 
-	Kind       string // publish, runner or wheel
+	Kind       string // publish, runner, wheel or mine
 	Commands   []job.Command
 	Target     string
 	TargetType string
@@ -40,8 +40,8 @@ type Finding struct {
 func aclModule(h *Host) *module.Module {
 	a := access{h}
 	return &module.Module{Name: "acl", Doc: "Who may do what, and why.", Functions: []module.Function{
-		{Name: "explain", Doc: "Return whether somebody may do something, and the rule that decides, without doing it. Name a user, an external user with eauth, or a minion for peer and peer_run.",
-			Example: "salt-run acl.explain user=fred fun=cmd.run tgt='web*' arg='[ls]'\nsalt-run acl.explain user=steve eauth=pam groups='[ops]' fun=key.list kind=wheel\nsalt-run acl.explain minion=web1 fun=test.ping tgt='*'\nsalt-run acl.explain minion=web1 fun=manage.up kind=peer_run",
+		{Name: "explain", Doc: "Return whether somebody may do something, and the rule that decides, without doing it. Name a user, an external user with eauth, or a minion for peer, peer_run and mine_get.",
+			Example: "salt-run acl.explain user=fred fun=cmd.run tgt='web*' arg='[ls]'\nsalt-run acl.explain user=steve eauth=pam groups='[ops]' fun=key.list kind=wheel\nsalt-run acl.explain minion=web1 fun=test.ping tgt='*'\nsalt-run acl.explain minion=web1 fun=manage.up kind=peer_run\nsalt-run acl.explain minion=web1 fun=network.ip_addrs kind=mine_get",
 			Params: []module.Param{
 				{Name: "user", Kind: module.String}, {Name: "fun", Kind: module.Any}, {Name: "tgt", Kind: module.String, Default: "*"}, {Name: "tgt_type", Kind: module.String, Default: "glob"},
 				{Name: "arg", Kind: module.Any}, {Name: "kwarg", Kind: module.Any}, {Name: "eauth", Kind: module.String}, {Name: "groups", Kind: module.Any},
@@ -98,20 +98,22 @@ func question(c *module.Call) (Explain, error) {
 		e.Kind = "publish"
 	case "peer_run":
 		e.Kind = "runner"
+	case "mine_get":
+		e.Kind = "mine"
 	default:
-		return e, salt.WithHint(fmt.Errorf("kind %q is not known", e.Kind), "the kinds are publish, runner and wheel")
+		return e, salt.WithHint(fmt.Errorf("kind %q is not known", e.Kind), "the kinds are publish, runner and wheel, and for minions peer, peer_run and mine_get")
 	}
 	var err error
 	if e.Groups, err = texts(c, "groups"); err != nil {
 		return e, err
 	}
-	e.Commands, err = commands(c)
+	e.Commands, err = commands(c, e.Kind)
 	return e, err
 }
 
 // commands reads fun, one name or a list of a compound command, and the
 // arguments, which each of them gets.
-func commands(c *module.Call) ([]job.Command, error) {
+func commands(c *module.Call, kind string) ([]job.Command, error) {
 	names, err := texts(c, "fun")
 	if err != nil {
 		return nil, err
@@ -131,6 +133,9 @@ func commands(c *module.Call) ([]job.Command, error) {
 	var list []job.Command
 	for _, name := range names {
 		f, err := salt.ParseFunction(name)
+		if kind == "mine" {
+			f, err = salt.Function(name), nil // entries are named as their owners please
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -54,7 +54,7 @@ var layers = []layer{
 	{"minion", "acl atomicfile auth broker bus config daemon event grain job journal link logging module peer pki protocol relay returner salt schedule socket target value", "likewise; never master or runner"},
 	{"module", "atomicfile process salt target value", "functions of a minion; buses and daemons reach them as interfaces that it declares"},
 	{"output", "salt value", "data to text"},
-	{"peer", "bus job module protocol salt", "what a minion asks of others, over a connection that its caller has"},
+	{"peer", "bus job module protocol salt value", "what a minion asks of others, over a connection that its caller has"},
 	{"pillar", "salt target value", "which data belongs to which minion"},
 	{"pki", "atomicfile salt", "keys and the files that hold them"},
 	{"process", "", "runs programs, whoever wants it"},

@@ -171,6 +171,9 @@ func (c *call) run(ctx context.Context, command job.Command, out *output.Writer)
 	return c.verdict(command, res, told)
 }
 
+// codesAreOurs are the modules whose return codes are exit codes.
+var codesAreOurs = map[string]bool{"mine": true, "publish": true}
+
 // verdict is the exit code.
 func (c *call) verdict(command job.Command, res module.Result, told error) error {
 	switch {
@@ -178,7 +181,7 @@ func (c *call) verdict(command job.Command, res module.Result, told error) error
 		return told
 	case res.Err != nil && isRefused(res.Err):
 		return cli.Exit(cli.NoPermission)
-	case res.Retcode != 0 && (c.opts.Bool("retcode-passthrough") || command.Function.Module() == "publish"): // whose codes are ours
+	case res.Retcode != 0 && (c.opts.Bool("retcode-passthrough") || codesAreOurs[command.Function.Module()]):
 		return cli.Exit(res.Retcode & 0xff)
 	case !res.Success:
 		return cli.Exit(cli.Failed)

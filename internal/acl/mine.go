@@ -1,0 +1,30 @@
+package acl
+
+// decideMine answers whether a minion may read entries of the mine. Without the
+// setting mine_get every minion may; what the owner of an entry says beside it is
+// the master's to look at, for each entry.
+func (r *Rules) decideMine(q *Question, s *Subject) Decision {
+	if s.Kind != Peer {
+		return refusal("the mine is for minions")
+	}
+	if d, closed := guess(q.Target); closed {
+		return d
+	}
+	if !r.mineHeld {
+		return Decision{Verdict: Allow, Reason: "mine_get is not set: every minion may read what its owner does not keep from it"}
+	}
+	return r.judge(q, s)
+}
+
+// mineGrants reads the rules of mine_get: names of entries.
+func (p *parser) mineGrants(a at) []rule {
+	var rules []rule
+	for item := range p.items(a, "what may be read") {
+		if !item.isText() {
+			p.fail(item, errNotText(item))
+			continue
+		}
+		rules = append(rules, p.function(item, at{}, rule{scopes: []Scope{Mine}})...)
+	}
+	return rules
+}

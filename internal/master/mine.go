@@ -1,0 +1,277 @@
+package master
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"brine/internal/acl"
+	"brine/internal/bus"
+	"brine/internal/journal"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+	"brine/internal/target"
+	"brine/internal/value"
+)
+
+// Limits of what one minion may keep in the mine, which the master holds in memory.
+const (
+	maxMine     = 768 << 10 // bytes: all of it is one message of the journal
+	maxMineName = 256       // bytes of one name
+	maxMineRead = 100       // names in one question
+)
+
+// mine is what minions keep for each other. It lives in the journal and is held in
+// memory, encoded: what is put in is read far more often.
+type mine struct {
+	table *journal.Table
+	mu    sync.RWMutex
+	byID  map[salt.MinionID]*mined
+}
+
+// mined is what one minion keeps. The map is replaced, never changed.
+type mined struct {
+	change  sync.Mutex // one change at a time
+	entries map[string]mineEntry
+}
+
+type mineEntry struct {
+	Data      json.RawMessage `json:"data"`
+	Allow     string          `json:"allow_tgt,omitempty"`
+	AllowType target.Kind     `json:"allow_tgt_type,omitempty"`
+}
+
+func openMine(ctx context.Context, j *journal.Journal) (*mine, error) {
+	table, err := j.Table(ctx, "mine")
+	if err != nil {
+		return nil, err
+	}
+	m := &mine{table: table, byID: map[salt.MinionID]*mined{}}
+	err = table.Each(ctx, func(key string, b []byte) {
+		var entries map[string]mineEntry
+		if id, err := salt.ParseMinionID(key); err == nil && json.Unmarshal(b, &entries) == nil {
+			m.byID[id] = &mined{entries: entries}
+		}
+	})
+	return m, err
+}
+
+// of returns what id keeps. The map must not be changed.
+func (m *mine) of(id salt.MinionID) map[string]mineEntry {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if own := m.byID[id]; own != nil {
+		return own.entries
+	}
+	return nil
+}
+
+// ids are those who keep something, or did.
+func (m *mine) ids() []salt.MinionID {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return slices.Collect(maps.Keys(m.byID))
+}
+
+func (m *mine) own(id salt.MinionID) *mined {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.byID[id] == nil {
+		m.byID[id] = &mined{}
+	}
+	return m.byID[id]
+}
+
+// change carries out a change of what id keeps.
+func (m *mine) change(ctx context.Context, id salt.MinionID, q protocol.MineChange) error {
+	own := m.own(id)
+	own.change.Lock()
+	defer own.change.Unlock()
+	next := map[string]mineEntry{}
+	if !q.Clear {
+		maps.Copy(next, m.of(id))
+	}
+	for _, name := range q.Delete {
+		delete(next, name)
+	}
+	for name, e := range q.Put {
+		kept, err := newMineEntry(name, e)
+		if err != nil {
+			return err
+		}
+		next[name] = kept
+	}
+	b, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	if len(b) > maxMine {
+		return bus.Errorf(bus.Usage, "the mine takes %d bytes of a minion, and these would be %d", maxMine, len(b))
+	}
+	if err := m.table.Put(ctx, string(id), b); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	own.entries = next
+	m.byID[id] = own // also if it was forgotten meanwhile: what is stored is known
+	return nil
+}
+
+// newMineEntry checks what a minion wants to keep. A target that can not be read is
+// refused now: nobody would learn later why nobody may read the entry.
+func newMineEntry(name string, e protocol.MineEntry) (mineEntry, error) {
+	if err := checkMineName(name); err != nil {
+		return mineEntry{}, err
+	}
+	data, err := value.Encode(e.Data.V)
+	if err != nil {
+		return mineEntry{}, bus.Errorf(bus.Usage, "entry %q: %v", name, err)
+	}
+	kept := mineEntry{Data: data, Allow: e.Allow}
+	if e.Allow == "" {
+		return kept, nil
+	}
+	kept.AllowType = target.Glob
+	if e.AllowType != "" {
+		if kept.AllowType, err = target.ParseKind(e.AllowType); err != nil {
+			return mineEntry{}, bus.Errorf(bus.Usage, "entry %q: allow_tgt_type: %w", name, err)
+		}
+	}
+	_, err = target.Parse(e.Allow, kept.AllowType, target.Options{})
+	if err != nil && !errors.Is(err, target.ErrNodegroup) { // the groups that there are when it is read count
+		return mineEntry{}, bus.Errorf(bus.Usage, "entry %q: allow_tgt: %w", name, err)
+	}
+	return kept, nil
+}
+
+// checkMineName bounds what can be a name. It is looked up by commands that split at
+// commas.
+func checkMineName(name string) error {
+	if name == "" || len(name) > maxMineName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == ',' || r == 0x7f }) {
+		return bus.Errorf(bus.Usage, "%.40q can be no name in the mine: it has up to %d bytes of text without commas", name, maxMineName)
+	}
+	return nil
+}
+
+func (m *mine) forget(ctx context.Context, id salt.MinionID) error {
+	m.mu.Lock()
+	_, known := m.byID[id]
+	delete(m.byID, id)
+	m.mu.Unlock()
+	if !known {
+		return nil
+	}
+	return m.table.Delete(ctx, string(id))
+}
+
+// changeMine changes what the minion that asks keeps: its own entries and nobody
+// else's, since the message does not say whose.
+func (m *Master) changeMine(ctx context.Context, r *bus.Request) error {
+	var q protocol.MineChange
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	id := salt.MinionID(r.From.Name)
+	if err := m.mine.change(ctx, id, q); err != nil {
+		if bus.CodeOf(err) == bus.Usage {
+			m.log.Warn("mine not changed", "minion", id, "err", err)
+		}
+		return err
+	}
+	if _, accepted := slices.BinarySearch(m.keys.ids(), id); !accepted {
+		m.forgetFacts(id) // its key was deleted meanwhile
+	}
+	m.log.Debug("mine changed", "minion", id, "put", len(q.Put), "deleted", len(q.Delete), "clear", q.Clear)
+	return nil
+}
+
+// readMine answers with what the minion that asks may read: of each minion of its
+// target the entries that it names, as far as mine_get lets it and their owner does
+// not keep them from it.
+func (m *Master) readMine(ctx context.Context, r *bus.Request) error {
+	var q protocol.MineGet
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	if len(q.Names) == 0 || len(q.Names) > maxMineRead {
+		return bus.Errorf(bus.Usage, "%d names of the mine at once: there may be 1 to %d", len(q.Names), maxMineRead)
+	}
+	start, t, mistake := m.resolve(protocol.Publish{Target: q.Target, TargetType: q.TargetType})
+	commands := make([]acl.Command, len(q.Names))
+	for i, name := range q.Names {
+		if err := checkMineName(name); err != nil {
+			return err
+		}
+		commands[i].Function = salt.Function(name)
+	}
+	who := m.peer(r.From)
+	if err := m.permit(who, acl.Question{Scope: acl.Mine, Commands: commands, Target: t}, q.Target); err != nil {
+		return err
+	}
+	if mistake != nil {
+		return mistake
+	}
+	reader := newMineReader(m, salt.MinionID(who.minion()))
+	for _, id := range start.Minions {
+		entries := m.mine.of(id)
+		for _, name := range q.Names {
+			e, ok := entries[name]
+			if !ok || !reader.may(e) {
+				continue
+			}
+			if err := r.Send(ctx, mineItem{id, name, e.Data}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mineItem is a protocol.MineItem whose data is encoded already.
+type mineItem struct {
+	ID   salt.MinionID   `json:"id"`
+	Name string          `json:"name"`
+	Data json.RawMessage `json:"data"`
+}
+
+// mineReader decides for one minion whether it is among those whom the owners of
+// entries let read them. Most entries have the same target.
+type mineReader struct {
+	facts  target.Facts
+	groups map[string]any
+	known  map[string]bool
+}
+
+func newMineReader(m *Master, id salt.MinionID) *mineReader {
+	return &mineReader{facts: fleet{m}.Facts(id), groups: m.nodegroups(), known: map[string]bool{}}
+}
+
+// may falls through to no: also for a target that can not be judged.
+func (r *mineReader) may(e mineEntry) bool {
+	if e.Allow == "" {
+		return true
+	}
+	key := fmt.Sprintf("%s\x00%s", e.AllowType, e.Allow)
+	ok, known := r.known[key]
+	if !known {
+		ok = r.matches(e)
+		r.known[key] = ok
+	}
+	return ok
+}
+
+func (r *mineReader) matches(e mineEntry) bool {
+	t, err := target.Parse(e.Allow, e.AllowType, target.Options{Nodegroups: r.groups})
+	if err != nil || t.NeedsGrains() && r.facts.Grains == nil || t.NeedsPillar() && r.facts.Pillar == nil {
+		return false
+	}
+	ok, err := t.Match(r.facts)
+	return ok && err == nil
+}

@@ -1,0 +1,73 @@
+package minion
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"brine/internal/job"
+	"brine/internal/module"
+	"brine/internal/protocol"
+)
+
+// mineSchedule is the name under which the jobs of mine_return_job are shown. It is
+// Salt's.
+const mineSchedule = "__mine_interval"
+
+// keepMine keeps what this minion has in the mine of its master up to date: as soon
+// as it is connected, then each mine_interval. A connection that is made anew is no
+// reason to run the functions again, another master is.
+func (m *Minion) keepMine(ctx context.Context) {
+	if !m.cfg.MineEnabled {
+		return
+	}
+	updated := map[string]time.Time{} // by the master's address
+	timer := time.NewTimer(m.cfg.MineInterval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.linked:
+		case <-timer.C:
+		}
+		s := m.link.Load()
+		if s == nil {
+			continue // the next connection wakes this
+		}
+		wait := m.cfg.MineInterval - time.Since(updated[s.address])
+		if wait <= 0 {
+			wait = m.cfg.MineInterval
+			if m.updateMine(ctx) {
+				updated[s.address] = time.Now()
+			}
+		}
+		timer.Reset(wait)
+	}
+}
+
+// updateMine runs mine.update. It returns false where that is to be done again as
+// soon as there is a master.
+func (m *Minion) updateMine(ctx context.Context) bool {
+	jid := m.schedule.ids.Next(time.Now())
+	command := job.Command{Function: "mine.update"}
+	res := module.Run(ctx, module.Call{JID: jid, Function: command.Function, Host: m.host()})
+	if res.Err != nil {
+		m.log.Warn("the mine is not up to date", "err", res.Err)
+	}
+	if m.cfg.MineReturnJob && res.Return != nil {
+		q := protocol.LocalReturn{JID: jid, Command: command, Report: report(ctx, res), Schedule: mineSchedule}
+		if _, err := m.outbox.send(ctx, outgoing{op: protocol.OpReturn, body: q}); err != nil {
+			m.log.Error("return not delivered", "jid", jid, "err", err)
+		}
+	}
+	return !errors.Is(res.Err, module.ErrUnavailable)
+}
+
+// checkMine looks at the setting mine_functions.
+func (m *Minion) checkMine() error {
+	if err := module.CheckMineFunctions(m.cfg.MineFunctions.Value()); err != nil {
+		return m.cfg.MineFunctions.At(nil, err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package module
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"brine/internal/salt"
+)
+
+// mineFunction is one entry of mine_functions: what is run, and who may read it.
+type mineFunction struct {
+	name     string
+	function string // "" is the name
+	args     []any
+	kwargs   map[string]any
+	entry    MineEntry // without its data
+	shown    any       // as it was written
+}
+
+func (f *mineFunction) runs() string {
+	if f.function != "" {
+		return f.function
+	}
+	return f.name
+}
+
+// CheckMineFunctions says what is wrong with a value of the setting mine_functions.
+func CheckMineFunctions(v any) error {
+	_, err := parseMineFunctions(v)
+	return err
+}
+
+// parseMineFunctions reads Salt's forms of the setting: a dictionary from names to
+// arguments, which are a list, a dictionary or nothing; or a list of names.
+func parseMineFunctions(v any) ([]mineFunction, error) {
+	var list []mineFunction
+	switch x := v.(type) {
+	case nil:
+	case []any:
+		for _, item := range x {
+			name, ok := item.(string)
+			if !ok {
+				return nil, invalid("a list of mine functions holds their names, not %s", repr(item))
+			}
+			list = append(list, mineFunction{name: name})
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(x)) {
+			f, err := parseMineFunction(name, x[name])
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, f)
+		}
+	default:
+		return nil, invalid("mine functions are a dictionary from names to arguments, not %s", repr(v))
+	}
+	return list, nil
+}
+
+func parseMineFunction(name string, v any) (mineFunction, error) {
+	f := mineFunction{name: name, kwargs: map[string]any{}, shown: v}
+	switch x := v.(type) {
+	case nil:
+	case map[string]any:
+		maps.Copy(f.kwargs, x)
+	case []any:
+		for _, item := range x {
+			if m, ok := item.(map[string]any); ok {
+				maps.Copy(f.kwargs, m)
+			} else {
+				f.args = append(f.args, item)
+			}
+		}
+	default:
+		return f, salt.WithHint(invalid("the arguments of %s are a list or a dictionary, not %s", name, repr(v)), name+": ["+fmt.Sprint(v)+"]")
+	}
+	return f, f.takeOptions()
+}
+
+// takeOptions takes out of the keywords what is not for the function.
+func (f *mineFunction) takeOptions() error {
+	take := func(key string) (any, bool) {
+		v, ok := f.kwargs[key]
+		delete(f.kwargs, key)
+		return v, ok && v != nil
+	}
+	if v, ok := take("mine_function"); ok {
+		s, isText := v.(string)
+		if !isText {
+			return invalid("mine_function of %s is the name of a function, not %s", f.name, repr(v))
+		}
+		f.function = s
+	}
+	if v, ok := take("allow_tgt"); ok {
+		f.entry.Allow = targetText(v)
+	}
+	if v, ok := take("allow_tgt_type"); ok {
+		f.entry.AllowType = fmt.Sprint(v)
+	}
+	return nil
+}
+
+// mineFunctions are those of the argument, else those of the configuration with
+// those of the pillar that it does not name.
+func (c *Call) mineFunctions(given any) ([]mineFunction, error) {
+	if given != nil {
+		return parseMineFunctions(given)
+	}
+	list, err := parseMineFunctions(c.Host.Config["mine_functions"])
+	if err != nil {
+		return nil, err
+	}
+	more, err := parseMineFunctions(c.Host.pillar()["mine_functions"])
+	if err != nil {
+		return nil, fmt.Errorf("pillar: %w", err)
+	}
+	for _, f := range more {
+		if !slices.ContainsFunc(list, func(g mineFunction) bool { return g.name == f.name }) {
+			list = append(list, f)
+		}
+	}
+	return list, nil
+}
