@@ -83,6 +83,11 @@ func setUp(env *testscript.Env) error {
 		}
 	}
 	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+	scripts, err := filepath.Abs("../../scripts/events")
+	if err != nil {
+		return err
+	}
+	env.Setenv("SCRIPTS", scripts)
 	env.Setenv("HOME", env.WorkDir)
 	env.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=0")
 	env.Setenv("SALT_CONFIG_DIR", filepath.Join(env.WorkDir, "master"))
