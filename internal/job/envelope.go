@@ -78,8 +78,13 @@ type Envelope struct {
 	From       string    `json:"from,omitempty"`    // the minion whose publish it is
 	Returner   string    `json:"ret,omitempty"`     // where minions hand their returns on to: names with commas between
 	ReturnTag  string    `json:"ret_tag,omitempty"` // of the events of the returner master_bus
-	Expires    time.Time `json:"expires"`           // by the master's clock; no minion starts it later
-	Beat       Seconds   `json:"beat"`              // how often a minion says that it is still running it
+	// ReturnConfig names another set of the returners' settings, ReturnKwargs single
+	// ones of them.
+	ReturnConfig string      `json:"ret_config,omitempty"`
+	ReturnKwargs value.Value `json:"ret_kwargs,omitzero"`
+	Follow       bool        `json:"follow,omitempty"` // send what commands write while they run
+	Expires      time.Time   `json:"expires"`          // by the master's clock; no minion starts it later
+	Beat         Seconds     `json:"beat"`             // how often a minion says that it is still running it
 }
 
 // Seconds is a span of time that travels as a number of seconds.

@@ -8,17 +8,19 @@ import (
 // State is where a job stands on one minion. The zero value is Sent.
 type State string
 
-// The states. Those below the first three are final, except that a late return
+// The states. Those from Done on are final, but for Disconnected; a late return
 // still overrides what was only missing.
 const (
 	Sent         State = ""              // nothing was heard yet
+	Queued       State = "queued"        // not sent yet: it is away, or its turn in a batch has not come
 	Received     State = "received"      // the minion has it
 	Running      State = "running"       // it works on it
 	Done         State = "done"          // it returned
 	Failed       State = "failed"        // it returned, and the function had failed
 	Killed       State = "killed"        // somebody ended it
 	Refused      State = "refused"       // the minion would not run it, and says why
-	Expired      State = "expired"       // it came too late
+	Expired      State = "expired"       // it came too late, or the minion did not come back in time
+	Cancelled    State = "cancelled"     // it was never sent: somebody withdrew it, or the batch was stopped
 	NotTargeted  State = "not targeted"  // by its live facts the target does not mean it
 	Disconnected State = "disconnected"  // it was lost while the job ran
 	NotConnected State = "not connected" // it was away when the job started
@@ -28,7 +30,7 @@ const (
 // Final says whether nothing more is expected of the minion.
 func (s State) Final() bool {
 	switch s {
-	case Sent, Received, Running, Disconnected:
+	case Sent, Queued, Received, Running, Disconnected:
 		return false
 	}
 	return true
@@ -56,12 +58,21 @@ type Report struct {
 	Success value.Value `json:"success"` // likewise a bool or a map
 	Out     string      `json:"out,omitempty"`
 	Text    string      `json:"text,omitempty"` // why it was refused, who killed it
+	Output  []Line      `json:"output,omitempty"`
+}
+
+// Line is a part of what a command has written, while it runs: a line with its
+// end, or what it left without one.
+type Line struct {
+	Error bool        `json:"error,omitempty"` // to standard error
+	Text  value.Value `json:"text"`            // as written; it need not be UTF-8
 }
 
 // Update is what the caller of a job is told of one minion.
 type Update struct {
 	ID salt.MinionID `json:"id"`
 	Report
+	Begun []salt.MinionID `json:"begun,omitempty"` // of a batch: those that it is sent to now; then there is no ID
 }
 
 // Start is the first thing that the caller is told.
@@ -69,4 +80,5 @@ type Start struct {
 	JID     salt.JID        `json:"jid"`
 	Minions []salt.MinionID `json:"minions"`
 	Missing []salt.MinionID `json:"missing,omitempty"` // named by a list, but no accepted key has that id
+	Batch   bool            `json:"batch,omitempty"`   // they begin a few at a time
 }

@@ -14,12 +14,22 @@ import (
 type Tracker struct {
 	timeout time.Duration
 	minions map[salt.MinionID]*track
-	open    int // how many are not final
+	open    int // how many something is expected of now
+	parked  int // how many are away and may still get the job
 }
 
 type track struct {
 	state State
+	text  string
 	heard time.Time // the last sign of life
+	until time.Time // of a parked one: when it is too late
+}
+
+// Standing is where a job stands on one minion.
+type Standing struct {
+	State State
+	Text  string
+	Until time.Time // of one that is away: how long the job waits for it
 }
 
 // NewTracker starts to follow a job that was sent to ids at now. A minion that is
@@ -34,11 +44,78 @@ func NewTracker(ids []salt.MinionID, timeout time.Duration, now time.Time) *Trac
 	return t
 }
 
-// Finished says whether nothing more is expected.
-func (t *Tracker) Finished() bool { return t.open == 0 }
+// Settled says whether nothing more is expected for now: the rest is away and
+// gets the job when it comes back.
+func (t *Tracker) Settled() bool { return t.open == 0 }
+
+// Finished says whether nothing more is expected at all.
+func (t *Tracker) Finished() bool { return t.open == 0 && t.parked == 0 }
 
 // Expects says whether id is one of the job's minions.
 func (t *Tracker) Expects(id salt.MinionID) bool { return t.minions[id] != nil }
+
+// Standings returns where the job stands, by minion.
+func (t *Tracker) Standings() map[salt.MinionID]Standing {
+	all := make(map[salt.MinionID]Standing, len(t.minions))
+	for id, m := range t.minions {
+		all[id] = Standing{m.state, m.text, m.until}
+	}
+	return all
+}
+
+// Restore puts a minion where it stood before the master was started anew.
+func (t *Tracker) Restore(id salt.MinionID, s Standing, now time.Time) {
+	if m := t.minions[id]; m != nil {
+		t.move(m, Report{State: s.State, Text: s.Text}, s.Until)
+		m.heard = now
+	}
+}
+
+// Hold notes that the job is not sent to id yet: its turn will come.
+func (t *Tracker) Hold(id salt.MinionID) {
+	if m := t.minions[id]; m != nil && m.state == Sent {
+		t.move(m, Report{State: Queued, Text: "its turn in the batch has not come"}, time.Time{})
+	}
+}
+
+// Park notes that id is away and gets the job if it comes back before until.
+func (t *Tracker) Park(id salt.MinionID, text string, until time.Time) *Update {
+	m := t.minions[id]
+	if m == nil || m.state != Sent && m.state != Queued {
+		return nil
+	}
+	t.move(m, Report{State: Queued, Text: text}, until)
+	return &Update{ID: id, Report: Report{State: Queued, Text: text}}
+}
+
+// Parked says whether the job waits for id to come back.
+func (t *Tracker) Parked(id salt.MinionID) bool {
+	m := t.minions[id]
+	return m != nil && m.isParked()
+}
+
+// Unheard says whether the job was sent to id and nothing was heard since.
+func (t *Tracker) Unheard(id salt.MinionID) bool {
+	m := t.minions[id]
+	return m != nil && m.state == Sent
+}
+
+// Sent notes that the job goes to a minion that was queued until now.
+func (t *Tracker) Sent(id salt.MinionID, now time.Time) {
+	if m := t.minions[id]; m != nil && m.state == Queued {
+		t.move(m, Report{State: Sent}, time.Time{})
+		m.heard = now
+	}
+}
+
+// Cancel withdraws the job from a minion that it was not sent to.
+func (t *Tracker) Cancel(id salt.MinionID, text string) *Update {
+	m := t.minions[id]
+	if m == nil || m.state != Queued {
+		return nil
+	}
+	return t.set(id, m, Report{State: Cancelled, Text: text})
+}
 
 // Report takes what a minion said. It returns nil for what changes nothing: a
 // second return, a receipt that comes after the return, a word of a minion that
@@ -63,7 +140,7 @@ func (t *Tracker) Report(id salt.MinionID, r Report, now time.Time) *Update {
 // it is given one more timeout.
 func (t *Tracker) Lost(id salt.MinionID, now time.Time) *Update {
 	m := t.minions[id]
-	if m == nil || m.state.Final() || m.state == Disconnected {
+	if m == nil || m.state.Final() || m.state == Disconnected || m.state == Queued {
 		return nil
 	}
 	m.heard = now
@@ -80,28 +157,52 @@ func (t *Tracker) Away(id salt.MinionID, text string) *Update {
 }
 
 func (t *Tracker) set(id salt.MinionID, m *track, r Report) *Update {
-	if was, is := m.state.Final(), r.State.Final(); is && !was {
-		t.open--
-	}
-	m.state = r.State
+	t.move(m, r, time.Time{})
 	return &Update{ID: id, Report: r}
 }
 
+// move changes the state and keeps the counts.
+func (t *Tracker) move(m *track, r Report, until time.Time) {
+	t.count(m, -1)
+	m.state, m.text, m.until = r.State, r.Text, until
+	t.count(m, 1)
+}
+
+func (t *Tracker) count(m *track, by int) {
+	switch {
+	case m.isParked():
+		t.parked += by
+	case !m.state.Final():
+		t.open += by
+	}
+}
+
+func (m *track) isParked() bool { return m.state == Queued && !m.until.IsZero() }
+
+// deadline is when the minion is given up, zero for never.
+func (t *Tracker) deadline(m *track) time.Time {
+	switch {
+	case m.state.Final():
+		return time.Time{}
+	case m.state == Queued:
+		return m.until
+	}
+	return m.heard.Add(t.timeout)
+}
+
 // Tick takes the time. It returns the minions that are given up by it, in the
-// order of their ids, and when to call again; a zero time means never.
+// order of their ids, and when to call again; a zero time means never. What is
+// heard meanwhile makes that later, never earlier.
 func (t *Tracker) Tick(now time.Time) (given []Update, next time.Time) {
 	for id, m := range t.minions {
-		if m.state.Final() {
-			continue
+		deadline := t.deadline(m)
+		switch {
+		case deadline.IsZero():
+		case !deadline.After(now):
+			given = append(given, *t.giveUp(id, m))
+		case next.IsZero() || deadline.Before(next):
+			next = deadline
 		}
-		deadline := m.heard.Add(t.timeout)
-		if deadline.After(now) {
-			if next.IsZero() || deadline.Before(next) {
-				next = deadline
-			}
-			continue
-		}
-		given = append(given, *t.giveUp(id, m))
 	}
 	return sorted(given), next
 }
@@ -116,6 +217,8 @@ func sorted(u []Update) []Update {
 func (t *Tracker) giveUp(id salt.MinionID, m *track) *Update {
 	r := Report{State: Silent, Text: "nothing was heard of it in time"}
 	switch m.state {
+	case Queued:
+		r = Report{State: Expired, Text: "it did not come back in time"}
 	case Disconnected:
 		r = Report{State: NotConnected, Text: "the connection was lost while the job was running"}
 	case Received, Running:

@@ -116,13 +116,35 @@ func (j *Journal) Append(ctx context.Context, e event.Event, id string) (uint64,
 // Pending is an append under way.
 type Pending struct {
 	ack    jetstream.PubAckFuture
+	before []jetstream.PubAckFuture // of the pieces before the last one
 	closed <-chan struct{}
+	seq    uint64 // once it is stored
 }
 
-// Wait returns when the event is stored.
+// Places returns where the pieces of the event lie, for Fetch, once Wait has
+// returned nil.
+func (p *Pending) Places(ctx context.Context) ([]uint64, error) {
+	places := make([]uint64, 0, len(p.before)+1)
+	for _, ack := range p.before {
+		one := Pending{ack: ack, closed: p.closed}
+		seq, err := one.Wait(ctx)
+		if err != nil {
+			return nil, err
+		}
+		places = append(places, seq)
+	}
+	p.before = nil
+	return append(places, p.seq), nil
+}
+
+// Wait returns when the event is stored. It and Places are for one goroutine.
 func (p *Pending) Wait(ctx context.Context) (uint64, error) {
+	if p.seq > 0 {
+		return p.seq, nil
+	}
 	select {
 	case a := <-p.ack.Ok():
+		p.seq = a.Sequence
 		return a.Sequence, nil
 	case err := <-p.ack.Err():
 		return 0, fmt.Errorf("store the event: %w", err)
@@ -149,7 +171,7 @@ func (j *Journal) Begin(e event.Event, id string) (*Pending, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store the event: %w", err)
 	}
-	return &Pending{ack, j.closed}, nil
+	return &Pending{ack: ack, closed: j.closed}, nil
 }
 
 // beginParts stores a long event in pieces. Only the last one's acknowledgement
@@ -160,7 +182,7 @@ func (j *Journal) beginParts(m *nats.Msg, id string) (*Pending, error) {
 	}
 	body := m.Data
 	count := (len(body) + maxPart - 1) / maxPart
-	var last jetstream.PubAckFuture
+	var acks []jetstream.PubAckFuture
 	for n := range count {
 		piece := body[n*maxPart : min((n+1)*maxPart, len(body))]
 		ack, err := j.js.PublishMsgAsync(&nats.Msg{Subject: m.Subject, Data: piece, Header: nats.Header{
@@ -170,9 +192,27 @@ func (j *Journal) beginParts(m *nats.Msg, id string) (*Pending, error) {
 		if err != nil {
 			return nil, fmt.Errorf("store the event: %w", err)
 		}
-		last = ack
+		acks = append(acks, ack)
 	}
-	return &Pending{last, j.closed}, nil
+	return &Pending{ack: acks[count-1], before: acks[:count-1], closed: j.closed}, nil
+}
+
+// Fetch reads the event whose pieces lie at these places.
+func (j *Journal) Fetch(ctx context.Context, places []uint64) (event.Event, error) {
+	var body []byte
+	for _, seq := range places {
+		m, err := j.stream.GetMsg(ctx, seq)
+		if err != nil {
+			return event.Event{}, fmt.Errorf("read entry %d of the journal: %w", seq, err)
+		}
+		body = append(body, m.Data...)
+	}
+	var e event.Event
+	if err := json.Unmarshal(body, &e); err != nil {
+		return e, fmt.Errorf("journal entry %d: %w", places[len(places)-1], err)
+	}
+	e.Seq = places[len(places)-1]
+	return e, nil
 }
 
 // Query says which events to read. The zero value reads all that is stored.

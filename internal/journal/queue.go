@@ -75,7 +75,7 @@ func (q *Queue) Begin(body []byte, id string) (*Pending, error) {
 	if err != nil {
 		return nil, fmt.Errorf("put into the queue %s: %w", q.name, err)
 	}
-	return &Pending{ack, q.closed}, nil
+	return &Pending{ack: ack, closed: q.closed}, nil
 }
 
 // Put is Begin without an id, and Wait.

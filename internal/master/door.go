@@ -197,6 +197,7 @@ func (m *Master) watchKeys(changed <-chan struct{}) {
 		}
 		m.announceKeys(before, m.keys.states())
 		m.cutRefused()
+		m.revokeJobs()
 		m.wakeKeyWaiters()
 	}
 }
@@ -305,6 +306,7 @@ func (m *Master) hello(ctx context.Context, r *bus.Request) error {
 		m.gone(i) // it went while it was let in
 	}
 	m.log.Info("minion connected", "minion", id, "version", q.Version)
+	defer m.jobs.back(id, i.Key) // behind the welcome: it tells the time by which jobs are judged
 	return r.Send(ctx, protocol.Welcome{Time: m.steady.Now(), Version: m.version})
 }
 

@@ -106,6 +106,27 @@ func (k *keyring) byToken(id salt.MinionID, token string) (pki.PublicKey, pki.St
 	return pki.PublicKey{}, pki.Unknown, nil
 }
 
+// token names the accepted key of id, "" where there is none.
+func (k *keyring) token(id salt.MinionID) (string, error) {
+	entries, err := k.store.Of(id)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		if e.State == pki.Accepted {
+			return bus.KeyToken(e.Key.Key()), nil
+		}
+	}
+	return "", nil
+}
+
+// accepts says whether the key of id with this token is accepted.
+func (k *keyring) accepts(id salt.MinionID, token string) bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.known[keyName{id, token}] == pki.Accepted
+}
+
 // ids returns the ids with an accepted key, sorted. The slice must not be changed.
 func (k *keyring) ids() []salt.MinionID {
 	k.mu.RLock()

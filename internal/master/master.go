@@ -165,15 +165,8 @@ func (m *Master) openBroker() error {
 }
 
 func (m *Master) openJournal(ctx context.Context) error {
-	age := m.cfg.EventRetention
-	if m.cfg.KeepJobs > age {
-		age = m.cfg.KeepJobs
-	}
-	if m.cfg.KeepJobs == 0 {
-		age = 0 // for ever
-	}
 	var err error
-	m.journal, err = journal.Open(ctx, m.broker.Conn(), journal.Options{MaxAge: age, MaxBytes: m.cfg.EventMaxBytes})
+	m.journal, err = journal.Open(ctx, m.broker.Conn(), journal.Options{MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes})
 	if err != nil {
 		return err
 	}
@@ -189,8 +182,18 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if m.facts, err = openFacts(ctx, m.journal); err != nil {
 		return err
 	}
-	m.mine, err = openMine(ctx, m.journal)
-	return err
+	if m.mine, err = openMine(ctx, m.journal); err != nil {
+		return err
+	}
+	return m.openPresence(ctx)
+}
+
+// retention is how long the journal keeps events and jobs; 0 is for ever.
+func (m *Master) retention() time.Duration {
+	if m.cfg.KeepJobs == 0 {
+		return 0
+	}
+	return max(m.cfg.EventRetention, m.cfg.KeepJobs)
 }
 
 func (m *Master) openServer() error {
@@ -222,7 +225,11 @@ func (m *Master) Run(ctx context.Context) error {
 	if err := m.server.Start(); err != nil {
 		return err
 	}
+	if err := m.resume(); err != nil {
+		return err
+	}
 	close(m.serving)
+	m.wg.Go(m.keepSeen)
 	m.wg.Go(func() { m.watchKeys(changed) })
 	m.wg.Go(m.announcePresence)
 	m.wg.Go(func() { m.ledger.keep(m.ctx, m.log) })

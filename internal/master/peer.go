@@ -23,6 +23,9 @@ func (m *Master) peerPublish(ctx context.Context, r *bus.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
+	if q.Batch != (job.BatchOptions{}) || q.Queue > 0 || q.Follow || q.Metadata.V != nil {
+		return bus.Errorf(bus.Usage, "a minion publishes to others at once: not in batches, not for later, not to follow")
+	}
 	q.Async = false // nobody could fetch what it returned
 	if err := parseWords(q.Commands); err != nil {
 		return err

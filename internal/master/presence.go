@@ -1,6 +1,11 @@
 package master
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -76,4 +81,84 @@ func (p *presence) changes() (joined, left []salt.MinionID) {
 	defer p.mu.Unlock()
 	joined, left, p.joined, p.left = p.joined, p.left, nil, nil
 	return joined, left
+}
+
+// everSeen returns when each minion was connected last: for those that are, now.
+func (p *presence) everSeen(now time.Time) map[salt.MinionID]time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seen := maps.Clone(p.seen)
+	for id := range p.ready {
+		seen[id] = now
+	}
+	return seen
+}
+
+// The times are kept over a restart, under one key of a table: "not connected" is
+// told with the time at which the minion was there last.
+const (
+	seenTable = "presence"
+	seenKey   = "seen"
+	seenEvery = time.Minute // between two times that they are written down
+)
+
+// openPresence reads when minions were seen before this start.
+func (m *Master) openPresence(ctx context.Context) error {
+	table, err := m.journal.Table(ctx, seenTable)
+	if err != nil {
+		return err
+	}
+	b, err := table.Get(ctx, seenKey)
+	if err != nil || b == nil {
+		return err
+	}
+	if err := json.Unmarshal(b, &m.present.seen); err != nil {
+		return fmt.Errorf("read when minions were seen: %w", err)
+	}
+	return nil
+}
+
+// keepSeen writes down when minions were seen, now and then and at the end.
+func (m *Master) keepSeen() {
+	tick := time.NewTicker(seenEvery)
+	defer tick.Stop()
+	for m.ctx.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-m.ctx.Done():
+		}
+		if err := m.storeSeen(); err != nil {
+			m.log.Error("when minions were seen is not recorded", "err", err)
+		}
+	}
+}
+
+func (m *Master) storeSeen() error {
+	seen := m.present.everSeen(time.Now().Truncate(time.Second))
+	if len(seen) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), storeTime)
+	defer cancel()
+	table, err := m.journal.Table(ctx, seenTable)
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(seen)
+	if err != nil {
+		return err
+	}
+	return table.Put(ctx, seenKey, b)
+}
+
+// lastSeen says when a minion was connected last, and where.
+func (m *Master) lastSeen(seen time.Time) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "this master"
+	}
+	if seen.IsZero() {
+		return "it was never seen at " + host
+	}
+	return "last seen " + seen.Format("2006-01-02 15:04:05") + " at " + host
 }

@@ -2,8 +2,8 @@ package master
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"brine/internal/bus"
@@ -20,6 +20,8 @@ const (
 	// expiry is how long after its start a minion may still begin a job: enough
 	// for a slow network, less than what the minions' memory of jobs covers.
 	expiry = 5 * time.Minute
+	// maxWaiting is how many jobs may wait for minions that are away.
+	maxWaiting = 1000
 )
 
 // publish runs a job of a local user.
@@ -37,18 +39,52 @@ func (m *Master) publishFor(ctx context.Context, r *bus.Request, q protocol.Publ
 	if err != nil {
 		return err
 	}
+	if q.Subset > 0 {
+		start.Minions = m.subset(start.Minions, q.Subset)
+	}
 	if q.Preview {
 		return r.Send(ctx, start)
 	}
-	run, err := m.start(ctx, q, who, start, t)
+	c, err := m.prepare(ctx, q, who, start, t)
 	if err != nil {
 		return err
 	}
-	defer m.jobs.forget(run)
-	if err := r.Send(ctx, run.start); err != nil || q.Async {
+	w := c.watch()
+	defer w.close()
+	if q.Follow {
+		w.output = func(ctx context.Context, u job.Update) error { return r.Send(ctx, u) }
+	}
+	c.begin()
+	if err := r.Send(ctx, c.plan.Start); err != nil || q.Async {
 		return err
 	}
-	return run.follow(ctx, func(u job.Update) error { return r.Send(ctx, u) })
+	return w.each(ctx, func(t told) error {
+		b, err := m.encode(ctx, t)
+		if err != nil {
+			return err
+		}
+		return r.SendRaw(ctx, b)
+	})
+}
+
+// subset picks n of the minions at random, those that are connected first.
+func (m *Master) subset(ids []salt.MinionID, n int) []salt.MinionID {
+	ids = slices.Clone(ids)
+	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	slices.SortStableFunc(ids, func(a, b salt.MinionID) int {
+		here, _ := m.present.has(a)
+		there, _ := m.present.has(b)
+		switch {
+		case here == there:
+			return 0
+		case here:
+			return -1
+		}
+		return 1
+	})
+	ids = ids[:min(n, len(ids))]
+	slices.Sort(ids)
+	return ids
 }
 
 func functionList(commands []job.Command) string {
@@ -99,10 +135,10 @@ func (m *Master) resolve(q protocol.Publish) (job.Start, *target.Target, error) 
 	return start, t, nil
 }
 
-// start sends a job to the minions that its target t resolved to: those, and no
-// others that match by now, are what was permitted. The job is in the journal
-// before the first minion gets it.
-func (m *Master) start(ctx context.Context, q protocol.Publish, who asker, start job.Start, t *target.Target) (*running, error) {
+// prepare makes the course of a job for the minions that its target t resolved to:
+// those, and no others that match by now, are what was permitted. The job is in
+// the journal before the first minion gets it, which is when the course begins.
+func (m *Master) prepare(ctx context.Context, q protocol.Publish, who asker, start job.Start, t *target.Target) (*course, error) {
 	if len(q.Commands) == 0 {
 		return nil, bus.Errorf(bus.Usage, "there is no function to run")
 	}
@@ -111,144 +147,88 @@ func (m *Master) start(ctx context.Context, q protocol.Publish, who asker, start
 			WithHint("'salt-key -L' lists the accepted minions; --preview-target shows which of them a target means")
 	}
 	now := time.Now()
-	start.JID = m.clock.Next(now)
+	p, batch, err := m.plan(q, who, start, t, now)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.record(ctx, &p); err != nil {
+		return nil, err
+	}
+	if p.lasts(batch) {
+		if err := m.storePlan(ctx, &p); err != nil {
+			return nil, err
+		}
+	}
+	m.log.Info("job", "jid", p.Start.JID, "fun", functionList(p.Envelope.Commands), "user", who.name, "target", q.Target, "minions", len(start.Minions))
+	c := newCourse(m, p, batch, now)
+	m.jobs.add(c)
+	return c, nil
+}
+
+// plan works out what a request means.
+func (m *Master) plan(q protocol.Publish, who asker, start job.Start, t *target.Target, now time.Time) (plan, *job.Batch, error) {
 	timeout := q.Timeout.Duration()
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
 	timeout = min(timeout, maxTimeout)
-	tgt, kind := t.Published()
-	e := &job.Envelope{
-		JID: start.JID, Commands: q.Commands, Compound: q.Compound, Target: tgt, TargetType: string(kind), Delimiter: q.Delimiter,
-		User: who.name, From: who.minion(), Returner: q.Returner, ReturnTag: q.ReturnTag, Expires: m.steady.Now().Add(expiry), Beat: job.Seconds(timeout.Seconds() / 2.5),
-	}
-	sealed, err := job.Seal(e, m.key)
+	batch, err := job.NewBatch(q.Batch, start.Minions)
 	if err != nil {
-		return nil, err
+		return plan{}, nil, bus.Errorf(bus.Usage, "%v", err)
 	}
-	if err := m.record(ctx, e, start); err != nil {
-		return nil, err
+	start.JID = m.clock.Next(now)
+	start.Batch = batch != nil
+	tgt, kind := t.Published()
+	p := plan{Start: start, Timeout: job.Seconds(timeout.Seconds()), Batch: q.Batch, Metadata: q.Metadata.V, Internal: q.Internal, Envelope: job.Envelope{
+		JID: start.JID, Commands: q.Commands, Compound: q.Compound, Target: tgt, TargetType: string(kind), Delimiter: q.Delimiter,
+		User: who.name, From: who.minion(), Returner: q.Returner, ReturnTag: q.ReturnTag, ReturnConfig: q.ReturnConfig, ReturnKwargs: q.ReturnKwargs,
+		Follow: q.Follow, Beat: job.Seconds(timeout.Seconds() / 2.5),
+	}}
+	if q.Queue > 0 {
+		err = m.wait(&p, q.Queue.Duration(), now)
 	}
-	run := m.jobs.add(e, start, timeout, now)
-	m.log.Info("job", "jid", e.JID, "fun", functionList(e.Commands), "user", who.name, "target", q.Target, "minions", len(start.Minions))
-	for _, id := range start.Minions {
-		m.send(run, id, sealed)
-	}
-	for _, id := range start.Missing {
-		run.feed(input{id: id, away: true, text: "no accepted key has this id"})
-	}
-	return run, nil
+	return p, batch, err
 }
 
-// send gives the job to one minion, or notes that it is not there.
-func (m *Master) send(run *running, id salt.MinionID, sealed []byte) {
-	ready, seen := m.present.has(id)
-	if ready {
-		for _, part := range bus.Parts(sealed) {
-			if err := m.broker.Conn().Publish(bus.JobSubject(id), part); err != nil {
-				m.log.Error("job not sent", "jid", run.start.JID, "minion", id, "err", err)
-			}
+// wait lets a job wait for those of its minions that are away: for the holders of
+// the keys that are accepted now.
+func (m *Master) wait(p *plan, span time.Duration, now time.Time) error {
+	if most := m.retention(); most > 0 && span > most {
+		return bus.Errorf(bus.Usage, "a job can wait for %s at most, as long as the journal keeps it", most).
+			WithHint("keep_jobs_seconds and event_retention in the master's configuration are the limit")
+	}
+	if m.jobs.waiting() >= maxWaiting {
+		return bus.Errorf(bus.Busy, "%d jobs wait for minions that are away: that is the limit", maxWaiting).
+			WithHint("'salt-run jobs.list_queued' lists them, 'salt-run jobs.cancel JID' withdraws one")
+	}
+	p.Until, p.Keys = now.Add(span).Truncate(time.Second), map[salt.MinionID]string{}
+	for _, id := range p.Start.Minions {
+		key, err := m.keys.token(id)
+		if err != nil {
+			return err
 		}
-		return
+		p.Keys[id] = key
 	}
-	text := "it was not seen since this master started"
-	if !seen.IsZero() {
-		text = "last seen " + seen.Format("2006-01-02 15:04:05")
-	}
-	run.feed(input{id: id, away: true, text: text})
+	return nil
 }
 
 // record writes the start of a job into the journal, in the shape of Salt's
 // salt/job/<jid>/new.
-func (m *Master) record(ctx context.Context, e *job.Envelope, start job.Start) error {
-	_, err := m.relay.Store(ctx, "salt/job/"+string(e.JID)+"/new", map[string]any{
+func (m *Master) record(ctx context.Context, p *plan) error {
+	e := &p.Envelope
+	data := map[string]any{
 		"jid": string(e.JID), "tgt": e.Target, "tgt_type": e.TargetType, "user": e.User, "fun": e.Fun(), "arg": eventArgs(e),
-		"minions": texts(start.Minions), "missing": texts(start.Missing),
-	}, "")
+		"minions": texts(p.Start.Minions), "missing": texts(p.Start.Missing),
+	}
+	if p.Metadata != nil {
+		data["metadata"] = p.Metadata
+	}
+	if p.Internal {
+		data["internal"] = true
+	}
+	_, err := m.relay.Store(ctx, "salt/job/"+string(e.JID)+"/new", data, "")
 	return err
 }
 
 // eventArgs shows arguments as Salt's events do.
 func eventArgs(e *job.Envelope) []any { return e.Arguments() }
-
-// input is something that happened to a job.
-type input struct {
-	id     salt.MinionID
-	report *job.Report // what the minion said
-	away   bool        // it was not connected
-	lost   bool        // its connection ended
-	text   string
-}
-
-// running is a job that somebody waits for.
-type running struct {
-	start   job.Start
-	tracker *job.Tracker
-	wake    chan struct{}
-	mu      sync.Mutex
-	queue   []input
-}
-
-// feed hands in what happened. It never blocks: the queue holds at most a few
-// entries for each minion, since a minion's words are bounded by the tracker's
-// reader taking them all at once.
-func (r *running) feed(in input) {
-	r.mu.Lock()
-	r.queue = append(r.queue, in)
-	r.mu.Unlock()
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (r *running) take() []input {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	q := r.queue
-	r.queue = nil
-	return q
-}
-
-// follow tells the course of the job until nothing more is expected or ctx ends.
-func (r *running) follow(ctx context.Context, tell func(job.Update) error) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		for _, in := range r.take() {
-			if u := r.step(in); u != nil {
-				if err := tell(*u); err != nil {
-					return err
-				}
-			}
-		}
-		given, next := r.tracker.Tick(time.Now())
-		for _, u := range given {
-			if err := tell(u); err != nil {
-				return err
-			}
-		}
-		if r.tracker.Finished() {
-			return nil
-		}
-		timer.Reset(time.Until(next))
-		select {
-		case <-r.wake:
-		case <-timer.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func (r *running) step(in input) *job.Update {
-	switch {
-	case in.report != nil:
-		return r.tracker.Report(in.id, *in.report, time.Now())
-	case in.lost:
-		return r.tracker.Lost(in.id, time.Now())
-	case in.away:
-		return r.tracker.Away(in.id, in.text)
-	}
-	return nil
-}

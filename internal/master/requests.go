@@ -31,6 +31,7 @@ func (m *Master) register() {
 		s.Handle(minion, protocol.OpMineGet, m.readMine)
 	}
 	s.Handle(bus.RoleUser, protocol.OpPublish, m.publish)
+	s.Handle(bus.RoleUser, protocol.OpFollow, m.follow)
 	s.Handle(bus.RoleUser, protocol.OpRun, m.run)
 	m.relay.Register(s, func(ctx context.Context, i bus.Identity) relay.Asker {
 		who := m.asker(ctx, i)

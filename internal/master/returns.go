@@ -4,12 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"brine/internal/bus"
 	"brine/internal/event"
 	"brine/internal/job"
+	"brine/internal/journal"
 	"brine/internal/protocol"
 	"brine/internal/salt"
 	"brine/internal/value"
@@ -21,36 +25,41 @@ const maxKnown = 4096
 
 // known is what the master must know of a job to take a return for it.
 type known struct {
-	minions map[salt.MinionID]bool
-	fun     any
-	args    any
-	user    string
+	minions  map[salt.MinionID]bool
+	fun      any
+	args     any
+	user     string
+	metadata any
+}
+
+func knownOf(p *plan) *known {
+	e := &p.Envelope
+	k := &known{minions: make(map[salt.MinionID]bool, len(p.Start.Minions)), fun: e.Fun(), args: eventArgs(e), user: e.User, metadata: p.Metadata}
+	for _, id := range p.Start.Minions {
+		k.minions[id] = true
+	}
+	return k
 }
 
 // jobs are the jobs that the master has in memory.
 type jobs struct {
+	adopting sync.Mutex // one job at a time is made anew from the journal
+
 	mu      sync.Mutex
-	running map[salt.JID]*running
+	running map[salt.JID]*course
 	known   map[salt.JID]*known
 	order   []salt.JID
 }
 
 func newJobs() *jobs {
-	return &jobs{running: map[salt.JID]*running{}, known: map[salt.JID]*known{}}
+	return &jobs{running: map[salt.JID]*course{}, known: map[salt.JID]*known{}}
 }
 
-func (j *jobs) add(e *job.Envelope, start job.Start, timeout time.Duration, now time.Time) *running {
-	ids := append(append([]salt.MinionID{}, start.Minions...), start.Missing...)
-	r := &running{start: start, tracker: job.NewTracker(ids, timeout, now), wake: make(chan struct{}, 1)}
-	k := &known{minions: make(map[salt.MinionID]bool, len(start.Minions)), fun: e.Fun(), args: eventArgs(e), user: e.User}
-	for _, id := range start.Minions {
-		k.minions[id] = true
-	}
+func (j *jobs) add(c *course) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.running[e.JID] = r
-	j.remember(e.JID, k)
-	return r
+	j.running[c.plan.Start.JID] = c
+	j.remember(c.plan.Start.JID, c.known)
 }
 
 func (j *jobs) remember(jid salt.JID, k *known) {
@@ -64,29 +73,53 @@ func (j *jobs) remember(jid salt.JID, k *known) {
 	}
 }
 
-// forget ends the interest in a job's course. Returns are still taken.
-func (j *jobs) forget(r *running) {
+// forget drops a job of which nothing more is expected. Returns are still taken.
+func (j *jobs) forget(c *course) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	delete(j.running, r.start.JID)
+	delete(j.running, c.plan.Start.JID)
 }
 
-func (j *jobs) feed(jid salt.JID, in input) {
+// course returns the course of a job, nil where nothing more is expected of it.
+func (j *jobs) course(jid salt.JID) *course {
 	j.mu.Lock()
-	r := j.running[jid]
-	j.mu.Unlock()
-	if r != nil {
-		r.feed(in)
+	defer j.mu.Unlock()
+	return j.running[jid]
+}
+
+// all returns the courses, the oldest first.
+func (j *jobs) all() []*course {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	list := slices.Collect(maps.Values(j.running))
+	slices.SortFunc(list, func(a, b *course) int { return strings.Compare(string(a.plan.Start.JID), string(b.plan.Start.JID)) })
+	return list
+}
+
+// waiting is how many jobs may wait for minions that are away.
+func (j *jobs) waiting() (n int) {
+	for _, c := range j.all() {
+		if !c.plan.Until.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// lost tells every job of a minion that its connection has ended.
+func (j *jobs) lost(id salt.MinionID) {
+	for _, c := range j.all() {
+		if c.known.minions[id] {
+			c.lost(id)
+		}
 	}
 }
 
-// lost tells every job that a minion's connection has ended.
-func (j *jobs) lost(id salt.MinionID) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for jid, r := range j.running {
-		if k := j.known[jid]; k == nil || k.minions[id] {
-			r.feed(input{id: id, lost: true})
+// back tells every job that waits for a minion that it is there.
+func (j *jobs) back(id salt.MinionID, key string) {
+	for _, c := range j.all() {
+		if c.plan.Keys[id] != "" {
+			c.back(id, key)
 		}
 	}
 }
@@ -94,6 +127,9 @@ func (j *jobs) lost(id salt.MinionID) {
 func (j *jobs) find(jid salt.JID) *known {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if c := j.running[jid]; c != nil {
+		return c.known
+	}
 	return j.known[jid]
 }
 
@@ -111,16 +147,76 @@ func (m *Master) returned(ctx context.Context, r *bus.Request) error {
 	if err != nil {
 		return err
 	}
-	if rep.State.Returned() {
-		e, err := returnEvent(id, jid, k, rep)
-		if err != nil {
-			return err
-		}
-		if _, err := m.journal.Append(ctx, e, returnID(id, jid)); err != nil {
-			return err
+	if len(rep.Output) > 0 {
+		return m.passOutput(ctx, id, jid, rep)
+	}
+	if !rep.State.Returned() {
+		m.heard(ctx, id, jid, rep, nil)
+		return nil
+	}
+	e, err := returnEvent(id, jid, k, rep)
+	if err != nil {
+		return err
+	}
+	p, err := m.journal.Begin(e, returnID(id, jid))
+	if err != nil {
+		return err
+	}
+	if _, err := p.Wait(ctx); err != nil {
+		return err
+	}
+	m.heard(ctx, id, jid, rep, largePlaces(ctx, len(r.Body), p))
+	return nil
+}
+
+// largePlaces is where a large return lies; nil for a small one, and for one whose
+// pieces were stored before.
+func largePlaces(ctx context.Context, size int, p *journal.Pending) []uint64 {
+	if size <= maxInline || p == nil {
+		return nil
+	}
+	places, err := p.Places(ctx)
+	if err != nil {
+		return nil // it is passed on as it came
+	}
+	return places
+}
+
+// heard tells the course of a job what a minion said. Of a job without a course,
+// as after a restart of the master, one is made when it is still running.
+func (m *Master) heard(ctx context.Context, id salt.MinionID, jid salt.JID, rep job.Report, places []uint64) {
+	c := m.jobs.course(jid)
+	if c == nil && (rep.State == job.Running || rep.State == job.Received) {
+		c = m.adopt(ctx, jid)
+	}
+	switch {
+	case c != nil:
+		c.report(id, rep, places)
+	case rep.State.Final() && !rep.State.Returned():
+		m.recordStates(jid, map[string]any{string(id): standing(job.Standing{State: rep.State, Text: rep.Text})})
+	}
+}
+
+// errNobody tells a minion to keep to itself what its commands write.
+var errNobody = bus.Errorf(bus.NotFound, "nobody follows this job")
+
+// passOutput hands what a command has written to whoever started the job. The
+// minion is answered when that has taken it, so a slow reader slows it down.
+func (m *Master) passOutput(ctx context.Context, id salt.MinionID, jid salt.JID, rep job.Report) error {
+	c := m.jobs.course(jid)
+	if c == nil {
+		return errNobody
+	}
+	c.report(id, job.Report{State: job.Running}, nil)
+	followed := false
+	for _, send := range c.outputs() {
+		if err := send(ctx, job.Update{ID: id, Report: job.Report{State: job.Running, Output: rep.Output}}); err == nil {
+			followed = true
 		}
 	}
-	m.jobs.feed(jid, input{id: id, report: &rep})
+	if !followed {
+		return errNobody
+	}
 	return nil
 }
 
@@ -141,7 +237,13 @@ func (m *Master) readReturn(ctx context.Context, id salt.MinionID, jid salt.JID,
 		}
 		p.events = []event.Event{e}
 	}
-	p.after = func() { m.jobs.feed(jid, input{id: id, report: &rep}) }
+	p.after = func() {
+		var stored *journal.Pending
+		if len(p.pending) > 0 {
+			stored = p.pending[0]
+		}
+		m.heard(ctx, id, jid, rep, largePlaces(ctx, len(l.Body), stored))
+	}
 	return nil
 }
 
@@ -183,6 +285,9 @@ func returnEvent(id salt.MinionID, jid salt.JID, k *known, rep job.Report) (even
 	if rep.State == job.Killed {
 		data["killed"] = rep.Text
 	}
+	if k.metadata != nil {
+		data["metadata"] = k.metadata
+	}
 	return newEvent(returnTag(id, jid), data, "")
 }
 
@@ -210,11 +315,12 @@ func (m *Master) lookup(ctx context.Context, jid salt.JID) (*known, error) {
 		Fun     any             `json:"fun"`
 		Arg     json.RawMessage `json:"arg"`
 		User    string          `json:"user"`
+		Meta    value.Value     `json:"metadata"`
 	}
 	if err := json.Unmarshal(e.Data, &load); err != nil {
 		return nil, err
 	}
-	k := &known{minions: make(map[salt.MinionID]bool, len(load.Minions)), fun: load.Fun, args: load.Arg, user: load.User}
+	k := &known{minions: make(map[salt.MinionID]bool, len(load.Minions)), fun: load.Fun, args: load.Arg, user: load.User, metadata: load.Meta.V}
 	for _, id := range load.Minions {
 		k.minions[id] = true
 	}

@@ -41,6 +41,9 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 			_, err := m.relay.Store(ctx, tag, data, "")
 			return err
 		},
+		Courses:   m.courses,
+		Cancel:    func(jid salt.JID) ([]salt.MinionID, error) { return m.cancelJob(jid, who.name) },
+		Await:     m.awaitJob,
 		Explain:   m.explain,
 		Lint:      m.lint,
 		Keys:      m.keys.store,
@@ -70,7 +73,9 @@ func (m *Master) machine() *module.Host {
 // execute runs a job for a runner and gathers its course. That nobody is meant
 // is no error: there are no updates.
 func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]job.Update, error) {
-	q := protocol.Publish{Target: e.Target, TargetType: e.TargetType, Commands: []job.Command{e.Command}, Timeout: job.Seconds(e.Timeout.Seconds())}
+	q := protocol.Publish{
+		Target: e.Target, TargetType: e.TargetType, Commands: []job.Command{e.Command}, Timeout: job.Seconds(e.Timeout.Seconds()), Internal: e.Own,
+	}
 	resolve := func(q protocol.Publish) (job.Start, *target.Target, error) { return m.permitPublish(who, q) }
 	if e.Own {
 		resolve = m.resolve
@@ -79,18 +84,21 @@ func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]jo
 	if err != nil {
 		return nil, err
 	}
-	run, err := m.start(ctx, q, who, start, t)
+	c, err := m.prepare(ctx, q, who, start, t)
 	if bus.CodeOf(err) == bus.NoMatch {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer m.jobs.forget(run)
+	w := c.watch()
+	defer w.close()
+	c.begin()
 	var updates []job.Update
-	err = run.follow(ctx, func(u job.Update) error {
+	err = w.each(ctx, func(t told) error {
+		u, err := m.whole(ctx, t)
 		updates = append(updates, u)
-		return nil
+		return err
 	})
 	return updates, err
 }

@@ -36,7 +36,8 @@ func (m *Minion) onJob(s *session, body []byte) {
 		return
 	}
 	if !first {
-		m.log.Warn("job refused: it was run before", "jid", e.JID)
+		m.log.Warn("job not begun: it was before", "jid", e.JID)
+		m.tellAgain(s, e.JID)
 		return
 	}
 	if meant, err := m.isTarget(e); err != nil || !meant {
@@ -45,6 +46,16 @@ func (m *Minion) onJob(s *session, body []byte) {
 	}
 	m.tell(s, e.JID, job.Report{State: job.Received})
 	m.jobs.spawn(func() { m.runJob(s, e) })
+}
+
+// tellAgain answers a job that came once more, as one does whose receipt was lost:
+// it is not begun again.
+func (m *Minion) tellAgain(s *session, jid salt.JID) {
+	state := job.Received
+	if m.jobs.has(jid) {
+		state = job.Running
+	}
+	m.tell(s, jid, job.Report{State: state, Text: "it came before"})
 }
 
 // isTarget checks the job's target against the live facts.
@@ -261,6 +272,12 @@ func (r *runningJob) end() {
 	delete(r.table.running, r.JID)
 	r.table.mu.Unlock()
 	r.table.release()
+}
+
+func (t *jobTable) has(jid salt.JID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.running[jid] != nil
 }
 
 // List implements module.JobTable.

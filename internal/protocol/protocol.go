@@ -27,6 +27,7 @@ const (
 	OpFire    = "fire"    // Fire → Fired
 	OpListen  = "listen"  // Listen → Ready, then event.Event ...
 	OpPublish = "publish" // Publish → job.Start, then job.Update ...
+	OpFollow  = "follow"  // Follow → job.Start, then job.Update ...
 	OpRun     = "run"     // Run → RunStart, then RunResult
 	OpStatus  = "status"  // nothing → Status: of a minion's daemon
 	OpMaster  = "master"  // Fire → Fired: a minion's daemon passes events on to its master
@@ -280,6 +281,21 @@ type Publish struct {
 	Preview    bool          `json:"preview,omitempty"` // answer with the targeted minions, run nothing
 	Returner   string        `json:"ret,omitempty"`
 	ReturnTag  string        `json:"ret_tag,omitempty"` // for the returner master_bus
+
+	ReturnConfig string      `json:"ret_config,omitempty"` // another set of the returners' settings
+	ReturnKwargs value.Value `json:"ret_kwargs,omitzero"`  // single ones of them
+
+	Batch    job.BatchOptions `json:"batch,omitzero"`
+	Subset   int              `json:"subset,omitempty"`  // so many of the minions, at random
+	Queue    job.Seconds      `json:"queue,omitempty"`   // how long the job waits for those that are away
+	Follow   bool             `json:"follow,omitempty"`  // send what commands write while they run
+	Metadata value.Value      `json:"metadata,omitzero"` // for the events of the job
+	Internal bool             `json:"-"`                 // a runner's own question
+}
+
+// Follow asks for the course of a job that was started before.
+type Follow struct {
+	JID salt.JID `json:"jid"`
 }
 
 // Run asks the master to run a runner, or a wheel function.

@@ -30,6 +30,9 @@ type Host struct {
 
 	Execute   func(ctx context.Context, e Execute) ([]job.Update, error)                                  // runs a job and waits for it
 	Events    func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error // reads the journal
+	Courses   func() []Course                                                                             // jobs of which more is expected, the oldest first
+	Cancel    func(jid salt.JID) ([]salt.MinionID, error)                                                 // withdraws a job from whom it was not sent to, and returns those
+	Await     func(ctx context.Context, jid salt.JID) error                                               // returns when nothing more is expected of a job for now
 	SendEvent func(ctx context.Context, tag string, data any) error
 	Explain   func(ctx context.Context, e Explain) (Explained, error) // whether somebody may do something
 	Lint      func(ctx context.Context) []Finding                     // what is strange about the access rules
@@ -52,6 +55,19 @@ type Execute struct {
 	// runner: who may run the runner may have this done. Anything else must be
 	// permitted to whoever asked, as if he published it himself.
 	Own bool
+}
+
+// Course is a job of which more is expected.
+type Course struct {
+	JID        salt.JID
+	User       string
+	Target     string
+	TargetType string
+	Fun        any
+	Args       any
+	Until      time.Time // how long it waits for minions that are away
+	Internal   bool
+	Standings  map[salt.MinionID]job.Standing
 }
 
 // Table returns the runners for a host, sorted by name.

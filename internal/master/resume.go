@@ -1,0 +1,408 @@
+package master
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"brine/internal/acl"
+	"brine/internal/bus"
+	"brine/internal/event"
+	"brine/internal/job"
+	"brine/internal/journal"
+	"brine/internal/protocol"
+	"brine/internal/runner"
+	"brine/internal/salt"
+	"brine/internal/value"
+)
+
+// plansTable holds the plans of the jobs that a restart of the master must not
+// end: those in batches, and those that wait for minions.
+const plansTable = "plans"
+
+func (m *Master) storePlan(ctx context.Context, p *plan) error {
+	table, err := m.journal.Table(ctx, plansTable)
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return table.Put(ctx, string(p.Start.JID), b)
+}
+
+func (m *Master) dropPlan(jid salt.JID) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), storeTime)
+	defer cancel()
+	table, err := m.journal.Table(ctx, plansTable)
+	if err == nil {
+		err = table.Delete(ctx, string(jid))
+	}
+	if err != nil {
+		m.log.Error("the plan of a job that has ended is not dropped", "jid", jid, "err", err)
+	}
+}
+
+// resumeGrace is what minions get to come back before a batch goes on.
+const resumeGrace = 10 * time.Second
+
+// resume carries on the jobs that a stop of the master has interrupted.
+func (m *Master) resume() error {
+	ctx, cancel := context.WithTimeout(m.ctx, time.Minute)
+	defer cancel()
+	table, err := m.journal.Table(ctx, plansTable)
+	if err != nil {
+		return err
+	}
+	var plans []plan
+	var bad error
+	err = table.Each(ctx, func(jid string, b []byte) {
+		var p plan
+		if err := json.Unmarshal(b, &p); err != nil {
+			bad = fmt.Errorf("plan of job %s: %w", jid, err)
+			return
+		}
+		plans = append(plans, p)
+	})
+	if err != nil {
+		return err
+	}
+	if bad != nil {
+		m.log.Error("a job is not carried on", "err", bad)
+	}
+	for _, p := range plans {
+		if err := m.carryOn(ctx, p); err != nil {
+			m.log.Error("a job is not carried on", "jid", p.Start.JID, "err", err)
+		}
+	}
+	return nil
+}
+
+// carryOn makes the course of a job from its plan and what the journal has of it.
+func (m *Master) carryOn(ctx context.Context, p plan) error {
+	h, err := m.history(ctx, p.Start.JID)
+	if err != nil {
+		return err
+	}
+	p.Metadata = h.load.Metadata.V
+	now := time.Now()
+	c := newCourse(m, p, nil, now)
+	var rest []salt.MinionID // whom it was not sent to
+	for _, id := range slices.Concat(p.Start.Minions, p.Start.Missing) {
+		s := h.standing(id)
+		if s.State == job.Sent || s.State == job.Queued && s.Until.IsZero() {
+			rest = append(rest, id)
+		}
+		c.tracker.Restore(id, s, now.Add(resumeGrace))
+	}
+	if c.batch, err = job.NewBatch(p.Batch, p.Start.Minions); err != nil {
+		return err
+	}
+	if c.batch != nil {
+		c.batch.Resume(rest, h.standings(p.Start.Minions))
+		for _, id := range rest {
+			c.tracker.Hold(id)
+		}
+	} else {
+		for _, id := range rest {
+			c.away(id, "the master was started anew before the minion had the job")
+		}
+	}
+	m.log.Info("job carried on", "jid", p.Start.JID, "minions", len(rest))
+	m.jobs.add(c)
+	m.wg.Go(func() {
+		if c.batch == nil || m.pause(resumeGrace) {
+			c.run()
+		}
+	})
+	return nil
+}
+
+// pause returns false when the master stops meanwhile.
+func (m *Master) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-m.ctx.Done():
+		return false
+	}
+}
+
+// adopt makes a course for a job that a minion still works on, though the master
+// knows nothing of it: it was started anew. Nil if that can not be done.
+func (m *Master) adopt(ctx context.Context, jid salt.JID) *course {
+	m.jobs.adopting.Lock()
+	defer m.jobs.adopting.Unlock()
+	if c := m.jobs.course(jid); c != nil {
+		return c
+	}
+	h, err := m.history(ctx, jid)
+	if err != nil {
+		m.log.Warn("job not followed", "jid", jid, "err", err)
+		return nil
+	}
+	p, now := h.load.plan(), time.Now()
+	c := newCourse(m, p, nil, now)
+	for _, id := range slices.Concat(p.Start.Minions, p.Start.Missing) {
+		c.tracker.Restore(id, h.standing(id), now)
+	}
+	m.jobs.add(c)
+	m.wg.Go(c.run)
+	return c
+}
+
+// history is what the journal has of a job.
+type history struct {
+	load     load
+	states   map[salt.MinionID]job.Standing
+	returned map[salt.MinionID]job.State
+}
+
+// load is the event of the start of a job.
+type load struct {
+	JID        salt.JID        `json:"jid"`
+	Target     string          `json:"tgt"`
+	TargetType string          `json:"tgt_type"`
+	User       string          `json:"user"`
+	Fun        value.Value     `json:"fun"`
+	Arg        value.Value     `json:"arg"`
+	Minions    []salt.MinionID `json:"minions"`
+	Missing    []salt.MinionID `json:"missing"`
+	Metadata   value.Value     `json:"metadata"`
+	Internal   bool            `json:"internal"`
+}
+
+// plan is as much of the plan as is needed to follow a job that is not sent to
+// anybody any more.
+func (l *load) plan() plan {
+	p := plan{
+		Start: job.Start{JID: l.JID, Minions: l.Minions, Missing: l.Missing}, Timeout: job.Seconds(defaultTimeout.Seconds()), Internal: l.Internal, Metadata: l.Metadata.V,
+		Envelope: job.Envelope{JID: l.JID, Target: l.Target, TargetType: l.TargetType, User: l.User},
+	}
+	names, args := []any{l.Fun.V}, []any{l.Arg.V}
+	if list, ok := l.Fun.V.([]any); ok {
+		p.Envelope.Compound, names = true, list
+		args, _ = l.Arg.V.([]any)
+	}
+	for i, name := range names {
+		text, _ := name.(string)
+		c := job.Command{Function: salt.Function(text)}
+		if i < len(args) {
+			c.Args, _ = args[i].([]any)
+		}
+		p.Envelope.Commands = append(p.Envelope.Commands, c)
+	}
+	return p
+}
+
+// standing is where the job stood on a minion when it was recorded last.
+func (h *history) standing(id salt.MinionID) job.Standing {
+	if s, ok := h.returned[id]; ok {
+		return job.Standing{State: s}
+	}
+	return h.states[id]
+}
+
+func (h *history) standings(ids []salt.MinionID) map[salt.MinionID]job.State {
+	all := make(map[salt.MinionID]job.State, len(ids))
+	for _, id := range ids {
+		all[id] = h.standing(id).State
+	}
+	return all
+}
+
+// history reads what the journal has of a job; it is NotFound of one that there
+// is not.
+func (m *Master) history(ctx context.Context, jid salt.JID) (*history, error) {
+	h := &history{states: map[salt.MinionID]job.Standing{}, returned: map[salt.MinionID]job.State{}}
+	err := m.journal.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(jid, "")}}, h.add)
+	if err == nil && h.load.JID == "" {
+		err = bus.Errorf(bus.NotFound, "the journal has no job %s", jid)
+	}
+	return h, err
+}
+
+func (h *history) add(e event.Event) error {
+	switch kind := jobKind(e.Tag); kind {
+	case "new":
+		return json.Unmarshal(e.Data, &h.load)
+	case "ret":
+		r, err := readReturn(e)
+		if err == nil {
+			h.returned[r.ID] = r.update().State
+		}
+		return err
+	case "state":
+		return h.addStates(e)
+	}
+	return nil
+}
+
+// jobKind is the part of a job's tag behind its id.
+func jobKind(tag string) string {
+	if parts := strings.SplitN(tag, "/", 5); len(parts) > 3 {
+		return parts[3]
+	}
+	return ""
+}
+
+func (h *history) addStates(e event.Event) error {
+	states, err := readStates(e)
+	for id, s := range states {
+		h.states[id] = s
+	}
+	return err
+}
+
+// readStates is the inverse of standing.
+func readStates(e event.Event) (map[salt.MinionID]job.Standing, error) {
+	var data struct {
+		Minions map[salt.MinionID]struct {
+			State job.State `json:"state"`
+			Text  string    `json:"text"`
+			Until time.Time `json:"until"`
+		} `json:"minions"`
+	}
+	if err := json.Unmarshal(e.Data, &data); err != nil {
+		return nil, err
+	}
+	all := make(map[salt.MinionID]job.Standing, len(data.Minions))
+	for id, s := range data.Minions {
+		if s.State == "sent" {
+			s.State = job.Sent
+		}
+		all[id] = job.Standing(s)
+	}
+	return all, nil
+}
+
+// follow tells the course of a job that was started before: from its beginning,
+// until nothing more is expected for now. Who started it may, and who may use the
+// runner jobs.follow.
+func (m *Master) follow(ctx context.Context, r *bus.Request) error {
+	var q protocol.Follow
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	jid, err := salt.ParseJID(string(q.JID))
+	if err != nil {
+		return bus.Errorf(bus.Usage, "%v", err)
+	}
+	who := m.asker(ctx, r.From)
+	question := acl.Question{Scope: acl.Runner, Commands: []acl.Command{{Function: "jobs.follow", Args: []any{string(jid)}}}}
+	k, err := m.lookup(ctx, jid)
+	if err != nil {
+		return err
+	}
+	if k == nil || k.user != who.name || who.name == "" {
+		if err := m.permit(who, question, ""); err != nil {
+			return err
+		}
+	}
+	if k == nil {
+		return bus.Errorf(bus.NotFound, "the journal has no job %s", jid).WithHint("'salt-run jobs.list_jobs' lists those that it has")
+	}
+	return m.replay(ctx, r, jid)
+}
+
+// replay sends what has happened of a job, then what happens.
+func (m *Master) replay(ctx context.Context, r *bus.Request, jid salt.JID) error {
+	var w *watcher
+	if c := m.jobs.course(jid); c != nil {
+		w = c.watch() // before the journal is read, so that nothing is between the two
+		defer w.close()
+	}
+	h, err := m.history(ctx, jid)
+	if err != nil {
+		return err
+	}
+	start := job.Start{JID: jid, Minions: h.load.Minions, Missing: h.load.Missing}
+	if err := r.Send(ctx, start); err != nil {
+		return err
+	}
+	if err := m.replayReturns(ctx, r, jid); err != nil {
+		return err
+	}
+	states := h.states
+	if w != nil {
+		states = w.course.standings()
+	}
+	for _, id := range slices.Concat(h.load.Minions, h.load.Missing) {
+		if s, ok := states[id]; ok && h.returned[id] == "" && !s.State.Returned() {
+			if err := r.Send(ctx, job.Update{ID: id, Report: job.Report{State: s.State, Text: s.Text}}); err != nil {
+				return err
+			}
+		}
+	}
+	if w == nil {
+		return nil
+	}
+	return w.each(ctx, func(t told) error {
+		if t.State.Returned() && h.returned[t.ID] != "" {
+			return nil
+		}
+		b, err := m.encode(ctx, t)
+		if err != nil {
+			return err
+		}
+		return r.SendRaw(ctx, b)
+	})
+}
+
+func (m *Master) replayReturns(ctx context.Context, r *bus.Request, jid salt.JID) error {
+	return m.journal.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(jid, "ret")}}, func(e event.Event) error {
+		ret, err := readReturn(e)
+		if err != nil {
+			return err
+		}
+		return r.Send(ctx, ret.update())
+	})
+}
+
+// courses tells runners of the jobs of which more is expected.
+func (m *Master) courses() []runner.Course {
+	var list []runner.Course
+	for _, c := range m.jobs.all() {
+		e := &c.plan.Envelope
+		list = append(list, runner.Course{
+			JID: c.plan.Start.JID, User: e.User, Target: e.Target, TargetType: e.TargetType, Fun: e.Fun(), Args: c.known.args,
+			Until: c.plan.Until, Internal: c.plan.Internal, Standings: c.standings(),
+		})
+	}
+	return list
+}
+
+// cancelJob withdraws a job from the minions that it was not sent to.
+func (m *Master) cancelJob(jid salt.JID, by string) ([]salt.MinionID, error) {
+	c := m.jobs.course(jid)
+	if c == nil {
+		return nil, salt.WithHint(fmt.Errorf("job %s waits for nobody", jid), "'salt-run jobs.list_queued' lists the jobs that do")
+	}
+	ids := c.cancel(by)
+	m.log.Info("job cancelled", "jid", jid, "user", by, "minions", len(ids))
+	return ids, nil
+}
+
+// awaitJob returns when nothing more is expected of a job for now.
+func (m *Master) awaitJob(ctx context.Context, jid salt.JID) error {
+	c := m.jobs.course(jid)
+	if c == nil {
+		return nil
+	}
+	w := c.watch()
+	defer w.close()
+	return w.each(ctx, func(told) error { return nil })
+}
+
+// revokeJobs withdraws what waits for keys that are not accepted any more.
+func (m *Master) revokeJobs() {
+	for _, c := range m.jobs.all() {
+		c.revoke(m.keys.accepts)
+	}
+}
