@@ -72,6 +72,23 @@ func (m *mine) of(id salt.MinionID) map[string]mineEntry {
 	return nil
 }
 
+// shown is what id keeps, decoded; nil for nothing.
+func (m *mine) shown(id salt.MinionID) (map[string]any, error) {
+	entries := m.of(id)
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	out := map[string]any{}
+	for name, e := range entries {
+		v, err := value.Decode(e.Data)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = v
+	}
+	return out, nil
+}
+
 // ids are those who keep something, or did.
 func (m *mine) ids() []salt.MinionID {
 	m.mu.RLock()

@@ -30,6 +30,7 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 		},
 		Presence: m.present.has,
 		Grains:   m.facts.grains,
+		Mine:     m.mine.shown,
 		Pillar:   m.compilePillar,
 		Execute: func(ctx context.Context, e runner.Execute) ([]job.Update, error) {
 			return m.execute(ctx, who, e)

@@ -15,6 +15,8 @@ func cacheModule(h *Host) *module.Module {
 	return &module.Module{Name: "cache", Doc: "What the master knows of minions, without asking them.", Functions: []module.Function{
 		{Name: "grains", Doc: "Return the grains that minions last reported.", Example: "salt-run cache.grains 'web*'", Params: params,
 			Run: s.each(func(h *Host, id salt.MinionID) (map[string]any, error) { return h.Grains(id), nil })},
+		{Name: "mine", Doc: "Return what minions keep in the mine, also what they keep from other minions.", Example: "salt-run cache.mine 'web*'", Params: params,
+			Run: s.each(func(h *Host, id salt.MinionID) (map[string]any, error) { return h.Mine(id) })},
 		{Name: "pillar", Doc: "Return the pillar of minions, as they would get it now.", Example: "salt-run cache.pillar web1", Params: params,
 			Run: s.each(func(h *Host, id salt.MinionID) (map[string]any, error) { return h.Pillar(id, "", nil) })},
 	}}

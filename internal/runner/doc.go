@@ -24,6 +24,7 @@ type Host struct {
 	Resolve  func(expression, kind string) ([]salt.MinionID, error)      // the accepted minions that a target means
 	Presence func(id salt.MinionID) (connected bool, lastSeen time.Time) // a zero time is never
 	Grains   func(id salt.MinionID) map[string]any                       // what it last said, nil for nothing
+	Mine     func(id salt.MinionID) (map[string]any, error)              // what it keeps there, nil for nothing
 	// Pillar compiles the pillar of a minion, with the grains that it is known
 	// to have, and those of supposed over them. env is one environment, "" all.
 	Pillar func(id salt.MinionID, env string, supposed map[string]any) (map[string]any, error)
