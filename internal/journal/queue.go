@@ -71,7 +71,22 @@ func (q *Queue) Begin(body []byte, id string) (*Pending, error) {
 	if id != "" {
 		m.Header = nats.Header{jetstream.MsgIDHeader: {id}}
 	}
-	ack, err := q.js.PublishMsgAsync(m)
+	return q.begin(m)
+}
+
+// BeginAfter is Begin for a message that belongs directly behind the place last:
+// if that is not the end of the queue when it arrives, it is not put, and Wait
+// fails. So of messages that are begun one behind the other none is stored
+// without those before it.
+func (q *Queue) BeginAfter(body []byte, last uint64) (*Pending, error) {
+	if len(body) > MaxEntry {
+		return nil, fmt.Errorf("put into the queue %s: %d bytes, the limit is %d", q.name, len(body), MaxEntry)
+	}
+	return q.begin(&nats.Msg{Subject: q.subject, Data: body}, jetstream.WithExpectLastSequence(last), jetstream.WithStallWait(stallWait))
+}
+
+func (q *Queue) begin(m *nats.Msg, opts ...jetstream.PublishOpt) (*Pending, error) {
+	ack, err := q.js.PublishMsgAsync(m, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("put into the queue %s: %w", q.name, err)
 	}
@@ -104,6 +119,18 @@ func (q *Queue) Span(ctx context.Context) (Span, error) {
 		s.FirstSeq = s.LastSeq + 1
 	}
 	return Span{First: s.FirstSeq, Last: s.LastSeq, Bytes: int64(s.Bytes)}, nil
+}
+
+// Newest returns the last message that is there; false where there is none.
+func (q *Queue) Newest(ctx context.Context) (Entry, bool, error) {
+	m, err := q.stream.GetLastMsgForSubject(ctx, q.subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return Entry{}, false, nil
+	}
+	if err != nil {
+		return Entry{}, false, fmt.Errorf("read the queue %s: %w", q.name, err)
+	}
+	return Entry{Seq: m.Sequence, Stored: m.Time, Body: m.Data, Size: q.Size(m.Data)}, true, nil
 }
 
 // Remove takes the messages up to the place seq from the head.

@@ -21,6 +21,7 @@ var layers = []layer{
 	{"acl", "salt target target/pyre value", "rules in, answer out: they are written over names, targets and arguments, and the answer needs no I/O"},
 	{"argument", "salt value", "turns words into values"},
 	{"atomicfile", "", "writes bytes; whose they are is not its affair"},
+	{"audit", "atomicfile journal salt value", "the chain of decisions: it is handed what was decided, and keeps it in a queue of the journal"},
 	{"auth", "salt", "asks the system who somebody is; what he may do is for acl"},
 	{"bench", "pki", "measures programs from outside; the keys are for what they are compared with"},
 	{"bench/bare", "pki", "NATS and nothing else, to compare with"},

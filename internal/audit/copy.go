@@ -1,0 +1,212 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"brine/internal/journal"
+)
+
+// copier writes the entries to a file, a line each. It follows the chain, so a
+// file that can not be written delays nothing and loses nothing: what is missing
+// comes when it can be written again. Until then the log says so.
+type copier struct {
+	path     string
+	queue    *journal.Queue
+	position *journal.Table
+	log      *slog.Logger
+	file     *os.File
+	seq      uint64 // of the queue, up to which all is written
+	n        uint64 // the entry that the file ends with; not written again
+	failed   bool
+	wakes    chan struct{}
+}
+
+const positionKey = "file"
+
+// retryEvery is the pause after the file could not be written.
+const retryEvery = 5 * time.Second
+
+func newCopier(ctx context.Context, o Options) (*copier, error) {
+	c := &copier{path: o.File, queue: o.Queue, position: o.Position, log: o.Log, wakes: make(chan struct{}, 1)}
+	if err := c.open(); err != nil {
+		return nil, err
+	}
+	text, err := c.position.Get(ctx, positionKey)
+	if err == nil && text != nil {
+		c.seq, err = strconv.ParseUint(string(text), 10, 64)
+	}
+	if err == nil {
+		c.n, err = lastNumber(c.path)
+	}
+	if err != nil {
+		c.file.Close()
+		return nil, fmt.Errorf("audit_file: %w", err)
+	}
+	c.wake()
+	return c, nil
+}
+
+// open opens the file, 0600 whatever it was.
+func (c *copier) open() error {
+	f, err := os.OpenFile(c.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return fmt.Errorf("audit_file: %w", err)
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = errors.New("it is not a regular file")
+	case info.Mode().Perm() != 0o600:
+		err = f.Chmod(0o600)
+	}
+	if err != nil {
+		f.Close()
+		return fmt.Errorf("audit_file %s: %w", c.path, err)
+	}
+	c.file = f
+	return nil
+}
+
+// maxLine is more than an entry takes.
+const maxLine = journal.MaxEntry + 1
+
+// lastNumber is the number of the last entry in the file, 0 for none.
+func lastNumber(path string) (uint64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	from := max(0, info.Size()-2*maxLine)
+	text, err := io.ReadAll(io.NewSectionReader(f, from, info.Size()-from))
+	if err != nil {
+		return 0, err
+	}
+	lines := bytes.Split(bytes.TrimRight(text, "\n"), []byte("\n"))
+	e, err := parse(lines[len(lines)-1])
+	if err != nil {
+		return 0, nil // empty, or somebody else's: the position counts
+	}
+	return e.N, nil
+}
+
+func (c *copier) wake() {
+	select {
+	case c.wakes <- struct{}{}:
+	default:
+	}
+}
+
+// run copies until stop, and then what is left.
+func (c *copier) run(stop <-chan struct{}) {
+	retry := time.NewTicker(retryEvery)
+	defer retry.Stop()
+	for {
+		select {
+		case <-c.wakes:
+		case <-retry.C:
+		case <-stop:
+			c.copy()
+			c.file.Close()
+			return
+		}
+		c.copy()
+	}
+}
+
+// copy writes what is new. It tells of the first failure and of the end of them.
+func (c *copier) copy() {
+	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
+	defer cancel()
+	switch err := c.advance(ctx); {
+	case err != nil && !c.failed:
+		c.failed = true
+		c.log.Error("audit_file not written; the entries are in the journal and are added when it can be", "file", c.path, "err", err)
+	case err == nil && c.failed:
+		c.failed = false
+		c.log.Info("audit_file is written again", "file", c.path)
+	}
+}
+
+func (c *copier) advance(ctx context.Context) error {
+	if err := c.follow(); err != nil {
+		return err
+	}
+	span, err := c.queue.Span(ctx)
+	if err != nil {
+		return err
+	}
+	if c.seq > span.Last {
+		c.seq = 0 // another journal
+	}
+	if c.seq == span.Last {
+		return nil
+	}
+	var lines []byte
+	flush := func(upto uint64) error {
+		if err := c.append(lines); err != nil {
+			return err
+		}
+		lines, c.seq = lines[:0], upto
+		return c.position.Put(ctx, positionKey, strconv.AppendUint(nil, c.seq, 10))
+	}
+	last := span.Last
+	err = each(ctx, c.queue, max(c.seq+1, span.First), last, func(e journal.Entry) error {
+		if one, err := parse(e.Body); err == nil && one.N <= c.n {
+			return nil
+		}
+		lines = append(append(lines, e.Body...), '\n')
+		if len(lines) < readBytes {
+			return nil
+		}
+		return flush(e.Seq)
+	})
+	if err != nil {
+		return err
+	}
+	return flush(last)
+}
+
+// follow opens the file anew when it was moved away, as logrotate does.
+func (c *copier) follow() error {
+	there, err := os.Lstat(c.path)
+	ours, errOurs := c.file.Stat()
+	if err == nil && errOurs == nil && os.SameFile(there, ours) {
+		return nil
+	}
+	old := c.file
+	if err := c.open(); err != nil {
+		return err
+	}
+	old.Close()
+	return nil
+}
+
+// append writes all of it or nothing: half a line would spoil the next.
+func (c *copier) append(lines []byte) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	info, err := c.file.Stat()
+	if err != nil {
+		return err
+	}
+	if _, err := c.file.Write(lines); err != nil {
+		return errors.Join(err, c.file.Truncate(info.Size()))
+	}
+	return nil
+}

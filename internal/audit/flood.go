@@ -1,0 +1,91 @@
+package audit
+
+import (
+	"sync"
+	"time"
+)
+
+// Bounds of what one asker's refusals may fill the trail with: the first in a
+// minute are told one by one, of the others the last, with their number.
+const (
+	floodTime  = time.Minute
+	floodLimit = 100
+	maxAskers  = 10_000
+)
+
+// flood counts refusals. What is allowed is never counted: it takes effect, and
+// has an entry.
+type flood struct {
+	mu     sync.Mutex
+	askers map[string]*burst
+}
+
+type burst struct {
+	since time.Time
+	count int
+	more  int   // beyond the limit
+	last  Entry // of those
+}
+
+func (f *flood) init() { f.askers = map[string]*burst{} }
+
+// pass says whether the refusal is told by itself.
+func (f *flood) pass(e Entry, now time.Time) bool {
+	key := string(e.Kind) + "\x00" + e.User + "\x00" + e.Minion
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.askers[key]
+	if b == nil {
+		if len(f.askers) >= maxAskers {
+			key = "" // askers without number: they share one burst
+			b = f.askers[key]
+		}
+		if b == nil {
+			b = &burst{since: now}
+			f.askers[key] = b
+		}
+	}
+	if b.count++; b.count <= floodLimit {
+		return true
+	}
+	b.more++
+	b.last = e
+	return false
+}
+
+// take removes the bursts that are over and returns what was not told of them.
+func (f *flood) take(now time.Time) []Entry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []Entry
+	for key, b := range f.askers {
+		if now.Sub(b.since) < floodTime {
+			continue
+		}
+		delete(f.askers, key)
+		if b.more > 0 {
+			b.last.Repeated = b.more
+			list = append(list, b.last)
+		}
+	}
+	return list
+}
+
+// Note writes an entry about what takes no effect, without waiting: a refusal,
+// or a word about the trail. That it could not be written is told to the log.
+func (l *Log) Note(e Entry) {
+	if e.Verdict == Refused && !l.flood.pass(e, time.Now()) {
+		return
+	}
+	if _, err := l.Begin(e); err != nil {
+		l.opts.Log.Error("audit entry not written", "kind", e.Kind, "user", e.User, "fun", e.Fun, "err", err)
+	}
+}
+
+func (l *Log) tellRepeated(now time.Time) {
+	for _, e := range l.flood.take(now) {
+		if _, err := l.Begin(e); err != nil {
+			l.opts.Log.Error("audit entry not written", "kind", e.Kind, "user", e.User, "repeated", e.Repeated, "err", err)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package audit
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"brine/internal/atomicfile"
+	"brine/internal/value"
+)
+
+// place is an entry's place in the chain.
+type place struct {
+	n    uint64
+	hash string
+}
+
+// origin is before the first entry.
+var origin = place{0, strings.Repeat("0", 2*sha256.Size)}
+
+// Hash is the hash of an entry: that of its line, without the line feed, so that
+// sha256sum can tell it too.
+func Hash(line []byte) string {
+	sum := sha256.Sum256(line)
+	return hex.EncodeToString(sum[:])
+}
+
+// withHash adds its hash to a line, for those who get it alone.
+func withHash(line []byte, hash string) json.RawMessage {
+	return fmt.Appendf(nil, `%s,"hash":"%s"}`, line[:len(line)-1], hash)
+}
+
+// maxArguments is how many bytes of arguments an entry bears; the digest is of
+// all.
+const maxArguments = 64 << 10
+
+// encode writes the entry as the line that follows last.
+func (e *Entry) encode(d digester, values bool, last place) ([]byte, place, error) {
+	e.N, e.Prev = last.n+1, last.hash
+	e.Minions = e.Minions[:min(len(e.Minions), maxMinions)]
+	if len(e.Commands) > 0 {
+		if err := e.describe(d, values); err != nil {
+			return nil, place{}, err
+		}
+	}
+	line, err := json.Marshal(e)
+	if err != nil {
+		return nil, place{}, err
+	}
+	return line, place{e.N, Hash(line)}, nil
+}
+
+// describe names the functions and digests their arguments.
+func (e *Entry) describe(d digester, values bool) error {
+	names := make([]string, len(e.Commands))
+	some := false
+	for i, c := range e.Commands {
+		names[i] = string(c.Function)
+		some = some || len(c.Args)+len(c.Kwargs) > 0
+	}
+	e.Fun = strings.Join(names, ",")
+	if !some {
+		return nil
+	}
+	text, err := arguments(e.Commands)
+	if err != nil {
+		return fmt.Errorf("arguments: %w", err)
+	}
+	e.Digest = d.digest(text)
+	if values && len(text) <= maxArguments {
+		e.Arguments = text
+	}
+	return nil
+}
+
+// arguments writes [args, kwargs] of each command, always the same way.
+func arguments(commands []Command) ([]byte, error) {
+	all := make([]any, len(commands))
+	for i, c := range commands {
+		args, kwargs := c.Args, c.Kwargs
+		if args == nil {
+			args = []any{}
+		}
+		if kwargs == nil {
+			kwargs = map[string]any{}
+		}
+		all[i] = []any{args, kwargs}
+	}
+	return value.Encode(all)
+}
+
+// digester makes digests of arguments. They are keyed: a plain hash would tell a
+// short password to everybody who tries some.
+type digester []byte
+
+func (d digester) digest(text []byte) string {
+	h := hmac.New(sha256.New, d)
+	h.Write(text)
+	return "hmac-sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// openDigester reads the key, making it when missing.
+func openDigester(path string) (digester, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		key := make(digester, sha256.Size)
+		rand.Read(key) //nolint:errcheck // it never fails
+		return key, atomicfile.Write(path, []byte(hex.EncodeToString(key)+"\n"), 0o400)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("key of the audit trail: %w", err)
+	}
+	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(key) != sha256.Size {
+		return nil, fmt.Errorf("key of the audit trail %s: it is not %d bytes in hexadecimal digits", path, sha256.Size)
+	}
+	return key, nil
+}

@@ -1,0 +1,297 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"brine/internal/journal"
+)
+
+// Options are what a Log needs.
+type Options struct {
+	Queue    *journal.Queue // holds the chain, and nothing else
+	Position *journal.Table // remembers how far File was written
+	HeadFile string         // the end of the chain
+	KeyFile  string         // the key of digests
+	File     string         // gets a copy, a line for each entry; "" for none
+	Values   bool           // arguments are written down, not only their digest
+	MaxAge   time.Duration  // older entries are pruned; 0 keeps them
+	MaxBytes int64          // the oldest are pruned beyond it; 0 is no limit
+	// Announce tells listeners of an entry that is stored, with its hash; nil tells
+	// nobody. It does not wait.
+	Announce func(tag string, data json.RawMessage)
+	Log      *slog.Logger
+}
+
+// Log is an open trail. Its methods may be called concurrently: entries come
+// into one order.
+type Log struct {
+	opts   Options
+	digest digester
+	head   *head
+	copy   *copier
+
+	mu     sync.Mutex // held while an entry is begun
+	last   place      // the entry that was begun last
+	seq    uint64     // its place in the queue
+	closed bool
+	broken atomic.Bool // an entry was not stored: the next one finds out what was
+	flying sync.WaitGroup
+	under  chan *Pending // in the order of the chain
+
+	flood flood
+	stop  chan struct{}
+	wg    sync.WaitGroup
+}
+
+// ackTime bounds the wait for the store.
+const ackTime = 30 * time.Second
+
+// ErrUnwritten is wrapped by the errors of entries that are not in the trail.
+// What was decided must not take effect.
+var ErrUnwritten = errors.New("the audit trail can not be written")
+
+// Open opens the trail and looks whether its end is where it should be: what is
+// missing is told to the log and is itself an entry. A file for copies that can
+// not be written is an error.
+func Open(ctx context.Context, o Options) (*Log, error) {
+	l := &Log{opts: o, under: make(chan *Pending, 8<<10), stop: make(chan struct{})}
+	l.flood.init()
+	var err error
+	if l.digest, err = openDigester(o.KeyFile); err != nil {
+		return nil, err
+	}
+	known := place{}
+	if l.head, known, err = openHead(o.HeadFile); err != nil {
+		return nil, err
+	}
+	if err := l.begin(ctx, known); err != nil {
+		l.head.close()
+		return nil, err
+	}
+	l.wg.Go(l.settle)
+	l.wg.Go(l.keep)
+	return l, nil
+}
+
+// begin finds the end of the chain and opens the file for copies.
+func (l *Log) begin(ctx context.Context, known place) error {
+	missing, err := l.find(ctx, known)
+	if err != nil {
+		return err
+	}
+	if l.opts.File != "" {
+		if l.copy, err = newCopier(ctx, l.opts); err != nil {
+			return err
+		}
+	}
+	if missing != "" {
+		l.opts.Log.Error("the audit trail is not what it was", "reason", missing)
+		_, err = l.Begin(Entry{Kind: Trail, Verdict: Noted, Fun: "audit.start", Reason: missing})
+	}
+	return err
+}
+
+// find sets the place at which the chain goes on, and says what is wrong with
+// its end.
+func (l *Log) find(ctx context.Context, known place) (missing string, err error) {
+	end, seq, err := l.end(ctx)
+	if err != nil {
+		return "", err
+	}
+	l.last, l.seq = end, seq
+	switch {
+	case end.n < known.n:
+		missing = fmt.Sprintf("entries %d to %d are missing at the end", end.n+1, known.n)
+	case end.n == known.n && end.hash != known.hash:
+		missing = fmt.Sprintf("entry %d is not the one that was written", end.n)
+	case known.n == 0 && end.n > 0:
+		return fmt.Sprintf("its head %s was missing", l.opts.HeadFile), nil
+	default:
+		return "", nil
+	}
+	l.last = known // so that the chain shows it for good
+	return missing, nil
+}
+
+// end returns the last entry that is stored, and the last place of the queue,
+// which may be behind it.
+func (l *Log) end(ctx context.Context) (place, uint64, error) {
+	span, err := l.opts.Queue.Span(ctx)
+	if err != nil {
+		return place{}, 0, err
+	}
+	newest, any, err := l.opts.Queue.Newest(ctx)
+	if err != nil || !any {
+		return origin, span.Last, err
+	}
+	e, err := parse(newest.Body)
+	return place{e.N, Hash(newest.Body)}, span.Last, err
+}
+
+// Pending is an entry on its way into the trail.
+type Pending struct {
+	entry Entry
+	line  []byte
+	at    place
+	ack   *journal.Pending
+	err   error
+	done  chan struct{}
+}
+
+// Wait returns when the entry is stored. After an error, which wraps
+// ErrUnwritten or the cause of ctx, it may be or not.
+func (p *Pending) Wait(ctx context.Context) error {
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Begin starts to write an entry without waiting; entries come in the order of
+// the calls. What was decided may take effect when Wait has returned.
+func (l *Log) Begin(e Entry) (*Pending, error) {
+	e.Time = time.Now().UTC()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, fmt.Errorf("%w: it is closed", ErrUnwritten)
+	}
+	if l.broken.Load() {
+		if err := l.repair(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnwritten, err)
+		}
+	}
+	line, at, err := e.encode(l.digest, l.opts.Values, l.last)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnwritten, err)
+	}
+	// That it comes directly behind the one before is for the store to see to: if
+	// that fails, this does too.
+	ack, err := l.opts.Queue.BeginAfter(line, l.seq)
+	if err != nil {
+		l.broken.Store(true)
+		return nil, fmt.Errorf("%w: %w", ErrUnwritten, err)
+	}
+	l.last, l.seq = at, l.seq+1
+	p := &Pending{entry: e, line: line, at: at, ack: ack, done: make(chan struct{})}
+	l.flying.Add(1)
+	l.under <- p
+	return p, nil
+}
+
+// Record is Begin and Wait.
+func (l *Log) Record(ctx context.Context, e Entry) error {
+	p, err := l.Begin(e)
+	if err != nil {
+		return err
+	}
+	return p.Wait(ctx)
+}
+
+// repair finds out what became of the entries that were under way when one
+// failed.
+func (l *Log) repair() error {
+	l.flying.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
+	defer cancel()
+	known, err := l.head.read()
+	if err != nil {
+		return err
+	}
+	missing, err := l.find(ctx, known)
+	if err != nil {
+		return err
+	}
+	if missing != "" {
+		l.opts.Log.Error("the audit trail is not what it was", "reason", missing)
+	}
+	l.broken.Store(false)
+	return nil
+}
+
+// settle follows the entries under way, in their order.
+func (l *Log) settle() {
+	for p := range l.under {
+		l.settleOne(p)
+	}
+	l.head.close()
+}
+
+func (l *Log) settleOne(p *Pending) {
+	defer l.flying.Done()
+	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
+	defer cancel()
+	if _, err := p.ack.Wait(ctx); err != nil {
+		l.broken.Store(true)
+		p.err = fmt.Errorf("%w: %w", ErrUnwritten, err)
+		close(p.done)
+		l.opts.Log.Error("audit entry not written", "kind", p.entry.Kind, "user", p.entry.User, "fun", p.entry.Fun, "err", err)
+		return
+	}
+	close(p.done)
+	if err := l.head.write(p.at); err != nil {
+		l.opts.Log.Error("head of the audit trail not written", "err", err)
+	}
+	if l.opts.Announce != nil {
+		l.opts.Announce(p.entry.Tag(), withHash(p.line, p.at.hash))
+	}
+	if l.copy != nil {
+		l.copy.wake()
+	}
+}
+
+// keepEvery is the pause between two looks at what repeats and what is too old.
+const keepEvery = time.Minute
+
+// keep does the housekeeping until Close.
+func (l *Log) keep() {
+	if l.copy != nil {
+		l.wg.Go(func() { l.copy.run(l.stop) })
+	}
+	tick := time.NewTicker(keepEvery)
+	defer tick.Stop()
+	l.housekeep()
+	for {
+		select {
+		case <-tick.C:
+			l.housekeep()
+		case <-l.stop:
+			return
+		}
+	}
+}
+
+func (l *Log) housekeep() {
+	l.tellRepeated(time.Now())
+	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
+	defer cancel()
+	if err := l.prune(ctx, time.Now()); err != nil {
+		l.opts.Log.Error("audit trail not pruned", "err", err)
+	}
+}
+
+// Close writes what is still to be told and ends. The queue must be open until
+// it returns.
+func (l *Log) Close() {
+	l.tellRepeated(time.Now().Add(floodTime))
+	l.mu.Lock()
+	closed := l.closed
+	l.closed = true
+	l.mu.Unlock()
+	if closed {
+		return
+	}
+	l.flying.Wait()
+	close(l.stop)
+	close(l.under)
+	l.wg.Wait()
+}

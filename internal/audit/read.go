@@ -1,0 +1,95 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"brine/internal/journal"
+)
+
+// Of one look into the queue.
+const (
+	readCount = 1000
+	readBytes = 1 << 20
+)
+
+// Query says which entries to read. The zero value is all.
+type Query struct {
+	Since time.Time // from then on
+	Last  int       // or the newest so many
+}
+
+func parse(line []byte) (Entry, error) {
+	var e Entry
+	if err := json.Unmarshal(line, &e); err != nil {
+		return e, fmt.Errorf("unreadable audit entry: %w", err)
+	}
+	return e, nil
+}
+
+// Each calls f for each entry that is stored when it begins, in their order.
+func (l *Log) Each(ctx context.Context, q Query, f func(line []byte) error) error {
+	span, err := l.opts.Queue.Span(ctx)
+	if err != nil {
+		return err
+	}
+	from := span.First
+	switch {
+	case q.Last > 0:
+		if have := span.Last + 1 - span.First; uint64(q.Last) < have {
+			from = span.Last + 1 - uint64(q.Last)
+		}
+	case !q.Since.IsZero():
+		if from, err = l.placeAt(ctx, span, q.Since); err != nil {
+			return err
+		}
+	}
+	return each(ctx, l.opts.Queue, from, span.Last, func(e journal.Entry) error { return f(e.Body) })
+}
+
+// each reads the queue from one place to another.
+func each(ctx context.Context, q *journal.Queue, from, to uint64, f func(journal.Entry) error) error {
+	for from <= to {
+		list, err := q.Read(ctx, from, readCount, readBytes)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			return nil
+		}
+		for _, e := range list {
+			if e.Seq > to {
+				return nil
+			}
+			if err := f(e); err != nil {
+				return err
+			}
+			from = e.Seq + 1
+		}
+	}
+	return nil
+}
+
+// placeAt finds the first entry from the moment t on: they are in the order of
+// time, as long as the clock is.
+func (l *Log) placeAt(ctx context.Context, span journal.Span, t time.Time) (uint64, error) {
+	var failed error
+	n := sort.Search(int(span.Last+1-span.First), func(i int) bool {
+		list, err := l.opts.Queue.Read(ctx, span.First+uint64(i), 1, 1)
+		if err != nil {
+			failed = errors.Join(failed, err)
+		}
+		return len(list) == 0 || !list[0].Stored.Before(t)
+	})
+	return span.First + uint64(n), failed
+}
+
+// Digest is the digest of these arguments of one function, as entries have it.
+func (l *Log) Digest(args []any, kwargs map[string]any) (string, error) {
+	text, err := arguments([]Command{{Args: args, Kwargs: kwargs}})
+	return l.digest.digest(text), err
+}

@@ -1,0 +1,148 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"brine/internal/journal"
+)
+
+// Report is what Verify found.
+type Report struct {
+	OK       bool
+	Entries  uint64 // that were looked at
+	First    uint64 // the numbers of the first and the last, 0 in an empty trail
+	Last     uint64
+	Head     string   // of the last: NUMBER:HASH, to be kept elsewhere
+	Problems []string // at most maxProblems
+}
+
+// maxProblems is how many problems are told; one change may cause several.
+const maxProblems = 20
+
+// ParseHead reads NUMBER:HASH.
+func ParseHead(s string) (n uint64, hash string, err error) {
+	number, hash, _ := strings.Cut(s, ":")
+	n, err = strconv.ParseUint(number, 10, 64)
+	if err != nil || len(hash) != len(origin.hash) {
+		return 0, "", fmt.Errorf("%.80q is no head of the audit trail: it is written NUMBER:HASH", s)
+	}
+	return n, hash, nil
+}
+
+// Verify reads the whole trail and compares it with the head, and with the heads
+// that were kept elsewhere. An error is only what kept it from looking.
+func (l *Log) Verify(ctx context.Context, kept ...string) (Report, error) {
+	c := check{known: map[uint64]string{}, last: origin}
+	for _, s := range kept {
+		n, hash, err := ParseHead(s)
+		if err != nil {
+			return Report{}, err
+		}
+		c.known[n], c.end = hash, max(c.end, n)
+	}
+	at, err := l.settled()
+	if err != nil {
+		return Report{}, err
+	}
+	if at.n > 0 {
+		c.known[at.n], c.end = at.hash, max(c.end, at.n)
+	}
+	span, err := l.opts.Queue.Span(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := each(ctx, l.opts.Queue, span.First, span.Last, func(e journal.Entry) error { c.entry(e.Body); return nil }); err != nil {
+		return Report{}, err
+	}
+	return c.finish(), nil
+}
+
+// settled returns the head when no entry is under way.
+func (l *Log) settled() (place, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flying.Wait()
+	return l.head.read()
+}
+
+// check is one verification under way.
+type check struct {
+	known  map[uint64]string // hashes that are known from elsewhere, by number
+	end    uint64            // the newest of them
+	last   place             // the entry before
+	first  Entry
+	pruned place // the newest that an entry says was removed
+	report Report
+}
+
+func (c *check) problem(format string, args ...any) {
+	if len(c.report.Problems) < maxProblems {
+		c.report.Problems = append(c.report.Problems, fmt.Sprintf(format, args...))
+	}
+}
+
+// entry looks at the next entry.
+func (c *check) entry(line []byte) {
+	c.report.Entries++
+	e, err := parse(line)
+	if err != nil {
+		c.problem("behind entry %d: %v", c.last.n, err)
+		return
+	}
+	hash := Hash(line)
+	if c.first.N == 0 {
+		c.first = e
+	} else {
+		c.link(e)
+	}
+	if e.Kind == Trail && e.Upto > c.pruned.n {
+		c.pruned = place{e.Upto, e.Hash}
+	}
+	if want, ok := c.known[e.N]; ok && want != hash {
+		c.problem("entry %d is not the one that was written", e.N)
+	}
+	c.last = place{e.N, hash}
+}
+
+// link compares an entry with the one before.
+func (c *check) link(e Entry) {
+	switch {
+	case e.N <= c.last.n:
+		c.problem("entry %d stands behind entry %d", e.N, c.last.n)
+	case e.N > c.last.n+1:
+		c.problem("%s missing", numbers(c.last.n+1, e.N-1))
+	case e.Prev != c.last.hash:
+		c.problem("entry %d was changed, or entry %d is not the one that was behind it", c.last.n, e.N)
+	}
+}
+
+func numbers(from, to uint64) string {
+	if from == to {
+		return fmt.Sprintf("entry %d is", from)
+	}
+	return fmt.Sprintf("entries %d to %d are", from, to)
+}
+
+// finish looks at both ends.
+func (c *check) finish() Report {
+	if n := c.first.N; n > 0 {
+		switch before := n - 1; {
+		case c.pruned.n < before:
+			c.problem("%s missing at the beginning", numbers(c.pruned.n+1, before))
+		case before == 0 && c.first.Prev != origin.hash:
+			c.problem("entry 1 is not the first one that was written")
+		case c.pruned.n == before && before > 0 && c.pruned.hash != c.first.Prev:
+			c.problem("entry %d is not the one that was behind those that were pruned", n)
+		}
+	}
+	if c.last.n < c.end {
+		c.problem("%s missing at the end", numbers(c.last.n+1, c.end))
+	}
+	r := &c.report
+	r.OK, r.First, r.Last = len(r.Problems) == 0, c.first.N, c.last.n
+	r.Head = fmt.Sprintf("%d:%s", c.last.n, c.last.hash)
+	return *r
+}
