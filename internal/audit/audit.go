@@ -70,7 +70,7 @@ type Who struct {
 	UID     *int   `json:"uid,omitempty"`    // of a local user, nil for others
 	Sudo    string `json:"sudo,omitempty"`   // the user behind sudo
 	Backend string `json:"eauth,omitempty"`  // that authenticated the user
-	Minion  string `json:"id,omitempty"`     // the minion that asked
+	Minion  string `json:"minion,omitempty"` // that asked
 	Source  string `json:"source,omitempty"` // an address, or a process of this machine
 }
 

@@ -116,9 +116,15 @@ func CheckTag(tag string) error {
 // masterSpaces are the tag spaces in which only the master speaks; a name here
 // owns itself and everything below it.
 var masterSpaces = []string{
-	"key", "minion", "salt/audit", "salt/auth", "salt/job", "salt/key", "salt/minion", "salt/peer",
+	"key", "minion", AuditSpace, "salt/auth", "salt/job", "salt/key", "salt/minion", "salt/peer",
 	"salt/presence", "salt/run", "salt/wheel",
 }
+
+// AuditSpace holds the events of the audit trail.
+const AuditSpace = "salt/audit"
+
+// IsAudit says whether tag belongs to the audit trail.
+func IsAudit(tag string) bool { return tag == AuditSpace || strings.HasPrefix(tag, AuditSpace+"/") }
 
 // CheckMinionTag checks that the minion id may fire tag on the master's bus:
 // nothing in the master's spaces except what is below its own

@@ -27,8 +27,17 @@ type Grants struct{ rules []grant }
 
 type grant struct {
 	user         glob
-	fire, listen []glob
+	fire, listen []right
 }
+
+// right is one pattern of tags that somebody may fire or hear.
+type right struct {
+	glob
+	Grant
+}
+
+// Grant names the rule that allows something, and its place as file:line.
+type Grant struct{ Rule, Where string }
 
 // GrantError is a mistake in event_acl. Node is where it stands; nil is the
 // setting as a whole.
@@ -47,9 +56,9 @@ func grantErrorf(n *yaml.Node, format string, args ...any) error {
 	return &GrantError{n, fmt.Errorf(format, args...)}
 }
 
-// ParseGrants reads event_acl; n is nil where it is not set. Its errors are
-// *GrantError.
-func ParseGrants(n *yaml.Node) (*Grants, error) {
+// ParseGrants reads event_acl; n is nil where it is not set. where tells the
+// place of a node. Its errors are *GrantError.
+func ParseGrants(n *yaml.Node, where func(*yaml.Node) string) (*Grants, error) {
 	if n == nil || n.Tag == "!!null" {
 		return nil, nil
 	}
@@ -63,7 +72,7 @@ func ParseGrants(n *yaml.Node) (*Grants, error) {
 			return nil, grantErrorf(user, "the name of a user is empty")
 		}
 		one := grant{user: newGlob(user.Value)}
-		if err := one.parse(rights); err != nil {
+		if err := one.parse(rights, where); err != nil {
 			return nil, err
 		}
 		g.rules = append(g.rules, one)
@@ -71,23 +80,24 @@ func ParseGrants(n *yaml.Node) (*Grants, error) {
 	return g, nil
 }
 
-func (g *grant) parse(rights *yaml.Node) error {
+func (g *grant) parse(rights *yaml.Node, where func(*yaml.Node) string) (err error) {
 	if rights.Kind != yaml.MappingNode {
-		tags, err := parseTags(rights)
-		g.fire, g.listen = tags, tags
+		if g.fire, err = g.rights("fire", rights, where); err == nil {
+			g.listen, err = g.rights("listen", rights, where)
+		}
 		return err
 	}
 	for i := 0; i+1 < len(rights.Content); i += 2 {
 		verb := rights.Content[i]
-		tags, err := parseTags(rights.Content[i+1])
+		list, err := g.rights(verb.Value, rights.Content[i+1], where)
 		if err != nil {
 			return err
 		}
 		switch verb.Value {
 		case "fire":
-			g.fire = tags
+			g.fire = list
 		case "listen":
-			g.listen = tags
+			g.listen = list
 		default:
 			return grantErrorf(verb, "%q is no right: there are fire and listen", verb.Value)
 		}
@@ -95,13 +105,22 @@ func (g *grant) parse(rights *yaml.Node) error {
 	return nil
 }
 
+// rights reads the tags that may be fired or heard.
+func (g *grant) rights(verb string, n *yaml.Node, where func(*yaml.Node) string) ([]right, error) {
+	nodes, err := parseTags(n)
+	list := make([]right, len(nodes))
+	for i, one := range nodes {
+		list[i] = right{newGlob(one.Value), Grant{Rule: "event_acl: " + g.user.text + ": " + verb + ": " + one.Value, Where: where(one)}}
+	}
+	return list, err
+}
+
 // parseTags reads one pattern or a list of them.
-func parseTags(n *yaml.Node) ([]glob, error) {
+func parseTags(n *yaml.Node) ([]*yaml.Node, error) {
 	nodes := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
 		nodes = n.Content
 	}
-	var tags []glob
 	for _, one := range nodes {
 		if one.Kind != yaml.ScalarNode || one.Tag == "!!null" {
 			return nil, grantErrorf(one, "a tag or a list of tags is needed here")
@@ -109,15 +128,15 @@ func parseTags(n *yaml.Node) ([]glob, error) {
 		if err := CheckTag(one.Value); err != nil {
 			return nil, grantErrorf(one, "%w", err)
 		}
-		tags = append(tags, newGlob(one.Value))
 	}
-	return tags, nil
+	return nodes, nil
 }
 
-// MayFire says whether user may fire tag, and the rule that allows it.
-func (g *Grants) MayFire(user, tag string) (rule string, ok bool) {
-	if g == nil {
-		return "", false
+// MayFire says whether user may fire tag, and the rule that allows it. The
+// events of the audit trail are the daemon's own, whatever is granted.
+func (g *Grants) MayFire(user, tag string) (Grant, bool) {
+	if g == nil || IsAudit(tag) {
+		return Grant{}, false
 	}
 	for _, one := range g.rules {
 		if !one.user.match(user) {
@@ -125,11 +144,11 @@ func (g *Grants) MayFire(user, tag string) (rule string, ok bool) {
 		}
 		for _, t := range one.fire {
 			if t.match(tag) {
-				return "event_acl: " + one.user.text + ": fire: " + t.text, true
+				return t.Grant, true
 			}
 		}
 	}
-	return "", false
+	return Grant{}, false
 }
 
 // Known says whether user has any grant.
@@ -142,7 +161,7 @@ func (g *Grants) Known(user string) bool {
 // Hearing is what one user may listen to. The zero value is nothing.
 type Hearing struct {
 	all  bool
-	tags []glob
+	tags []right
 }
 
 // HearAll is the hearing of root and of the daemon's user.
@@ -162,10 +181,14 @@ func (g *Grants) Hearing(user string) Hearing {
 	return h
 }
 
-// May says whether an event of this tag may be heard.
+// May says whether an event of this tag may be heard. Those of the audit trail
+// may be by a pattern that names them: not by * alone.
 func (h Hearing) May(tag string) bool {
-	return h.all || slices.ContainsFunc(h.tags, func(t glob) bool { return t.match(tag) })
+	return h.all || slices.ContainsFunc(h.tags, func(t right) bool { return t.match(tag) && (!IsAudit(tag) || t.namesAudit()) })
 }
+
+// namesAudit says whether the pattern is about the audit trail in so many words.
+func (g glob) namesAudit() bool { return IsAudit(g.prefix()) }
 
 // Limits are the patterns to which the hearing is limited; nil is no limit.
 func (h Hearing) Limits() []string {
@@ -180,10 +203,17 @@ func (h Hearing) Limits() []string {
 }
 
 // Covers says whether some tag that begins with prefix may be heard, as far as
-// can be told from the patterns.
-func (h Hearing) Covers(prefix string) bool {
-	return h.all || slices.ContainsFunc(h.tags, func(t glob) bool {
+// can be told from the patterns, and the first rule that allows it.
+func (h Hearing) Covers(prefix string) (Grant, bool) {
+	if h.all {
+		return Grant{Rule: "operator"}, true
+	}
+	i := slices.IndexFunc(h.tags, func(t right) bool {
 		p := t.prefix()
-		return strings.HasPrefix(p, prefix) || p != t.text && strings.HasPrefix(prefix, p)
+		return strings.HasPrefix(p, prefix) || p != t.text && strings.HasPrefix(prefix, p) && (!IsAudit(prefix) || t.namesAudit())
 	})
+	if i < 0 {
+		return Grant{}, false
+	}
+	return h.tags[i].Grant, true
 }

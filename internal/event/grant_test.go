@@ -2,6 +2,7 @@ package event
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"gopkg.in/yaml.v3"
@@ -14,10 +15,13 @@ func parseGrants(t *testing.T, text string) (*Grants, error) {
 		t.Fatal(err)
 	}
 	if len(doc.Content) == 0 {
-		return ParseGrants(nil)
+		return ParseGrants(nil, place)
 	}
-	return ParseGrants(doc.Content[0])
+	return ParseGrants(doc.Content[0], place)
 }
+
+// place is where a node stands.
+func place(n *yaml.Node) string { return fmt.Sprint("master:", n.Line) }
 
 const someGrants = `
 nagios:
@@ -50,15 +54,18 @@ func TestGrants(t *testing.T) {
 		"nobody":               {"", "monitoring/a", false, false},
 	} {
 		rule, fire := g.MayFire(c.user, c.tag)
-		if fire != c.fire || fire == (rule == "") {
-			t.Errorf("%s: MayFire(%q, %q) = %q, %v", name, c.user, c.tag, rule, fire)
+		if fire != c.fire || fire == (rule == Grant{}) {
+			t.Errorf("%s: MayFire(%q, %q) = %v, %v", name, c.user, c.tag, rule, fire)
 		}
 		if got := g.Hearing(c.user).May(c.tag); got != c.listen {
 			t.Errorf("%s: Hearing(%q).May(%q) = %v", name, c.user, c.tag, got)
 		}
 	}
-	if rule, _ := g.MayFire("nagios", "monitoring/x"); rule != "event_acl: nagios: fire: monitoring/*" {
-		t.Errorf("rule %q", rule)
+	if rule, _ := g.MayFire("nagios", "monitoring/x"); rule != (Grant{"event_acl: nagios: fire: monitoring/*", "master:3"}) {
+		t.Errorf("rule %v", rule)
+	}
+	if rule, ok := g.Hearing("nagios").Covers("salt/minion/web1"); !ok || rule != (Grant{"event_acl: nagios: listen: salt/minion/*/start", "master:4"}) {
+		t.Errorf("rule %v, %v", rule, ok)
 	}
 	if !g.Known("nagios") || !g.Known("web-9") || g.Known("mute") || g.Known("bob") {
 		t.Error("who is known is wrong")
@@ -74,19 +81,56 @@ func TestHearingCovers(t *testing.T) {
 	for prefix, want := range map[string]bool{
 		"": true, "mon": true, "monitoring/disk": true, "salt/minion/web1": true, "salt/job": false, "monitoringx": false, "x": false,
 	} {
-		if got := h.Covers(prefix); got != want {
+		if _, got := h.Covers(prefix); got != want {
 			t.Errorf("Covers(%q) = %v", prefix, got)
 		}
 	}
 	var nobody *Grants
-	if h := nobody.Hearing("bob"); h.May("x") || h.Covers("") || nobody.Known("bob") {
+	h = nobody.Hearing("bob")
+	if _, covers := h.Covers(""); covers || h.May("x") || nobody.Known("bob") {
 		t.Error("no grants grant something")
 	}
 	if _, ok := nobody.MayFire("bob", "x"); ok {
 		t.Error("no grants let bob fire")
 	}
-	if !HearAll.May("x") || !HearAll.Covers("x") || HearAll.Limits() != nil {
+	if _, covers := HearAll.Covers("x"); !covers || !HearAll.May("x") || HearAll.Limits() != nil {
 		t.Error("the hearing of all is limited")
+	}
+}
+
+// The audit trail is for those whose rule names it, and nobody fires in it.
+func TestGrantsOfTheAuditTrail(t *testing.T) {
+	g, err := parseGrants(t, `
+all: '*'
+salt: [salt/*, 'salt/aud*']
+auditor: {listen: salt/audit/*, fire: salt/audit/*}
+half: {listen: salt/audit/refused}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		user, tag string
+		may       bool
+	}{
+		"a star":             {"all", "salt/audit/allowed", false},
+		"the space above":    {"salt", "salt/audit/allowed", false},
+		"by name":            {"auditor", "salt/audit/allowed", true},
+		"one of them":        {"half", "salt/audit/refused", true},
+		"and not the other":  {"half", "salt/audit/allowed", false},
+		"nothing but a star": {"all", "salt/job/1/new", true},
+		"a like one":         {"all", "salt/auditing", true},
+	} {
+		h := g.Hearing(c.user)
+		if got := h.May(c.tag); got != c.may {
+			t.Errorf("%s: May(%s) = %v", name, c.tag, got)
+		}
+		if _, got := h.Covers(c.tag); got != c.may {
+			t.Errorf("%s: Covers(%s) = %v", name, c.tag, got)
+		}
+		if _, ok := g.MayFire(c.user, "salt/audit/refused"); ok {
+			t.Errorf("%s may fire in the audit trail", c.user)
+		}
 	}
 }
 

@@ -29,8 +29,8 @@ func (r *Relay) Dead(ctx context.Context, req *bus.Request, who Asker) error {
 	if err := req.Decode(&q); err != nil {
 		return err
 	}
-	if !who.Hearing.Covers("") {
-		return r.refused(who, "listen", "")
+	if _, ok := who.Hearing.Covers(""); !ok {
+		return r.ungranted(who, "listen", "")
 	}
 	switch q.Do {
 	case protocol.DeadPut:

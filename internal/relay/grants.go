@@ -3,16 +3,21 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+
+	"gopkg.in/yaml.v3"
 
 	"brine/internal/bus"
 	"brine/internal/config"
 	"brine/internal/event"
+	"brine/internal/protocol"
 	"brine/internal/salt"
 )
 
 // ParseGrants reads the setting event_acl; its errors name file and line.
 func ParseGrants(setting config.Located) (*event.Grants, error) {
-	g, err := event.ParseGrants(setting.Node)
+	g, err := event.ParseGrants(setting.Node, func(n *yaml.Node) string { return fmt.Sprintf("%s:%d", setting.FileOf(n), n.Line) })
 	var mistake *event.GrantError
 	if errors.As(err, &mistake) {
 		return nil, setting.At(mistake.Node, mistake.Err)
@@ -45,29 +50,115 @@ func (r *Relay) Asker(uid int, name string, operator bool) Asker {
 	return a
 }
 
-// refused logs a refusal and writes it to the audit trail.
-func (r *Relay) refused(who Asker, verb, tag string) error {
-	r.log.Warn("event refused", "user", who.Name, "verb", verb, "tag", tag, "rule", "")
-	r.Announce("salt/audit/refused", map[string]any{"user": who.Name, "fun": "event." + verb, "tag": tag, "reason": "no rule of event_acl allows it"})
+// Decision is what was decided about a local user's use of the bus.
+type Decision struct {
+	Who     Asker
+	Verb    string // fire, listen, purge, stat
+	Tags    []string
+	Count   int // of events to be fired
+	Allowed bool
+	event.Grant
+	Reason string // of a refusal, or what is to be purged
+}
+
+// maxTold is how many tags of one request are told.
+const maxTold = 20
+
+// SetAudit sets who is told of each decision: of one to allow before it takes
+// effect, which an error prevents. It is set before anybody is served. Without
+// it refusals are events, and what is allowed is told to nobody.
+func (r *Relay) SetAudit(tell func(context.Context, Decision) error) { r.audit = tell }
+
+// allowed tells of a decision before it takes effect.
+func (r *Relay) allowed(ctx context.Context, d Decision) error {
+	d.Allowed = true
+	r.log.Debug("event permitted", "user", d.Who.Name, "verb", d.Verb, "rule", d.Rule)
+	if r.audit == nil {
+		return nil
+	}
+	return r.audit(ctx, d)
+}
+
+const noGrant = "no rule of event_acl allows it"
+
+// refused tells of a refusal.
+func (r *Relay) refused(who Asker, verb, tag, reason string) {
+	r.log.Warn("event refused", "user", who.Name, "verb", verb, "tag", tag, "reason", reason)
+	if r.audit == nil {
+		r.Announce(event.AuditSpace+"/refused", map[string]any{"user": who.Name, "fun": "event." + verb, "tag": tag, "reason": reason})
+		return
+	}
+	d := Decision{Who: who, Verb: verb, Reason: reason}
+	if tag != "" {
+		d.Tags = []string{tag}
+	}
+	if err := r.audit(context.Background(), d); err != nil {
+		r.log.Error("refusal not written to the audit trail", "user", who.Name, "err", err)
+	}
+}
+
+// ungranted tells of what no rule allows, and returns the refusal.
+func (r *Relay) ungranted(who Asker, verb, tag string) error {
+	r.refused(who, verb, tag, noGrant)
 	return deny(who.Name, verb, tag)
 }
 
 // FireFor stores the events of a local user, if each tag is granted.
 func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error {
-	return r.fire(ctx, req, salt.UserPrefix+who.Name, r.MayFire(who))
-}
-
-// MayFire returns the check that Fire asks for each tag of a local user.
-func (r *Relay) MayFire(who Asker) func(tag string) error {
-	return func(tag string) error {
-		if err := event.CheckTag(tag); err != nil || who.Operator {
+	var q protocol.Fire
+	if err := req.Decode(&q); err != nil {
+		return err
+	}
+	from := salt.UserPrefix + who.Name
+	events, err := r.events(q, from, r.MayFire(who))
+	if err != nil {
+		return err
+	}
+	// What an operator fires is nobody's decision; the event names him.
+	if !who.Operator {
+		if err := r.allowed(ctx, r.firing(who, q)); err != nil {
 			return err
 		}
-		rule, ok := r.grants.Load().MayFire(who.Name, tag)
-		if !ok {
-			return r.refused(who, "fire", tag)
+	}
+	fired, err := r.store(ctx, events, q.ID, from)
+	if err != nil {
+		return err
+	}
+	return req.Send(ctx, fired)
+}
+
+// firing describes a request to fire that every rule allows.
+func (r *Relay) firing(who Asker, q protocol.Fire) Decision {
+	d := Decision{Who: who, Verb: "fire", Count: len(q.Events)}
+	for _, e := range q.Events {
+		if len(d.Tags) == maxTold {
+			break
 		}
-		r.log.Debug("event permitted", "user", who.Name, "tag", tag, "rule", rule)
+		if !slices.Contains(d.Tags, e.Tag) {
+			d.Tags = append(d.Tags, e.Tag)
+		}
+	}
+	d.Grant, _ = r.grants.Load().MayFire(who.Name, q.Events[0].Tag)
+	return d
+}
+
+// MayFire returns the check that Fire asks for each tag of a local user. The
+// events of the audit trail are the daemon's own.
+func (r *Relay) MayFire(who Asker) func(tag string) error {
+	return func(tag string) error {
+		if err := event.CheckTag(tag); err != nil {
+			return err
+		}
+		if event.IsAudit(tag) {
+			r.refused(who, "fire", tag, "events of the audit trail come from the daemon alone")
+			return bus.Errorf(bus.Denied, "user %s may not fire events with the tag %s: those of the audit trail come from the daemon alone", who.Name, tag)
+		}
+		if who.Operator {
+			return nil
+		}
+		if _, ok := r.grants.Load().MayFire(who.Name, tag); !ok {
+			return r.ungranted(who, "fire", tag)
+		}
 		return nil
 	}
 }

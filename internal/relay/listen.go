@@ -18,6 +18,8 @@ import (
 type Asker struct {
 	UID     int
 	Name    string
+	Sudo    string // the user behind it, where it came by sudo
+	Source  string // for people: which process
 	Hearing event.Hearing
 	// Operator may look at everybody's positions and purge.
 	Operator bool
@@ -47,6 +49,9 @@ func (r *Relay) Listen(ctx context.Context, req *bus.Request, who Asker) error {
 			return err
 		}
 		defer release()
+	}
+	if err := r.allowed(ctx, l.decision()); err != nil {
+		return err
 	}
 	if err := r.tail.join(ctx); err != nil {
 		return err
@@ -101,16 +106,27 @@ func (r *Relay) listener(req *bus.Request, who Asker) (*listener, error) {
 
 // permit refuses a listener that could not hear anything.
 func (l *listener) permit() error {
-	asked := []string{""}
-	if len(l.q.Tags) > 0 && (l.q.Match == event.StartsWith || l.q.Match == "") {
-		asked = l.q.Tags
-	}
-	for _, prefix := range asked {
-		if !l.who.Hearing.Covers(prefix) {
-			return l.relay.refused(l.who, "listen", prefix)
+	for _, prefix := range l.asked() {
+		if _, ok := l.who.Hearing.Covers(prefix); !ok {
+			return l.relay.ungranted(l.who, "listen", prefix)
 		}
 	}
 	return nil
+}
+
+// asked are prefixes of all tags that it listens to.
+func (l *listener) asked() []string {
+	if len(l.q.Tags) > 0 && (l.q.Match == event.StartsWith || l.q.Match == "") {
+		return l.q.Tags
+	}
+	return []string{""}
+}
+
+// decision describes it, once it is permitted.
+func (l *listener) decision() Decision {
+	d := Decision{Who: l.who, Verb: "listen", Tags: l.q.Tags[:min(len(l.q.Tags), maxTold)]}
+	d.Grant, _ = l.who.Hearing.Covers(l.asked()[0])
+	return d
 }
 
 // deny is the refusal of a local user, in the words of event_acl.
@@ -375,8 +391,8 @@ func (r *Relay) enter(l *listener) (leave func()) {
 
 // Place answers where the journal ends now: what is fired from now on is behind.
 func (r *Relay) Place(ctx context.Context, req *bus.Request, who Asker) error {
-	if !who.Hearing.Covers("") {
-		return r.refused(who, "listen", "")
+	if _, ok := who.Hearing.Covers(""); !ok {
+		return r.ungranted(who, "listen", "")
 	}
 	last, err := r.journal.Last(ctx)
 	if err != nil {

@@ -35,6 +35,7 @@ type Relay struct {
 	log     *slog.Logger
 	tail    *tail
 	grants  atomic.Pointer[event.Grants]
+	audit   func(context.Context, Decision) error
 	started time.Time
 	fired   atomic.Uint64 // events of clients
 	sent    atomic.Uint64 // events to listeners
@@ -95,19 +96,6 @@ func (r *Relay) begin(tag string, data any, id string) (*journal.Pending, error)
 	return r.journal.Begin(e, id)
 }
 
-// fire is Fire for a request.
-func (r *Relay) fire(ctx context.Context, req *bus.Request, from string, check func(tag string) error) error {
-	var q protocol.Fire
-	if err := req.Decode(&q); err != nil {
-		return err
-	}
-	fired, err := r.Fire(ctx, q, from, check)
-	if err != nil {
-		return err
-	}
-	return req.Send(ctx, fired)
-}
-
 // Fire stores the events that from fired, in their order. All are looked at
 // before the first is stored. check says whether from may fire a tag.
 func (r *Relay) Fire(ctx context.Context, f protocol.Fire, from string, check func(tag string) error) (protocol.Fired, error) {
@@ -115,21 +103,26 @@ func (r *Relay) Fire(ctx context.Context, f protocol.Fire, from string, check fu
 	if err != nil {
 		return protocol.Fired{}, err
 	}
+	return r.store(ctx, events, f.ID, from)
+}
+
+// store stores events in their order. id names them all, "" for none.
+func (r *Relay) store(ctx context.Context, events []event.Event, id, from string) (fired protocol.Fired, err error) {
 	pending := make([]*journal.Pending, len(events))
 	// Named by the verified sender, so that nobody can make the journal take
 	// somebody else's event for a repetition.
-	name := event.Escape(from) + "/" + event.Escape(f.ID) + "/"
+	name := event.Escape(from) + "/" + event.Escape(id) + "/"
 	for i, e := range events {
-		id := ""
-		if f.ID != "" {
-			id = name + strconv.Itoa(i)
+		each := ""
+		if id != "" {
+			each = name + strconv.Itoa(i)
 		}
-		if pending[i], err = r.journal.Begin(e, id); err != nil {
+		if pending[i], err = r.journal.Begin(e, each); err != nil {
 			return protocol.Fired{}, err
 		}
 	}
 	r.fired.Add(uint64(len(pending)))
-	fired := protocol.Fired{Outcome: protocol.Stored}
+	fired.Outcome = protocol.Stored
 	for _, p := range pending {
 		if fired.Seq, err = p.Wait(ctx); err != nil {
 			return protocol.Fired{}, err

@@ -15,6 +15,7 @@ import (
 // Stat describes the bus to an operator.
 func (r *Relay) Stat(ctx context.Context, req *bus.Request, who Asker) error {
 	if !who.Operator {
+		r.refused(who, "stat", "", "it is for operators")
 		return bus.Errorf(bus.Denied, "user %s may not look at the state of the bus: that is for operators", who.Name).WithHint("root may do this")
 	}
 	extent, err := r.journal.Extent(ctx)
@@ -89,9 +90,6 @@ func behind(last, done uint64) uint64 {
 	return last - done
 }
 
-// auditSpace holds the audit trail, which a purge by tag does not reach.
-const auditSpace = "salt/audit"
-
 // Purge removes events for an operator, or forgets a position. What was removed
 // by whom is written to the audit trail first.
 func (r *Relay) Purge(ctx context.Context, req *bus.Request, who Asker) error {
@@ -101,12 +99,13 @@ func (r *Relay) Purge(ctx context.Context, req *bus.Request, who Asker) error {
 	}
 	own := q.Durable != "" && (q.User == "" || q.User == who.Name)
 	if !who.Operator && !own {
+		r.refused(who, "purge", "", "it is for operators")
 		return bus.Errorf(bus.Denied, "user %s may not purge the bus: that is for operators", who.Name).WithHint("root may do this")
 	}
 	if q.Durable != "" {
 		return r.forget(ctx, req, who, q)
 	}
-	if _, err := r.Store(ctx, auditSpace+"/purge", map[string]any{"user": who.Name, "query": string(req.Body)}, ""); err != nil {
+	if err := r.purging(ctx, who, string(req.Body)); err != nil {
 		return err
 	}
 	n, err := r.purge(ctx, q)
@@ -115,6 +114,15 @@ func (r *Relay) Purge(ctx context.Context, req *bus.Request, who Asker) error {
 	}
 	r.log.Warn("journal purged", "user", who.Name, "count", n)
 	return req.Send(ctx, protocol.Purged{Count: n})
+}
+
+// purging tells of a purge before it is done.
+func (r *Relay) purging(ctx context.Context, who Asker, query string) error {
+	if r.audit != nil {
+		return r.allowed(ctx, Decision{Who: who, Verb: "purge", Grant: event.Grant{Rule: "operator"}, Reason: query})
+	}
+	_, err := r.Store(ctx, event.AuditSpace+"/purge", map[string]any{"user": who.Name, "query": query}, "")
+	return err
 }
 
 func (r *Relay) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
@@ -142,7 +150,7 @@ func (r *Relay) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
 	}
 	return r.journal.PurgeWhere(ctx, before, func(text []byte) (bool, error) {
 		h, err := event.HeadOf(text)
-		if err != nil || h.Tag == auditSpace || strings.HasPrefix(h.Tag, auditSpace+"/") {
+		if err != nil || event.IsAudit(h.Tag) { // no tag reaches what was decided
 			return false, nil
 		}
 		return m.Match(h.Tag)
