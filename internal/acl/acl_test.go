@@ -340,9 +340,43 @@ func TestSudo(t *testing.T) {
 		"root himself":                        {acl + "sudo_acl: true", sudo(""), "cmd.run", true},
 		"all who do not come by sudo are out": {"publisher_acl_blacklist: {users: ['^(?!sudo_).*$']}", sudo(""), "test.ping", false},
 		"who comes by sudo is not":            {"publisher_acl_blacklist: {users: ['^(?!sudo_).*$']}", sudo("fred"), "test.ping", true},
+		"of his groups too":                   {"sudo_acl: true\npublisher_acl: {ops%: [cmd.run]}", Subject{Kind: Local, Name: "root", Operator: true, Sudo: "fred", Groups: []string{"ops"}}, "cmd.run", true},
+		"barred as himself":                   {acl + "sudo_acl: true\npublisher_acl_blacklist: {users: [fred]}", sudo("fred"), "test.ping", false},
+		"and as one who comes by sudo":        {acl + "sudo_acl: true\npublisher_acl_blacklist: {users: [sudo_fred]}", sudo("fred"), "test.ping", false},
+		"barred, but without sudo_acl":        {acl + "publisher_acl_blacklist: {users: [fred]}", sudo("fred"), "test.ping", true},
 		"a user can not say so":               {acl + "publisher_acl_blacklist: {users: [fred]}", Subject{Kind: Local, Name: "fred", Sudo: "ann"}, "test.ping", false},
 	} {
 		if d := rules(t, c.text).Decide(ask(c.s, c.fun, "web1")); (d.Verdict == Allow) != c.allow {
+			t.Errorf("%s: %+v, want allowed %v", name, d, c.allow)
+		}
+	}
+}
+
+// The runners of the audit trail are for those whose rule names them.
+func TestAuditRunners(t *testing.T) {
+	const text = `
+external_auth:
+  pam:
+    ann: ['@runner', '@runners', '@wheel']
+    bob: ['@audit']
+    eve: [{'@runner': [.*, audit.*]}]
+peer_run:
+  .*: [.*, audit.*]
+`
+	user := func(name string) Subject { return Subject{Kind: External, Backend: "pam", Name: name} }
+	for name, c := range map[string]struct {
+		s     Subject
+		allow bool
+	}{
+		"all runners":            {user("ann"), false},
+		"by name":                {user("bob"), true},
+		"a pattern over runners": {user("eve"), false},
+		"a minion":               {Subject{Kind: Peer, Name: "web1"}, false},
+		"root":                   {Subject{Kind: Local, Name: "root", Operator: true}, true},
+	} {
+		q := ask(c.s, "audit.search")
+		q.Scope = Runner
+		if d := rules(t, text).Decide(q); (d.Verdict == Allow) != c.allow {
 			t.Errorf("%s: %+v, want allowed %v", name, d, c.allow)
 		}
 	}

@@ -36,7 +36,7 @@ func (r *Rules) Decide(q Question) Decision {
 			return refusal("%v", err)
 		}
 	}
-	if d, barred := r.barred(&q); barred {
+	if d, barred := r.barred(&q, &s); barred {
 		return d
 	}
 	if s.Operator {
@@ -56,7 +56,7 @@ func refusal(format string, args ...any) Decision {
 // sudo stands for himself.
 func (r *Rules) standing(s Subject) Subject {
 	if s.Operator && s.Sudo != "" && r.sudo {
-		s.Name, s.Operator, s.Groups = s.Sudo, false, nil
+		s.Name, s.Operator = s.Sudo, false
 	}
 	return s
 }
@@ -64,16 +64,21 @@ func (r *Rules) standing(s Subject) Subject {
 // barred looks at the blacklist, which holds for functions on minions and for
 // operators too, as in Salt. Users other than operators are kept from runners as
 // well. It is a list for users: minions are held by peer alone.
-func (r *Rules) barred(q *Question) (Decision, bool) {
-	if q.Subject.Kind == Peer || q.Subject.Operator && q.Scope != Minions {
+func (r *Rules) barred(q *Question, s *Subject) (Decision, bool) {
+	if s.Kind == Peer || s.Operator && q.Scope != Minions {
 		return Decision{}, false
 	}
-	name := q.Subject.Name
+	names := []string{s.Name}
 	if q.Subject.Operator && q.Subject.Sudo != "" {
-		name = "sudo_" + q.Subject.Sudo // as Salt calls them, and its users' patterns do
+		names[0] = "sudo_" + q.Subject.Sudo // as Salt calls them, and its users' patterns do
+		if !s.Operator {
+			names = append(names, s.Name) // who stands for himself is barred as himself, too
+		}
 	}
-	if b, err := find(r.blacklist.users, name); b != nil {
-		return b.refusal("the user is on the blacklist", err), true
+	for _, name := range names {
+		if b, err := find(r.blacklist.users, name); b != nil {
+			return b.refusal("the user is on the blacklist", err), true
+		}
 	}
 	if q.Scope != Minions {
 		return Decision{}, false
@@ -96,7 +101,15 @@ func (b *barred) refusal(reason string, err error) Decision {
 
 // closed refuses what no rule can open.
 func closed(q *Question, s *Subject) (Decision, bool) {
-	if s.Kind != Peer || q.Scope != Minions {
+	if s.Kind != Peer {
+		return Decision{}, false
+	}
+	for i := range q.Commands {
+		if q.Scope == Runner && q.Commands[i].Function.Module() == auditModule {
+			return refusal("the audit trail is not for minions"), true
+		}
+	}
+	if q.Scope != Minions {
 		return Decision{}, false
 	}
 	for i := range q.Commands {

@@ -18,9 +18,10 @@ const (
 
 // Subject is who asks, as verified.
 type Subject struct {
-	Kind   Kind
-	Name   string   // of the user, or the id of the minion; nobody has an empty one
-	Groups []string // of the user, without the percent sign
+	Kind Kind
+	Name string // of the user, or the id of the minion; nobody has an empty one
+	// Groups of the user, of an operator those of Sudo; without the percent sign.
+	Groups []string
 	// Backend is what authenticated an External user: pam, ldap, file ...
 	Backend string
 	// Operator is root or the user that the daemon runs as: everything but the

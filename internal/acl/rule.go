@@ -20,6 +20,10 @@ type rule struct {
 	target   *target.Target // nil is every minion
 }
 
+// auditModule are the runners that read the audit trail. They are for operators,
+// and for those whose rule names the module: not for all who may use runners.
+const auditModule = "audit"
+
 // names tells whether the rule is about the function, whatever the arguments and
 // minions. In a rule of one module the pattern is compared with what follows the
 // name of the module.
@@ -28,6 +32,9 @@ func (r *rule) names(scope Scope, f salt.Function) (bool, error) {
 		return false, nil
 	}
 	text := string(f)
+	if scope == Runner && f.Module() == auditModule && r.module != auditModule {
+		return false, nil
+	}
 	if r.module != "" {
 		module, rest, _ := strings.Cut(text, ".")
 		if module != r.module {

@@ -57,6 +57,7 @@ type Peer struct {
 	Caller bool                 // it says that it is salt-call and wants no jobs
 	TLS    *tls.ConnectionState // nil for local peers
 	Local  socket.Peer          // for local peers
+	Sudo   string               // whom a local peer names as the user behind sudo; not checked
 }
 
 // Options are what a daemon gives its broker. Log is required.

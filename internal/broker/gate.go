@@ -54,7 +54,7 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 			return g.register(c, bus.Identity{Role: bus.RoleMaster, Nonce: "system"}, g.system)
 		}
 		peer, ok := g.takeLocal(o.Password)
-		return ok && g.admit(c, o, Peer{Remote: "local", Local: peer})
+		return ok && g.admit(c, o, Peer{Remote: "local", Local: peer, Sudo: bus.SudoUser(o.Name)})
 	}
 	return g.admit(c, o, Peer{Remote: c.RemoteAddress().String(), TLS: state, Caller: o.Name == callerName})
 }

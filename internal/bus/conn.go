@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -39,15 +40,36 @@ type Conn struct {
 // NewNonce returns a fresh nonce for an inbox: 130 random bits as text.
 func NewNonce() string { return rand.Text() }
 
+// sudoName is the name of a connection that came by sudo, before that of the user.
+const sudoName = "sudo:"
+
+// SudoUser is the user behind sudo whom the name of a connection claims, "" for
+// none.
+func SudoUser(name string) string {
+	user, ok := strings.CutPrefix(name, sudoName)
+	if !ok {
+		return ""
+	}
+	return user
+}
+
 // Dial connects to the daemon behind the Unix socket at path, as the user that
 // this process runs as: the kernel tells the daemon who that is.
-func Dial(path string) (*Conn, error) {
+func Dial(path string) (*Conn, error) { return DialBySudo(path, "") }
+
+// DialBySudo is Dial for a process that the user was let start by sudo, which the
+// daemon believes of operators. "" is nobody.
+func DialBySudo(path, user string) (*Conn, error) {
+	name := ""
+	if user != "" {
+		name = sudoName + user
+	}
 	uid := os.Geteuid()
 	nonce := NewNonce()
 	self := Identity{Role: RoleUser, Name: strconv.Itoa(uid), Nonce: nonce}
 	dial := dialer(func() (net.Conn, error) { return socket.Dial(path) })
 	nc, err := nats.Connect("nats://daemon", nats.SetCustomDialer(dial), nats.SkipHostLookup(),
-		nats.UserInfo(nonce, ""), nats.CustomInboxPrefix(self.Inbox()), nats.NoReconnect(), nats.Timeout(5*time.Second),
+		nats.UserInfo(nonce, ""), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.NoReconnect(), nats.Timeout(5*time.Second),
 		nats.IgnoreDiscoveredServers(), nats.ErrorHandler(quiet), nats.NoCallbacksAfterClientClose(), nats.SyncQueueLen(QueueLen))
 	if errors.Is(err, nats.ErrAuthorization) {
 		return nil, fmt.Errorf("connect to the daemon at %s: %w", path, ErrRefused)

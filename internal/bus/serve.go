@@ -178,13 +178,17 @@ func (s *Server) Gone(inbox string) {
 func (s *Server) request(m *nats.Msg) {
 	from, rest, ok := sender(m.Subject)
 	op := strings.TrimPrefix(rest, "req.")
-	if !ok || !s.ownInbox(from, m.Reply) {
+	var owner Identity
+	if ok {
+		owner, ok = s.ownInbox(from, m.Reply)
+	}
+	if !ok {
 		// A reply subject that is not the asker's own would make the daemon speak
 		// where the asker may not.
 		s.log.Warn("request refused: its answer would go elsewhere", "subject", m.Subject, "reply", m.Reply)
 		return
 	}
-	from.Nonce = nonceOf(m.Reply)
+	from.Nonce, from.Source, from.Sudo = nonceOf(m.Reply), owner.Source, owner.Sudo
 	body, done, err := s.assemble(from, m)
 	switch {
 	case err != nil && CodeOf(err) == Busy:
@@ -354,7 +358,7 @@ func (s *Server) credit(m *nats.Msg) {
 	from, _, ok := sender(m.Subject)
 	reply, total, split := strings.Cut(string(m.Data), " ")
 	n, err := strconv.ParseInt(total, 10, 64)
-	if !ok || !split || err != nil || !s.ownInbox(from, reply) {
+	if _, own := s.ownInbox(from, reply); !own || !ok || !split || err != nil {
 		return
 	}
 	s.mu.Lock()
@@ -367,19 +371,18 @@ func (s *Server) credit(m *nats.Msg) {
 
 // ownInbox says whether reply lies in the private inbox of a living connection
 // of from, so that nobody can have an answer sent to where it may not publish.
-func (s *Server) ownInbox(from Identity, reply string) bool {
+func (s *Server) ownInbox(from Identity, reply string) (owner Identity, ok bool) {
 	parts := strings.Split(reply, ".")
 	if len(parts) != 4 || parts[3] == "" || strings.ContainsAny(reply, "*> \t") {
-		return false
+		return owner, false
 	}
-	owner, ok := s.owner(strings.Join(parts[:3], "."))
-	if !ok {
-		return false
+	if owner, ok = s.owner(strings.Join(parts[:3], ".")); !ok {
+		return owner, false
 	}
 	if from.Role == RoleStranger { // any key may ask whether it is accepted
-		return owner.Key == from.Key
+		return owner, owner.Key == from.Key
 	}
-	return owner.Name == from.Name && kindOf(owner.Role) == kindOf(from.Role)
+	return owner, owner.Name == from.Name && kindOf(owner.Role) == kindOf(from.Role)
 }
 
 func nonceOf(reply string) string { return strings.Split(reply, ".")[2] }

@@ -33,6 +33,10 @@ type Identity struct {
 	Name  string // a minion id, or a uid in decimal
 	Key   string // for connections with a key: its hexadecimal SHA-256, see KeyToken
 	Nonce string // what makes the connection's inbox its own
+
+	// What is for the record: no right hangs on it here.
+	Source string // an address, or a process of this machine
+	Sudo   string // the user behind sudo, as a tool of an operator says
 }
 
 // String names the identity for logs and for the server's list of connections.

@@ -10,6 +10,16 @@ import (
 type Master struct {
 	Common
 
+	// The audit trail holds the arguments of functions, not only a digest of
+	// them. There may be secrets among them.
+	AuditArgs bool `yaml:"audit_args"`
+	// A file that gets every entry of the audit trail too, one line of JSON each.
+	AuditFile string `yaml:"audit_file"`
+	// The most that the audit trail may hold; the oldest entries go first, and
+	// that is noted in it.
+	AuditMaxBytes int64 `yaml:"audit_max_bytes"`
+	// How long the audit trail keeps entries; 0 keeps them for ever.
+	AuditRetention time.Duration `yaml:"audit_retention"`
 	// Accept every new key that was not rejected before.
 	AutoAccept bool `yaml:"auto_accept"`
 	// A file with ids and patterns of minions whose keys are rejected when they
@@ -119,6 +129,8 @@ type Master struct {
 func NewMaster() *Master {
 	m := &Master{
 		Common:                newCommon("master"),
+		AuditMaxBytes:         1 << 30,
+		AuditRetention:        365 * day,
 		AutosignTimeout:       2 * time.Hour,
 		BatchSafeLimit:        100,
 		BatchSafeSize:         8,
@@ -147,6 +159,10 @@ func NewMaster() *Master {
 // settings binds the keys to the fields of m.
 func (m *Master) settings() []setting {
 	return slices.Concat(commonSettings(&m.Common), []setting{
+		{"audit_args", boolean(&m.AuditArgs)},
+		{"audit_file", text(&m.AuditFile)},
+		{"audit_max_bytes", size(&m.AuditMaxBytes, 1<<20, 1<<50)},
+		{"audit_retention", duration(&m.AuditRetention, time.Second, 0, maxDuration)},
 		{"auto_accept", boolean(&m.AutoAccept)},
 		{"autoreject_file", text(&m.AutorejectFile)},
 		{"autosign_file", text(&m.AutosignFile)},
@@ -200,5 +216,5 @@ const maxCount = 10_000_000
 // root puts root_dir before the paths.
 func (m *Master) root() {
 	m.Common.root()
-	m.under(&m.AutorejectFile, &m.AutosignFile, &m.AutosignGrainsDir, &m.KeyLogfile)
+	m.under(&m.AuditFile, &m.AutorejectFile, &m.AutosignFile, &m.AutosignGrainsDir, &m.KeyLogfile)
 }

@@ -29,7 +29,7 @@ const (
 func Dial(env *cli.Env, dir, name string) (*bus.Conn, error) {
 	path := filepath.Join(dir, name)
 	defer env.Waiting(context.Background(), cli.Patience, func() string { return "the daemon at " + path })()
-	c, err := bus.Dial(path)
+	c, err := bus.DialBySudo(path, env.Getenv("SUDO_USER"))
 	if err != nil {
 		return nil, dialError(err, path, name)
 	}
