@@ -1,6 +1,10 @@
 package config
 
-import "gopkg.in/yaml.v3"
+import (
+	"fmt"
+
+	"gopkg.in/yaml.v3"
+)
 
 // Located is a piece of configuration that another package parses: the data as
 // it was written, and where. Aliases and merge keys are resolved in it, no map
@@ -29,6 +33,9 @@ func (l Located) FileOf(n *yaml.Node) string {
 	}
 	return l.File
 }
+
+// Where returns the place of n, a node of l, as file:line.
+func (l Located) Where(n *yaml.Node) string { return fmt.Sprintf("%s:%d", l.FileOf(n), n.Line) }
 
 // At puts the place of n in front of err; a nil n means the whole setting.
 func (l Located) At(n *yaml.Node, err error) *Error {

@@ -3,10 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-
-	"gopkg.in/yaml.v3"
 
 	"brine/internal/bus"
 	"brine/internal/config"
@@ -17,7 +14,7 @@ import (
 
 // ParseGrants reads the setting event_acl; its errors name file and line.
 func ParseGrants(setting config.Located) (*event.Grants, error) {
-	g, err := event.ParseGrants(setting.Node, func(n *yaml.Node) string { return fmt.Sprintf("%s:%d", setting.FileOf(n), n.Line) })
+	g, err := event.ParseGrants(setting.Node, setting.Where)
 	var mistake *event.GrantError
 	if errors.As(err, &mistake) {
 		return nil, setting.At(mistake.Node, mistake.Err)
