@@ -30,6 +30,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"accept":   accept,
 		"capture":  capture,
 		"ended":    ended,
+		"fleet":    fleet,
 		"mount":    mount,
 		"run":      run,
 		"setup":    setup,
@@ -38,10 +39,12 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"start":    start,
 		"halt":     halt,
 		"taken":    taken,
+		"targets":  targets,
 		"up":       up,
 		"waitfile": waitFile,
 		"waitfor":  waitFor,
 		"waitlog":  waitLog,
+		"words":    words,
 	}
 	cmds := map[string]func(*testscript.TestScript, bool, []string){"log": grepLog, "mode": mode}
 	for name, c := range table {
