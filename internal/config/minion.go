@@ -182,6 +182,12 @@ func NewMinion() *Minion {
 	return m
 }
 
+// AllMasters says whether the minion is connected to all masters of its list at the
+// same time.
+func (m *Minion) AllMasters() bool {
+	return m.MasterType == "str" && m.MasterIsList && len(m.Master) > 1
+}
+
 // settings binds the keys to the fields of m.
 func (m *Minion) settings() []setting {
 	return slices.Concat(commonSettings(&m.Common), []setting{

@@ -18,11 +18,12 @@ import (
 // does not say.
 const usualPing = 10 * time.Second
 
-// FromConfig describes an attempt at the master at address, as a minion's
-// configuration wants it. It reads the verification key.
-func FromConfig(cfg *config.Minion, key *pki.PrivateKey, address string, log *slog.Logger) (Options, error) {
+// FromConfig describes an attempt at the master that the configuration names like
+// this, as it wants it. It reads the verification key.
+func FromConfig(cfg *config.Minion, key *pki.PrivateKey, name string, log *slog.Logger) (Options, error) {
+	address := WithPort(name, cfg.MasterPort)
 	o := Options{
-		Address: address, ID: cfg.ID, Key: key, PinFile: pinFile(cfg, address), Timeout: cfg.AuthTimeout, PingInterval: usualPing, Log: log,
+		Address: address, Name: name, Source: cfg.SourceAddress, OnlyIPv4: cfg.IPv6 != nil && !*cfg.IPv6, ID: cfg.ID, Key: key, PinFile: pinFile(cfg, address), Timeout: cfg.AuthTimeout, PingInterval: usualPing, Log: log,
 		Trust: Trust{
 			Finger: cfg.MasterFinger, FingerHash: cfg.HashType, OpenMode: cfg.OpenMode, Verify: cfg.VerifyMasterPubkeySign,
 			VerifyFile: filepath.Join(cfg.PKIDir, cfg.MasterSignKeyName+".pub"), SHA1: cfg.SigningAlgorithm == "PKCS1v15-SHA1",
@@ -43,9 +44,10 @@ func FromConfig(cfg *config.Minion, key *pki.PrivateKey, address string, log *sl
 }
 
 // pinFile is where the master's key is kept. Masters of a list have keys of their
-// own: each is pinned by its address, unless signatures make pinning needless.
+// own: each is pinned by its address, unless signatures make pinning needless and
+// only one is in use at a time.
 func pinFile(cfg *config.Minion, address string) string {
-	if !cfg.MasterIsList || len(cfg.Master) < 2 || cfg.VerifyMasterPubkeySign {
+	if !cfg.MasterIsList || len(cfg.Master) < 2 || cfg.VerifyMasterPubkeySign && !cfg.AllMasters() {
 		return filepath.Join(cfg.PKIDir, "minion_master.pub")
 	}
 	return filepath.Join(cfg.PKIDir, "minion_master."+event.Escape(address)+".pub")

@@ -6,13 +6,13 @@
 package link
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -35,6 +35,9 @@ var (
 // Options describe one attempt. Address, ID, Key, PinFile and Log are required.
 type Options struct {
 	Address        string // host:port
+	Name           string // what the master is called in the log; Address if empty
+	OnlyIPv4       bool
+	Source         string // the local address of the connection; "" leaves it to the system
 	ID             salt.MinionID
 	Key            *pki.PrivateKey
 	PinFile        string // where the master's public key is kept: minion_master.pub
@@ -57,16 +60,62 @@ type Link struct {
 	opts   Options
 }
 
-// Connect makes one attempt. The link that it returns may be pending: Wait says
-// when that changes. An error that wraps ErrMasterKey, ErrSignature,
-// ErrRejected or ErrDenied is a refusal, any other a failure to reach the master.
+// Connect makes one attempt, at every address that the master's name has. The link
+// that it returns may be pending: Wait says when that changes. An error that wraps
+// ErrMasterKey, ErrSignature, ErrRejected or ErrDenied is a refusal by all that
+// could be reached; any other, ErrNoAddress among them, a failure to reach the
+// master.
 func Connect(ctx context.Context, o Options) (*Link, error) {
+	if o.Name == "" {
+		o.Name = o.Address
+	}
+	addresses, err := resolve(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the master at %s: %w", o.Address, err)
+	}
+	var refused, failed error
+	for len(addresses) > 0 {
+		conn, i, err := dialFirst(ctx, o, addresses)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			failed = errors.Join(failed, err)
+			break
+		}
+		l, err := connectOver(ctx, o, conn)
+		switch {
+		case err == nil, ctx.Err() != nil:
+			return l, err
+		case isRefusal(err):
+			refused = err
+		default:
+			failed = errors.Join(failed, err)
+		}
+		addresses = slices.Delete(addresses, i, i+1)
+	}
+	if failed == nil {
+		return nil, refused
+	}
+	return nil, fmt.Errorf("connect to the master at %s: %w", o.Address, failed)
+}
+
+func isRefusal(err error) bool {
+	return errors.Is(err, ErrMasterKey) || errors.Is(err, ErrSignature) || errors.Is(err, ErrRejected) || errors.Is(err, ErrDenied)
+}
+
+// connectOver makes a link of a connection, which it owns from then on.
+func connectOver(ctx context.Context, o Options, conn net.Conn) (*Link, error) {
+	dial := &dialed{Conn: conn, stop: context.AfterFunc(ctx, func() { conn.Close() })}
+	defer dial.stop()
 	certificate, err := o.Key.Certificate(string(o.ID))
 	if err != nil {
+		conn.Close()
 		return nil, err
 	}
 	hand, err := newHandshake(o)
 	if err != nil {
+		conn.Close()
 		return nil, err
 	}
 	self := bus.Identity{Role: bus.RoleMinion, Name: string(o.ID), Key: bus.KeyToken(o.Key.Public().Key()), Nonce: bus.NewNonce()}
@@ -75,7 +124,6 @@ func Connect(ctx context.Context, o Options) (*Link, error) {
 		self.Role, name = bus.RoleCaller, "salt-call"
 	}
 	closed := make(chan struct{})
-	dial := &dialer{ctx: ctx, timeout: o.Timeout}
 	nc, err := nats.Connect("nats://"+o.Address,
 		nats.SetCustomDialer(dial), nats.SkipHostLookup(), nats.Timeout(o.Timeout),
 		nats.Secure(&tls.Config{
@@ -86,20 +134,17 @@ func Connect(ctx context.Context, o Options) (*Link, error) {
 		nats.UserInfo(self.Nonce, ""), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.IgnoreDiscoveredServers(), nats.SyncQueueLen(bus.QueueLen),
 		nats.NoReconnect(), nats.PingInterval(o.PingInterval), nats.MaxPingsOutstanding(1),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			o.Log.Debug("connection to the master", "master", o.Address, "err", err)
+			o.Log.Debug("connection to the master", "master", o.Name, "err", err)
 		}))
-	dial.release()
 	if err != nil {
+		conn.Close()
 		switch {
 		case hand.refusal != nil:
 			return nil, hand.refusal
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		}
-		if errors.Is(err, nats.ErrNoServers) && dial.err != nil {
-			err = dial.err // the client library keeps the cause to itself
-		}
-		return nil, fmt.Errorf("connect to the master at %s: %w", o.Address, unwrapNATS(err))
+		return nil, unwrapNATS(err)
 	}
 	l := &Link{Conn: bus.NewConn(nc, self), Master: hand.shown, Closed: closed, opts: o}
 	if err := l.settle(ctx, hand); err != nil {
@@ -145,7 +190,7 @@ func (l *Link) Wait(ctx context.Context) error {
 // next reads one word on the state of the key.
 func (l *Link) next(ctx context.Context) error {
 	if err := l.asking.Decode(ctx, &l.answer); err != nil {
-		return fmt.Errorf("ask the master at %s whether the key is accepted: %w", l.opts.Address, err)
+		return fmt.Errorf("ask the master at %s whether the key is accepted: %w", l.opts.Name, err)
 	}
 	fingerprint := l.opts.Key.Public().SHA256()
 	switch l.answer.State {
@@ -155,58 +200,6 @@ func (l *Link) next(ctx context.Context) error {
 		return fmt.Errorf("%w; this one is %s", ErrDenied, fingerprint)
 	}
 	return nil
-}
-
-// dialer resolves the name at each attempt and tries every address of it. Until
-// release is called the end of the context ends the connection too, so that
-// nobody waits for a master that takes the call and says nothing.
-type dialer struct {
-	ctx     context.Context
-	timeout time.Duration
-	stop    func() bool
-	err     error // of the last attempt
-}
-
-// Dial implements nats.CustomDialer.
-func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	nd := net.Dialer{Timeout: d.timeout, KeepAlive: 15 * time.Second}
-	c, err := nd.DialContext(d.ctx, network, address)
-	if d.err = err; err != nil {
-		return nil, err
-	}
-	d.stop = context.AfterFunc(d.ctx, func() { c.Close() })
-	return &greeted{Conn: c, left: maxGreeting}, nil
-}
-
-// maxGreeting bounds the line that a server sends before TLS begins. NATS' own
-// has below a kilobyte; the client library would read an endless one.
-const maxGreeting = 32 << 10
-
-// greeted is a connection whose first line is bounded. What follows is TLS.
-type greeted struct {
-	net.Conn
-	left int // bytes that the line may still have; 0 once it has ended
-}
-
-// Read implements net.Conn.
-func (g *greeted) Read(p []byte) (int, error) {
-	n, err := g.Conn.Read(p)
-	if g.left == 0 {
-		return n, err
-	}
-	if bytes.IndexByte(p[:n], '\n') >= 0 {
-		g.left = 0
-	} else if g.left -= n; g.left <= 0 {
-		g.left = 1 // it has not ended: every further byte is too much
-		return 0, errors.New("the server greets without an end: is it a master?")
-	}
-	return n, err
-}
-
-func (d *dialer) release() {
-	if d.stop != nil {
-		d.stop()
-	}
 }
 
 // unwrapNATS keeps the cause and drops the client library's own words.

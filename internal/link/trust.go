@@ -95,7 +95,7 @@ func (t Trust) judgeSignature(address string, shown pki.PublicKey, sig []byte) e
 // handshake is the judgement of one connection.
 type handshake struct {
 	trust   Trust
-	address string
+	master  string // its name
 	pinFile string
 	log     *slog.Logger
 	pinned  pki.PublicKey // zero at the first contact
@@ -104,7 +104,7 @@ type handshake struct {
 }
 
 func newHandshake(o Options) (*handshake, error) {
-	h := &handshake{trust: o.Trust, address: o.Address, pinFile: o.PinFile, log: o.Log}
+	h := &handshake{trust: o.Trust, master: o.Name, pinFile: o.PinFile, log: o.Log}
 	var err error
 	h.pinned, err = pki.LoadPublic(o.PinFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -130,10 +130,10 @@ func (h *handshake) verify(s tls.ConnectionState) error {
 		h.log.Debug("salt.crypt.verify_signature: Loading public key")
 		h.log.Debug("salt.crypt.verify_signature: Verifying signature")
 	}
-	h.refusal = h.trust.judge(h.address, h.pinFile, h.pinned, key, sig)
+	h.refusal = h.trust.judge(h.master, h.pinFile, h.pinned, key, sig)
 	if h.refusal == nil && h.trust.Verify {
 		h.log.Debug("Successfully verified signature of master public key with verification public key " + filepath.Base(h.trust.VerifyFile))
-		h.log.Info("Received signed and verified master pubkey from master " + h.address)
+		h.log.Info("Received signed and verified master pubkey from master " + h.master)
 	}
 	if errors.Is(h.refusal, ErrSignature) && sig != nil && h.trust.Verify {
 		h.log.Debug("Failed to verify signature of public key")
@@ -157,9 +157,9 @@ func (h *handshake) pin() error {
 		return nil
 	}
 	if !h.pinned.IsZero() {
-		h.log.Warn("the master's key has changed; the new one is trusted from now on", "master", h.address, "fingerprint", h.shown.SHA256(), "before", h.pinned.SHA256())
+		h.log.Warn("the master's key has changed; the new one is trusted from now on", "master", h.master, "fingerprint", h.shown.SHA256(), "before", h.pinned.SHA256())
 	} else {
-		h.log.Info("trusting the master's key from now on", "master", h.address, "fingerprint", h.shown.SHA256(), "file", h.pinFile)
+		h.log.Info("trusting the master's key from now on", "master", h.master, "fingerprint", h.shown.SHA256(), "file", h.pinFile)
 	}
 	if err := atomicfile.Write(h.pinFile, h.shown.PEM(), 0o644); err != nil {
 		return fmt.Errorf("keep the master's key: %w", err)

@@ -220,18 +220,29 @@ func (m *Master) passOutput(ctx context.Context, id salt.MinionID, jid salt.JID,
 	return nil
 }
 
-// readReturn reads a return that comes as a letter.
+// readReturn reads a return that comes as a letter. One of a job that this master
+// does not know, since another one has sent it, is kept as what the minion ran by
+// itself: it speaks for nobody else, and no job of this master is touched.
 func (m *Master) readReturn(ctx context.Context, id salt.MinionID, jid salt.JID, l protocol.Letter, p *post) error {
-	var rep job.Report
-	if err := decode(l, &rep); err != nil {
+	var ret protocol.Return
+	if err := decode(l, &ret); err != nil {
 		return err
 	}
-	k, err := m.sentTo(ctx, id, jid)
-	if err != nil {
+	if _, err := salt.ParseJID(string(jid)); err != nil {
+		return bus.Errorf(bus.Usage, "%v", err)
+	}
+	k, err := m.lookup(ctx, jid)
+	switch {
+	case err != nil:
+		return err
+	case k == nil && len(ret.Commands) > 0:
+		return m.readForeign(id, jid, ret, p)
+	}
+	if k, err = m.sentTo(ctx, id, jid); err != nil {
 		return err
 	}
-	if rep.State.Returned() {
-		e, err := returnEvent(id, jid, k, rep)
+	if ret.State.Returned() {
+		e, err := returnEvent(id, jid, k, ret.Report)
 		if err != nil {
 			return bus.Errorf(bus.Usage, "%v", err)
 		}
@@ -242,8 +253,21 @@ func (m *Master) readReturn(ctx context.Context, id salt.MinionID, jid salt.JID,
 		if len(p.pending) > 0 {
 			stored = p.pending[0]
 		}
-		m.heard(ctx, id, jid, rep, largePlaces(ctx, len(l.Body), stored))
+		m.heard(ctx, id, jid, ret.Report, largePlaces(ctx, len(l.Body), stored))
 	}
+	return nil
+}
+
+func (m *Master) readForeign(id salt.MinionID, jid salt.JID, ret protocol.Return, p *post) error {
+	if !ret.State.Returned() {
+		return nil // a refusal, say, which is for the one who has sent the job
+	}
+	e, err := ownReturn(id, jid, ret.Commands, ret.Report, "")
+	if err != nil {
+		return bus.Errorf(bus.Usage, "%v", err)
+	}
+	m.log.Info("return of a job that another master has sent", "minion", id, "jid", jid)
+	p.events = []event.Event{e}
 	return nil
 }
 
@@ -279,16 +303,21 @@ func returnEvent(id salt.MinionID, jid salt.JID, k *known, rep job.Report) (even
 		"cmd": "_return", "id": string(id), "jid": string(jid), "fun": k.fun, "fun_args": k.args, "user": k.user,
 		"return": rep.Return, "retcode": rep.Retcode, "success": rep.Success,
 	}
+	addManner(data, rep)
+	if k.metadata != nil {
+		data["metadata"] = k.metadata
+	}
+	return newEvent(returnTag(id, jid), data, "")
+}
+
+// addManner adds how a return is shown, and who ended what returned it.
+func addManner(data map[string]any, rep job.Report) {
 	if rep.Out != "" {
 		data["out"] = rep.Out
 	}
 	if rep.State == job.Killed {
 		data["killed"] = rep.Text
 	}
-	if k.metadata != nil {
-		data["metadata"] = k.metadata
-	}
-	return newEvent(returnTag(id, jid), data, "")
 }
 
 // newEvent makes an event of the master itself, or of a verified sender.
@@ -356,13 +385,20 @@ func (m *Master) localReturnEvent(ctx context.Context, id salt.MinionID, q proto
 		}
 		return event.Event{}, bus.Errorf(bus.Denied, "job %s was started by the master", jid)
 	}
-	e := &job.Envelope{Commands: []job.Command{q.Command}}
+	return ownReturn(id, jid, []job.Command{q.Command}, q.Report, q.Schedule)
+}
+
+// ownReturn is a return of what a minion ran without this master. Schedule names the
+// scheduled job that it was, "" for none.
+func ownReturn(id salt.MinionID, jid salt.JID, commands []job.Command, r job.Report, schedule string) (event.Event, error) {
+	e := &job.Envelope{Commands: commands}
 	data := map[string]any{
 		"cmd": "_return", "id": string(id), "jid": string(jid), "fun": e.Fun(), "fun_args": eventArgs(e), "arg": eventArgs(e),
-		"tgt": string(id), "tgt_type": "glob", "return": q.Return, "retcode": q.Retcode, "success": q.Success,
+		"tgt": string(id), "tgt_type": "glob", "return": r.Return, "retcode": r.Retcode, "success": r.Success,
 	}
-	if q.Schedule != "" {
-		data["schedule"] = q.Schedule
+	addManner(data, r)
+	if schedule != "" {
+		data["schedule"] = schedule
 	}
 	return newEvent(returnTag(id, jid), data, "")
 }

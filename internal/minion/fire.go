@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"brine/internal/bus"
@@ -27,6 +28,9 @@ func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (pro
 		return protocol.Fired{}, bus.Errorf(bus.Usage, "the name of the events has %d bytes: the limit is %d", len(q.ID), maxName)
 	}
 	letters, err := m.forwards(q.Events, who.check)
+	if err == nil && len(letters) > 0 && len(m.uplinks) == 0 {
+		err = errDisabled()
+	}
 	if err != nil {
 		return protocol.Fired{}, err
 	}
@@ -39,7 +43,7 @@ func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (pro
 		if err != nil {
 			return protocol.Fired{}, err
 		}
-		fired.Outcome = passed.Outcome
+		fired.Outcome, fired.Masters = passed.Outcome, passed.Masters
 	}
 	return fired, nil
 }
@@ -158,7 +162,7 @@ func (m *Minion) tellRefused(tag string) {
 	}
 	m.wg.Go(func() {
 		out := outgoing{op: protocol.OpRefused, body: protocol.FireEvent{Tag: tag}}
-		if _, err := m.outbox.put(m.ctx, out, false); err != nil {
+		if err := m.putAll(m.ctx, out); err != nil {
 			m.log.Error("the master is not told of a refused event", "tag", tag, "err", err)
 		}
 	})
@@ -176,10 +180,50 @@ func (m *Minion) fireMaster(ctx context.Context, f protocol.Fire, id string) (pr
 	return m.pass(ctx, f, id)
 }
 
+func errDisabled() error {
+	return bus.Errorf(bus.Unavailable, "there is no master to fire to: master_type is disable")
+}
+
+// straggler is how long a master that has not answered is waited for once another
+// one has stored the events: one that is absent holds nobody up.
+const straggler = 300 * time.Millisecond
+
+// pass sends events to all masters at the same time, or keeps them for those that
+// are away. The answer tells of each; an error is that of a master that refuses.
 func (m *Minion) pass(ctx context.Context, f protocol.Fire, id string) (protocol.Fired, error) {
-	fired, err := m.outbox.send(ctx, outgoing{op: protocol.OpFire, body: f, events: len(f.Events), id: id})
-	if err != nil {
-		return protocol.Fired{}, fmt.Errorf("fire to the master: %w", err)
+	if len(m.uplinks) == 0 {
+		return protocol.Fired{}, errDisabled()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	told := make([]protocol.MasterFired, len(m.uplinks))
+	errs := make([]error, len(m.uplinks))
+	var wg sync.WaitGroup
+	for i, u := range m.uplinks {
+		wg.Go(func() {
+			one, err := u.outbox.send(ctx, outgoing{op: protocol.OpFire, body: f, events: len(f.Events), id: id})
+			told[i], errs[i] = protocol.MasterFired{Master: u.name(), Outcome: one.Outcome, Seq: one.Seq}, err
+			if err == nil && one.Outcome == protocol.Stored {
+				time.AfterFunc(straggler, cancel)
+			}
+		})
+	}
+	wg.Wait()
+	return sumUp(told, errs)
+}
+
+// sumUp makes one answer of what became of events at each master: they are stored
+// when all have stored them.
+func sumUp(told []protocol.MasterFired, errs []error) (protocol.Fired, error) {
+	fired := protocol.Fired{Outcome: protocol.Stored, Masters: told}
+	for i, t := range told {
+		if err := errs[i]; err != nil {
+			return protocol.Fired{}, fmt.Errorf("fire to the master %s: %w", t.Master, err)
+		}
+		if t.Outcome != protocol.Stored {
+			fired.Outcome = t.Outcome
+		}
+		fired.Seq = t.Seq
 	}
 	return fired, nil
 }

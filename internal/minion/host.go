@@ -38,7 +38,7 @@ func newGrains(cfg *config.Minion, version string) *grains {
 
 func (g *grains) collect(ctx context.Context) {
 	facts, err := grain.Collect(ctx, grain.Options{
-		ID: g.cfg.ID, ConfigGrains: g.cfg.Grains, GrainsFile: filepath.Join(g.cfg.ConfigDir, "grains"), Version: g.version, Master: g.cfg.Master[0],
+		ID: g.cfg.ID, ConfigGrains: g.cfg.Grains, GrainsFile: filepath.Join(g.cfg.ConfigDir, "grains"), Version: g.version, Master: firstOf(g.cfg.Master),
 	})
 	g.mu.Lock()
 	g.facts, g.err = facts, err
@@ -65,6 +65,13 @@ func (g *grains) now() map[string]any {
 	return g.facts
 }
 
+func firstOf(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
+}
+
 func (m *Minion) autosignGrains(ctx context.Context) map[string]string {
 	if len(m.cfg.AutosignGrains) == 0 {
 		return nil
@@ -81,14 +88,16 @@ func (m *Minion) autosignGrains(ctx context.Context) map[string]string {
 
 func (m *Minion) refreshGrains(ctx context.Context) error {
 	m.grains.collect(ctx)
-	s := m.link.Load()
-	if s == nil {
-		return nil // hello will tell them
-	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	facts, err := m.grains.get(ctx)
-	return errors.Join(err, s.Ask(ctx, protocol.OpGrains, protocol.Hello{Grains: value.Value{V: facts}, Version: m.version}, nil))
+	told := m.eachSession(func(s *session) error {
+		return s.Ask(ctx, protocol.OpGrains, protocol.Hello{Grains: value.Value{V: facts}, Version: m.version}, nil)
+	})
+	if errors.Is(told, errNoMaster) {
+		told = nil // hello will tell them
+	}
+	return errors.Join(err, told)
 }
 
 // host is this minion as functions see it.
@@ -96,9 +105,20 @@ func (m *Minion) host() *module.Host {
 	h := &module.Host{
 		ID: m.id, Version: m.version, Config: m.cfg.Raw, CacheDir: m.cfg.CacheDir, Log: m.log,
 		GrainsFile: filepath.Join(m.cfg.ConfigDir, "grains"), Grains: m.grains.now, RefreshGrains: m.refreshGrains, Pillar: m.pillarData, RefreshPillar: m.refreshPillar,
-		Events: events{m}, Publisher: m.peers(), Mine: m.peers(), Jobs: m.jobs, Returners: returner.Names(), Scheduler: m.schedule, Master: masterLink{m}, Fingerprint: m.key.Public().SHA256(),
+		Events: events{m}, Publisher: m.peers(nil), Mine: m.peers(nil), Jobs: m.jobs, Returners: returner.Names(), Scheduler: m.schedule, Master: masterLink{m}, Fingerprint: m.key.Public().SHA256(),
 	}
-	if s := m.link.Load(); s != nil {
+	if s := m.session(); s != nil {
+		h.MasterFingerprint = s.Master.SHA256()
+	}
+	return h
+}
+
+// host is this minion as functions see it that are run for the master of the uplink:
+// with its pillar and its mine.
+func (u *uplink) host() *module.Host {
+	h, reach := u.m.host(), u.m.peers(u)
+	h.Publisher, h.Mine, h.Pillar = reach, reach, u.pillarData
+	if s := u.session.Load(); s != nil {
 		h.MasterFingerprint = s.Master.SHA256()
 	}
 	return h
@@ -118,22 +138,22 @@ func (e events) Fire(ctx context.Context, tag string, data any) error {
 }
 
 // FireMaster implements module.EventBus.
-func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Outcome, error) {
-	outcome := module.Stored
+func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Outcomes, error) {
+	outcomes := module.Outcomes{}
 	for _, one := range list {
 		f, err := single(one)
 		if err != nil {
-			return module.Refused, err
+			return nil, err
 		}
 		fired, err := e.m.fireMaster(ctx, f, "")
 		if err != nil {
-			return module.Refused, refusedByMaster(err)
+			return nil, refusedByMaster(err)
 		}
-		if fired.Outcome == protocol.Queued {
-			outcome = module.Outbox
+		for _, m := range fired.Masters {
+			outcomes.Add(m.Master, m.Outcome == protocol.Stored)
 		}
 	}
-	return outcome, nil
+	return outcomes, nil
 }
 
 // refusedByMaster marks what is not permitted for package module, which does not
@@ -161,24 +181,25 @@ func single(e module.Event) (protocol.Fire, error) {
 // masterLink implements module.MasterLink.
 type masterLink struct{ m *Minion }
 
-// Address implements module.MasterLink.
-func (l masterLink) Address() string {
-	if s := l.m.link.Load(); s != nil {
-		return s.address
+// Masters implements module.MasterLink.
+func (l masterLink) Masters() []string {
+	var names []string
+	for _, u := range l.m.uplinks {
+		if s := u.session.Load(); s != nil {
+			names = append(names, s.name)
+		}
 	}
-	return ""
+	return names
 }
 
-// Connected implements module.MasterLink.
-func (l masterLink) Connected() bool { return l.m.link.Load() != nil }
-
 // Ping implements module.MasterLink.
-func (l masterLink) Ping(ctx context.Context) error {
-	s := l.m.link.Load()
-	if s == nil {
-		return errors.New("no master is connected")
-	}
+func (l masterLink) Ping(ctx context.Context, master string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return s.NC.FlushWithContext(ctx)
+	for _, u := range l.m.uplinks {
+		if s := u.session.Load(); s != nil && (master == "" || s.name == master) {
+			return s.NC.FlushWithContext(ctx)
+		}
+	}
+	return errNoMaster
 }

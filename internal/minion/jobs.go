@@ -2,6 +2,7 @@ package minion
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"brine/internal/job"
 	"brine/internal/module"
+	"brine/internal/protocol"
 	"brine/internal/salt"
 	"brine/internal/target"
 	"brine/internal/value"
@@ -29,23 +31,28 @@ func (m *Minion) onJob(s *session, body []byte) {
 		m.log.Error("job refused", "err", err)
 		return
 	}
-	first, err := m.seen.First(e.JID)
-	if err != nil {
-		m.log.Error("job refused: it can not be recorded as started", "jid", e.JID, "err", err)
-		m.tell(s, e.JID, job.Report{State: job.Refused, Text: "the minion can not record the job: " + err.Error()})
+	if was := m.origins.claim(e, s); was != fresh {
+		m.repeated(s, e, was)
 		return
 	}
-	if !first {
+	first, err := m.seen.First(e.JID)
+	switch {
+	case err != nil:
+		m.log.Error("job refused: it can not be recorded as started", "jid", e.JID, "err", err)
+		m.tellAll(m.origins.end(e.JID), e.JID, job.Report{State: job.Refused, Text: "the minion can not record the job: " + err.Error()})
+		return
+	case !first:
+		m.origins.end(e.JID)
 		m.log.Warn("job not begun: it was before", "jid", e.JID)
 		m.tellAgain(s, e.JID)
 		return
 	}
-	if meant, err := m.isTarget(e); err != nil || !meant {
-		m.tellNotMeant(s, e, err)
+	if meant, err := m.isTarget(e, s.up); err != nil || !meant {
+		m.tellNotMeant(e, err)
 		return
 	}
 	m.tell(s, e.JID, job.Report{State: job.Received})
-	m.jobs.spawn(func() { m.runJob(s, e) })
+	m.jobs.spawn(func() { m.runJob(s.up, e) })
 }
 
 // tellAgain answers a job that came once more, as one does whose receipt was lost:
@@ -58,8 +65,25 @@ func (m *Minion) tellAgain(s *session, jid salt.JID) {
 	m.tell(s, jid, job.Report{State: state, Text: "it came before"})
 }
 
-// isTarget checks the job's target against the live facts.
-func (m *Minion) isTarget(e *job.Envelope) (bool, error) {
+// repeated deals with a job whose id is under way: another master of the same system
+// may have sent it too, and is then told of it as the first is.
+func (m *Minion) repeated(s *session, e *job.Envelope, was claimed) {
+	switch was {
+	case shared:
+		m.log.Debug("job is under way already for another master", "jid", e.JID, "master", s.name)
+		m.tell(s, e.JID, job.Report{State: job.Received})
+	case another:
+		m.log.Error("job refused: another master has sent another job with this id", "jid", e.JID, "master", s.name)
+		m.tell(s, e.JID, job.Report{State: job.Refused, Text: "another job has this id on the minion"})
+	default:
+		m.log.Warn("job not begun: it was before", "jid", e.JID)
+		m.tellAgain(s, e.JID)
+	}
+}
+
+// isTarget checks the job's target against the live facts, and the pillar of the
+// master that has sent it.
+func (m *Minion) isTarget(e *job.Envelope, u *uplink) (bool, error) {
 	kind, err := target.ParseKind(e.TargetType)
 	if err != nil {
 		return false, err
@@ -73,19 +97,29 @@ func (m *Minion) isTarget(e *job.Envelope) (bool, error) {
 		f.Grains = m.grains.now()
 	}
 	if t.NeedsPillar() {
-		f.Pillar = m.pillarData()
+		f.Pillar = u.pillarData()
 	}
 	return t.Match(f)
 }
 
-func (m *Minion) tellNotMeant(s *session, e *job.Envelope, err error) {
+func (m *Minion) tellNotMeant(e *job.Envelope, err error) {
+	senders := m.origins.end(e.JID)
 	if err != nil {
 		m.log.Warn("job refused: its target can not be judged", "jid", e.JID, "err", err)
-		m.tell(s, e.JID, job.Report{State: job.Refused, Text: "target: " + err.Error()})
+		m.tellAll(senders, e.JID, job.Report{State: job.Refused, Text: "target: " + err.Error()})
 		return
 	}
 	m.log.Debug("job is not for this minion", "jid", e.JID, "target", e.Target)
-	m.tell(s, e.JID, job.Report{State: job.NotTargeted})
+	m.tellAll(senders, e.JID, job.Report{State: job.NotTargeted})
+}
+
+// tellAll tells those of the masters that are connected.
+func (m *Minion) tellAll(senders []sender, jid salt.JID, r job.Report) {
+	for _, w := range senders {
+		if s := w.session(); s != nil {
+			m.tell(s, jid, r)
+		}
+	}
 }
 
 // tell sends a receipt or a sign of life; if it is lost, nothing is.
@@ -96,7 +130,7 @@ func (m *Minion) tell(s *session, jid salt.JID, r job.Report) {
 }
 
 // runJob runs a job and sees to it that its return reaches the master.
-func (m *Minion) runJob(s *session, e *job.Envelope) {
+func (m *Minion) runJob(u *uplink, e *job.Envelope) {
 	ctx, run, err := m.jobs.begin(m.ctx, e)
 	if err != nil {
 		m.finish(e, job.Report{State: job.Refused, Text: err.Error()})
@@ -110,14 +144,15 @@ func (m *Minion) runJob(s *session, e *job.Envelope) {
 		return
 	}
 	m.log.Info("job", "jid", e.JID, "fun", e.Fun(), "user", e.User)
-	stop := m.beat(s, e)
-	report := m.execute(ctx, e)
+	stop := m.beat(e)
+	report := m.execute(ctx, e, u)
 	stop()
 	m.giveBack(e, report, back)
 }
 
-// beat says that the job is running, until stop is called.
-func (m *Minion) beat(s *session, e *job.Envelope) (stop func()) {
+// beat says that the job is running, until stop is called. A master that did not
+// send the job is not told: it would not know what of.
+func (m *Minion) beat(e *job.Envelope) (stop func()) {
 	every := max(e.Beat.Duration(), 100*time.Millisecond)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -127,10 +162,7 @@ func (m *Minion) beat(s *session, e *job.Envelope) (stop func()) {
 		for {
 			select {
 			case <-t.C:
-				if now := m.link.Load(); now != nil {
-					s = now // after a reconnect the old connection is of no use
-				}
-				m.tell(s, e.JID, job.Report{State: job.Running})
+				m.tellAll(m.origins.of(e.JID), e.JID, job.Report{State: job.Running})
 			case <-done:
 				return
 			}
@@ -139,32 +171,59 @@ func (m *Minion) beat(s *session, e *job.Envelope) (stop func()) {
 	return func() { close(done); wg.Wait() }
 }
 
-// finish hands the return over. The job's own end is no reason to lose it.
+// finish hands the return over, to each master that has sent the job. The job's own
+// end is no reason to lose it.
 func (m *Minion) finish(e *job.Envelope, r job.Report) {
+	var wg sync.WaitGroup
+	for _, w := range m.origins.end(e.JID) {
+		wg.Go(func() { m.deliver(w.up, e, r) })
+	}
+	wg.Wait()
+}
+
+// deliver puts a return into the outbox of an uplink. When the master is gone by
+// then, the next one of the uplink gets it: with it goes what the minion ran.
+func (m *Minion) deliver(u *uplink, e *job.Envelope, r job.Report) {
 	ctx := context.WithoutCancel(m.ctx)
-	out := outgoing{op: "ret." + string(e.JID), body: r}
-	_, err := m.outbox.send(ctx, out)
+	out := outgoing{op: "ret." + string(e.JID), body: asSent(e.Commands, r)}
+	_, err := u.outbox.send(ctx, out)
 	if err == nil {
 		return
 	}
 	m.log.Error("return not delivered", "jid", e.JID, "err", err)
 	// A return that is too large, say: the caller shall not wait for it.
-	out.body = report(ctx, module.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1})
-	if _, err := m.outbox.send(ctx, out); err != nil {
+	out.body = asSent(e.Commands, report(ctx, module.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1}))
+	if _, err := u.outbox.send(ctx, out); err != nil {
 		m.log.Error("not even that was delivered", "jid", e.JID, "err", err)
 	}
 }
 
+// maxSentArguments bounds what a return carries of its job's arguments: a master
+// that knows the job has them.
+const maxSentArguments = 16 << 10
+
+// asSent is a return with what was run. Arguments that are too large are left out.
+func asSent(commands []job.Command, r job.Report) protocol.Return {
+	if b, err := json.Marshal(commands); err != nil || len(b) > maxSentArguments {
+		names := make([]job.Command, len(commands))
+		for i, c := range commands {
+			names[i].Function = c.Function
+		}
+		commands = names
+	}
+	return protocol.Return{Report: r, Commands: commands}
+}
+
 // execute runs the commands of a job, one after the other.
-func (m *Minion) execute(ctx context.Context, e *job.Envelope) job.Report {
+func (m *Minion) execute(ctx context.Context, e *job.Envelope, u *uplink) job.Report {
 	if !e.Compound && len(e.Commands) == 1 {
-		return report(ctx, m.run(ctx, e, e.Commands[0]))
+		return report(ctx, m.run(ctx, e, e.Commands[0], u))
 	}
 	returns, retcodes, success := map[string]any{}, map[string]any{}, map[string]any{}
 	state := job.Done
 	var text string
 	for _, c := range e.Commands {
-		res := m.run(ctx, e, c)
+		res := m.run(ctx, e, c, u)
 		one := report(ctx, res)
 		name := string(c.Function)
 		returns[name], retcodes[name], success[name] = res.Return, res.Retcode, res.Success
@@ -175,8 +234,8 @@ func (m *Minion) execute(ctx context.Context, e *job.Envelope) job.Report {
 	return job.Report{State: state, Text: text, Return: value.Value{V: returns}, Retcode: value.Value{V: retcodes}, Success: value.Value{V: success}}
 }
 
-func (m *Minion) run(ctx context.Context, e *job.Envelope, c job.Command) module.Result {
-	return module.Run(ctx, module.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: m.hostOf(e)})
+func (m *Minion) run(ctx context.Context, e *job.Envelope, c job.Command, u *uplink) module.Result {
+	return module.Run(ctx, module.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: m.hostOf(e, u)})
 }
 
 // report translates the result of one function.

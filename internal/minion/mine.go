@@ -16,30 +16,32 @@ const mineSchedule = "__mine_interval"
 
 // keepMine keeps what this minion has in the mine of its master up to date: as soon
 // as it is connected, then each mine_interval. A connection that is made anew is no
-// reason to run the functions again, another master is.
-func (m *Minion) keepMine(ctx context.Context) {
+// reason to run the functions again, another master is. With several masters at once
+// each has a mine.
+func (u *uplink) keepMine(ctx context.Context) {
+	m := u.m
 	if !m.cfg.MineEnabled {
 		return
 	}
-	updated := map[string]time.Time{} // by the master's address
+	updated := map[string]time.Time{} // by the master's name
 	timer := time.NewTimer(m.cfg.MineInterval)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.linked:
+		case <-u.linked:
 		case <-timer.C:
 		}
-		s := m.link.Load()
+		s := u.session.Load()
 		if s == nil {
 			continue // the next connection wakes this
 		}
-		wait := m.cfg.MineInterval - time.Since(updated[s.address])
+		wait := m.cfg.MineInterval - time.Since(updated[s.name])
 		if wait <= 0 {
 			wait = m.cfg.MineInterval
-			if m.updateMine(ctx) {
-				updated[s.address] = time.Now()
+			if u.updateMine(ctx) {
+				updated[s.name] = time.Now()
 			}
 		}
 		timer.Reset(wait)
@@ -48,16 +50,17 @@ func (m *Minion) keepMine(ctx context.Context) {
 
 // updateMine runs mine.update. It returns false where that is to be done again as
 // soon as there is a master.
-func (m *Minion) updateMine(ctx context.Context) bool {
+func (u *uplink) updateMine(ctx context.Context) bool {
+	m := u.m
 	jid := m.schedule.ids.Next(time.Now())
 	command := job.Command{Function: "mine.update"}
-	res := module.Run(ctx, module.Call{JID: jid, Function: command.Function, Host: m.host()})
+	res := module.Run(ctx, module.Call{JID: jid, Function: command.Function, Host: u.host()})
 	if res.Err != nil {
 		m.log.Warn("the mine is not up to date", "err", res.Err)
 	}
 	if m.cfg.MineReturnJob && res.Return != nil {
 		q := protocol.LocalReturn{JID: jid, Command: command, Report: report(ctx, res), Schedule: mineSchedule}
-		if _, err := m.outbox.send(ctx, outgoing{op: protocol.OpReturn, body: q}); err != nil {
+		if _, err := u.outbox.send(ctx, outgoing{op: protocol.OpReturn, body: q}); err != nil {
 			m.log.Error("return not delivered", "jid", jid, "err", err)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"brine/internal/auth"
@@ -53,29 +52,20 @@ type Minion struct {
 	broker   *broker.Broker
 	server   *bus.Server
 	relay    *relay.Relay
-	outbox   *outbox
 	schedule *scheduler
 	seen     *job.Seen
 	grains   *grains
 	jobs     *jobTable
 	users    auth.Users
 	reload   func() (*config.Minion, error)
-	link     atomic.Pointer[session] // the connection to the master in use, nil for none
-	linked   chan struct{}           // signals that one was made
-	pillar   atomic.Pointer[map[string]any]
-	roster   *roster                // the masters, in the order in which they are tried
-	waiting  atomic.Pointer[string] // what for, when there is none
-	started  atomic.Bool            // the start was announced
-
-	told logging.Throttle // of events that were refused
-
-	// Only the loop that links knows these two.
-	lastMaster string    // the one that was in use last
-	toldAway   time.Time // when the log last said that no master can be reached
-	undo       []func()
-	ctx        context.Context
-	cancel     context.CancelCauseFunc
-	wg         sync.WaitGroup
+	uplinks  []*uplink // to the masters; none with master_type disable
+	verdicts verdicts
+	origins  origins
+	told     logging.Throttle // of events that were refused
+	undo     []func()
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	wg       sync.WaitGroup
 }
 
 // errStopping is the cause of what ends because the daemon does.
@@ -84,8 +74,7 @@ var errStopping = errors.New("the minion is stopping")
 // New checks everything, takes the lock on the data, and opens the minion's own
 // bus. After an error nothing is left open.
 func New(ctx context.Context, o Options) (*Minion, error) {
-	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, jobs: newJobTable(o.Config.ProcessCountMax), linked: make(chan struct{}, 1)}
-	m.roster = newRoster(o.Config.Master, o.Config.MasterPort, o.Config.RandomMaster, o.Config.MasterFailback)
+	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, jobs: newJobTable(o.Config.ProcessCountMax)}
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, func() { m.cancel(errStopping) })
 	if err := m.open(ctx); err != nil {
@@ -109,7 +98,6 @@ func (m *Minion) open(ctx context.Context) error {
 		m.log.Info("generated the minion's keys", "dir", m.cfg.PKIDir, "fingerprint", key.Public().SHA256())
 	}
 	m.key = key
-	m.log.Debug("Loaded minion key: " + filepath.Join(m.cfg.PKIDir, "minion.pem"))
 	m.warnOfSigningKey()
 	if m.seen, err = job.OpenSeen(filepath.Join(m.cfg.CacheDir, "jobs_seen")); err != nil {
 		return err
@@ -135,6 +123,9 @@ func (m *Minion) open(ctx context.Context) error {
 	m.undo = append(m.undo, remove)
 	return nil
 }
+
+// keyFile is where the minion's private key is.
+func (m *Minion) keyFile() string { return filepath.Join(m.cfg.PKIDir, "minion.pem") }
 
 // warnOfSigningKey looks for what must never be on a minion: who has the private
 // half of the signing pair can make any key a master's.
@@ -181,7 +172,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 	}
 	m.relay = relay.New(j, m.cfg.MaxEventSize, m.log)
 	m.relay.SetGrants(grants)
-	if m.outbox, err = openOutbox(ctx, m); err != nil {
+	if err := m.openUplinks(ctx); err != nil {
 		return err
 	}
 	m.server = bus.NewServer(m.broker.Conn(), m.broker.Owner, m.log)
@@ -204,11 +195,17 @@ func (m *Minion) Run(ctx context.Context) error {
 	}
 	hangups, stop := daemon.Hangups()
 	defer stop()
-	refused := make(chan error, 1)
-	m.wg.Go(func() { refused <- m.keepLinked(m.ctx) })
-	m.wg.Go(func() { m.outbox.drain(m.ctx) })
+	refused := make(chan error, len(m.uplinks))
+	for _, u := range m.uplinks {
+		m.wg.Go(func() {
+			if err := u.keep(m.ctx); err != nil {
+				refused <- err
+			}
+		})
+		m.wg.Go(func() { u.outbox.drain(m.ctx) })
+		m.wg.Go(func() { u.keepMine(m.ctx) })
+	}
 	m.wg.Go(func() { m.schedule.run(m.ctx) })
-	m.wg.Go(func() { m.keepMine(m.ctx) })
 	m.log.Info("the minion is ready", "minion", m.id, "fingerprint", m.key.Public().SHA256(), "version", m.version)
 	if err := daemon.Notify("READY=1"); err != nil {
 		m.log.Warn("systemd was not told", "err", err)
@@ -270,9 +267,7 @@ func (m *Minion) close() {
 		m.log.Warn("jobs cut off", "count", left)
 	}
 	m.cancel(errStopping)
-	if s := m.link.Load(); s != nil {
-		s.Close()
-	}
+	_ = m.eachSession(func(s *session) error { s.Close(); return nil })
 	if m.server != nil {
 		m.server.Stop()
 	}

@@ -25,6 +25,7 @@ import (
 // Each letter is named by an epoch, new with each start, and a number. The master
 // remembers how far each epoch is stored.
 type outbox struct {
+	name  string // "" or, of one of several, its master's address
 	log   *slog.Logger
 	link  *atomic.Pointer[session]
 	queue *journal.Queue
@@ -78,9 +79,17 @@ const (
 // sent. Then it is told that the outbox has it, which is as safe.
 const patience = 5 * time.Second
 
-func openOutbox(ctx context.Context, m *Minion) (*outbox, error) {
+// What the outboxes are called in the data directory and in the own server.
+const (
+	boxFolder = "outbox"
+	queueName = "OUTBOX"
+)
+
+// openOutbox opens the outbox of this name, for the master that link has a session
+// with.
+func openOutbox(ctx context.Context, m *Minion, link *atomic.Pointer[session], name string) (*outbox, error) {
 	o := &outbox{
-		log: m.log, link: &m.link, dir: filepath.Join(m.cfg.CacheDir, "outbox"), limit: m.cfg.OutboxMaxBytes, age: m.cfg.OutboxMaxAge,
+		name: name, log: m.log, link: link, dir: filepath.Join(m.cfg.CacheDir, boxFolder+name), limit: m.cfg.OutboxMaxBytes, age: m.cfg.OutboxMaxAge,
 		epoch: bus.NewNonce(), own: "salt/minion/" + string(m.id), ready: make(chan struct{}, 1), asks: map[uint64]chan protocol.Delivery{},
 		left: make(chan struct{}),
 	}
@@ -88,7 +97,7 @@ func openOutbox(ctx context.Context, m *Minion) (*outbox, error) {
 		return nil, err
 	}
 	var err error
-	if o.queue, err = journal.OpenQueue(ctx, m.broker.Conn(), "OUTBOX"); err != nil {
+	if o.queue, err = journal.OpenQueue(ctx, m.broker.Conn(), queueName+name); err != nil {
 		return nil, err
 	}
 	if o.span, err = o.queue.Span(ctx); err != nil {
@@ -97,11 +106,11 @@ func openOutbox(ctx context.Context, m *Minion) (*outbox, error) {
 	if err := o.sweep(ctx); err != nil {
 		return nil, err
 	}
-	if o.requests, err = openRequests(filepath.Join(m.cfg.CacheDir, "outbox_requests")); err != nil {
+	if o.requests, err = openRequests(filepath.Join(m.cfg.CacheDir, "outbox_requests"+name)); err != nil {
 		return nil, err
 	}
 	m.undo = append(m.undo, o.requests.close)
-	o.lost, err = readLosses(filepath.Join(m.cfg.CacheDir, "outbox_lost"))
+	o.lost, err = readLosses(filepath.Join(m.cfg.CacheDir, "outbox_lost"+name))
 	return o, err
 }
 

@@ -14,21 +14,30 @@ import (
 	"brine/internal/peer"
 )
 
-// peers reaches other minions, and the mine, over the connection in use.
-func (m *Minion) peers() peer.Client {
+// peers reaches other minions, and the mine, over a connection to a master: that of
+// preferred while it lasts, else the first there is.
+func (m *Minion) peers(preferred *uplink) peer.Client {
 	return peer.Client{Conn: func() *bus.Conn {
-		if s := m.link.Load(); s != nil {
+		if preferred != nil {
+			if s := preferred.session.Load(); s != nil {
+				return s.Conn
+			}
+		}
+		if s := m.session(); s != nil {
 			return s.Conn
 		}
 		return nil
 	}}
 }
 
-// hostOf is this minion as the functions of a job see it. A job that another
-// minion has published can not publish: two minions would keep each other busy
-// for ever.
-func (m *Minion) hostOf(e *job.Envelope) *module.Host {
+// hostOf is this minion as the functions of a job see it that came over an uplink,
+// nil for one of the schedule. A job that another minion has published can not
+// publish: two minions would keep each other busy for ever.
+func (m *Minion) hostOf(e *job.Envelope, u *uplink) *module.Host {
 	h := m.host()
+	if u != nil {
+		h = u.host()
+	}
 	if e.From != "" {
 		h.Publisher = noPublisher{e.From}
 	}
@@ -55,7 +64,7 @@ func (n noPublisher) Runner(context.Context, module.RemoteCall, time.Duration) (
 // passToMaster asks the master what a local tool asks, and passes the answer on
 // as it comes.
 func (m *Minion) passToMaster(ctx context.Context, r *bus.Request) error {
-	s := m.link.Load()
+	s := m.session()
 	if s == nil {
 		return bus.Errorf(bus.Unavailable, "%w", peer.Away(r.Op))
 	}

@@ -86,7 +86,11 @@ func (m *Minion) passReturn(ctx context.Context, r *bus.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	fired, err := m.outbox.send(ctx, outgoing{op: protocol.OpReturn, body: q, id: repeatID(r.From, string(q.JID))})
+	u := m.uplink()
+	if u == nil {
+		return nil // master_type disable: nobody is to hear of it
+	}
+	fired, err := u.outbox.send(ctx, outgoing{op: protocol.OpReturn, body: q, id: repeatID(r.From, string(q.JID))})
 	if err != nil {
 		return err
 	}
@@ -98,11 +102,26 @@ func (m *Minion) status(ctx context.Context, r *bus.Request) error {
 	if err != nil {
 		m.log.Debug("facts are incomplete", "err", err)
 	}
-	s := protocol.Status{ID: m.id, Version: m.version, Outbox: m.outbox.waiting(), OutboxLost: m.outbox.losses().Total, Grains: value.Value{V: facts}}
-	if now := m.link.Load(); now != nil {
-		s.Master, s.Connected = now.address, true
-	} else if w := m.waiting.Load(); w != nil {
-		s.Waiting = *w
+	s := protocol.Status{ID: m.id, Version: m.version, Grains: value.Value{V: facts}}
+	for _, u := range m.uplinks {
+		one := u.status()
+		s.Masters = append(s.Masters, one)
+		s.Outbox += one.Outbox
+		s.OutboxLost += u.outbox.losses().Total
+		if one.Connected && !s.Connected {
+			s.Master, s.Connected = one.Master, true
+		}
+	}
+	if !s.Connected && len(s.Masters) > 0 {
+		s.Waiting = s.Masters[0].Waiting
 	}
 	return r.Send(ctx, s)
+}
+
+func (u *uplink) status() protocol.MasterStatus {
+	s := protocol.MasterStatus{Master: u.name(), Connected: u.session.Load() != nil, Outbox: u.outbox.waiting()}
+	if w := u.waiting.Load(); w != nil && !s.Connected {
+		s.Waiting = *w
+	}
+	return s
 }

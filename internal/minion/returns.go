@@ -28,8 +28,7 @@ func (m *Minion) fireReturn(ctx context.Context, tag string, data any) error {
 	if err := m.checkOutgoing(f); err != nil {
 		return err
 	}
-	_, err = m.outbox.put(ctx, outgoing{op: protocol.OpFire, body: f, events: 1}, false)
-	return err
+	return m.putAll(ctx, outgoing{op: protocol.OpFire, body: f, events: 1})
 }
 
 // giveBack hands the return to the master and to the returners. The job's own end

@@ -1,10 +1,13 @@
 package minion
 
 import (
+	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 
+	"brine/internal/config"
 	"brine/internal/link"
+	"brine/internal/salt"
 )
 
 // roster is the order in which masters are tried. It is pure: what happens to a
@@ -14,20 +17,48 @@ import (
 // configuration, or shuffled; a master that failed goes to the end for the round
 // that follows; after each round the list is whole again.
 type roster struct {
-	masters  []string // addresses with ports, as configured
+	masters  []string // as the configuration names them
 	shuffle  bool     // random_master
 	failback bool     // master_failback: the first of the list keeps its place
 	last     string   // the one that failed last, "" for none
 }
 
-func newRoster(masters []string, port int, shuffle, failback bool) *roster {
-	r := &roster{shuffle: shuffle, failback: failback}
-	for _, m := range masters {
-		if a := link.WithPort(m, port); !slices.Contains(r.masters, a) {
-			r.masters = append(r.masters, a)
+// newRosters returns one roster for each connection that the minion keeps: one
+// for all masters, or, for a list with master_type str, one for each of them;
+// none with master_type disable.
+func newRosters(cfg *config.Minion) []*roster {
+	masters := distinct(cfg.Master, cfg.MasterPort)
+	switch {
+	case cfg.MasterType == "disable" || len(masters) == 0:
+		return nil
+	case cfg.MasterType == "distributed":
+		masters = distribute(masters, cfg.ID)
+	case cfg.AllMasters():
+		rosters := make([]*roster, len(masters))
+		for i, name := range masters {
+			rosters[i] = &roster{masters: []string{name}}
+		}
+		return rosters
+	}
+	return []*roster{{masters: masters, shuffle: cfg.RandomMaster, failback: cfg.MasterFailback}}
+}
+
+// distinct leaves out what names a master a second time.
+func distinct(names []string, port int) []string {
+	var masters, addresses []string
+	for _, name := range names {
+		if a := link.WithPort(name, port); !slices.Contains(addresses, a) {
+			masters, addresses = append(masters, name), append(addresses, a)
 		}
 	}
-	return r
+	return masters
+}
+
+// distribute puts one master first that follows from the minion's id, as Salt
+// does.
+func distribute(masters []string, id salt.MinionID) []string {
+	i := int(crc32.ChecksumIEEE([]byte(id)) % uint32(len(masters)))
+	return append([]string{masters[i]}, slices.Delete(slices.Clone(masters), i, i+1)...)
 }
 
 // round returns the masters in the order of the next round.
@@ -48,11 +79,14 @@ func (r *roster) round() []string {
 }
 
 // failed notes that a master was lost, for the next round.
-func (r *roster) failed(address string) { r.last = address }
+func (r *roster) failed(master string) { r.last = master }
+
+// several says whether there is another master to try.
+func (r *roster) several() bool { return len(r.masters) > 1 }
 
 // first is the master to fail back to, "" where that means nothing.
 func (r *roster) first() string {
-	if !r.failback || len(r.masters) < 2 {
+	if !r.failback || !r.several() {
 		return ""
 	}
 	return r.masters[0]

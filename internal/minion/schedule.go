@@ -173,13 +173,13 @@ func (s *scheduler) runJob(j schedule.Job) {
 	}
 	defer run.end()
 	log.Info("scheduled job")
-	report := m.execute(ctx, e)
+	report := m.execute(ctx, e, nil)
 	ret := m.asReturn(e, report)
 	ctx = context.WithoutCancel(m.ctx)
 	back.Early(ctx, ret)
-	if j.ReturnJob {
+	if u := m.uplink(); u != nil && j.ReturnJob {
 		q := protocol.LocalReturn{JID: e.JID, Command: e.Commands[0], Report: report, Schedule: j.Name}
-		if _, err := m.outbox.send(ctx, outgoing{op: protocol.OpReturn, body: q}); err != nil {
+		if _, err := u.outbox.send(ctx, outgoing{op: protocol.OpReturn, body: q}); err != nil {
 			log.Error("return not delivered", "err", err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // outcomeDoc says what the functions return that fire on the master's bus.
 const outcomeDoc = "Returns True once the master has stored it, and outbox while it waits in the minion's outbox, " +
-	"from where it is delivered in order when a master is there; an event that is refused fails with the return code 77. "
+	"from where it is delivered in order when a master is there. With several masters at once it goes to all: True when each has stored it, else a dictionary that tells of each. An event that is refused fails with the return code 77. "
 
 // eventModule fires events.
 var eventModule = &Module{
@@ -78,17 +78,34 @@ func (c *Call) fireMaster(ctx context.Context, data any) (any, error) {
 		}
 		event.Pretag = text
 	}
-	outcome, err := bus.FireMaster(ctx, event)
+	outcomes, err := bus.FireMaster(ctx, event)
 	switch {
 	case errors.Is(err, ErrRefused):
 		c.SetRetcode(refusedCode)
 		return nil, err
 	case err != nil:
 		return nil, err
-	case outcome == Outbox:
-		return inOutbox, nil
 	}
-	return true, nil
+	return outcomes.show(), nil
+}
+
+// show is what a function returns of outcomes: true when all masters have stored the
+// event, else what became of it at each; with one master just that.
+func (o Outcomes) show() any {
+	each, all := map[string]any{}, true
+	for master, stored := range o {
+		each[master] = true
+		if !stored {
+			each[master], all = inOutbox, false
+		}
+	}
+	switch {
+	case all:
+		return true
+	case len(o) == 1:
+		return inOutbox
+	}
+	return each
 }
 
 // ErrRefused is wrapped by the errors of an EventBus for an event that this minion

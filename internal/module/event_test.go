@@ -20,12 +20,12 @@ func (r *recorder) Fire(_ context.Context, tag string, data any) error {
 	return r.refuse
 }
 
-func (r *recorder) FireMaster(_ context.Context, events ...Event) (Outcome, error) {
+func (r *recorder) FireMaster(_ context.Context, events ...Event) (Outcomes, error) {
 	if r.refuse != nil {
-		return Refused, r.refuse
+		return nil, r.refuse
 	}
 	r.master = append(r.master, events...)
-	return Stored, nil
+	return Outcomes{"m": true}, nil
 }
 
 func TestEvents(t *testing.T) {

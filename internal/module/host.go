@@ -50,7 +50,7 @@ type EventBus interface {
 	Fire(ctx context.Context, tag string, data any) error
 	// FireMaster sends events to the master's bus, in order. It returns once
 	// the master or the outbox has stored them all.
-	FireMaster(ctx context.Context, events ...Event) (Outcome, error)
+	FireMaster(ctx context.Context, events ...Event) (Outcomes, error)
 }
 
 // Event is an event for the master's bus.
@@ -60,15 +60,15 @@ type Event struct {
 	Pretag string
 }
 
-// Outcome is what became of an event for the master.
-type Outcome int
+// Outcomes is what became of events at each master, by its name: true where it has
+// stored all of them, false where some are kept here until it is there.
+type Outcomes map[string]bool
 
-// The outcomes. Refused is the zero value and comes with an error.
-const (
-	Refused Outcome = iota
-	Outbox          // kept here, delivered when a master is there
-	Stored          // stored by the master
-)
+// Add notes what became of one event.
+func (o Outcomes) Add(master string, stored bool) {
+	before, known := o[master]
+	o[master] = stored && (before || !known)
+}
 
 // JobTable is the running jobs of this minion.
 type JobTable interface {
@@ -91,11 +91,11 @@ type Running struct {
 	Started    time.Time
 }
 
-// MasterLink is the connection to the master.
+// MasterLink is the connection to the master, or to several.
 type MasterLink interface {
-	Address() string                // of the master in use, "" if there is none
-	Connected() bool                // now
-	Ping(ctx context.Context) error // a round trip
+	Masters() []string // those that are connected, as the configuration names them
+	// Ping is a round trip to one of them, to any for "".
+	Ping(ctx context.Context, master string) error
 }
 
 // FileSource opens what is named by a salt:// or https:// address.

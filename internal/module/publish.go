@@ -253,11 +253,13 @@ func (c *Call) via(master string) error {
 	if err != nil {
 		return err
 	}
-	address := link.Address()
-	if i := strings.LastIndexByte(address, ':'); master != address && (i < 0 || master != strings.Trim(address[:i], "[]")) {
-		return invalid("via_master %q: this minion is connected to %s only", master, address)
+	for _, name := range link.Masters() {
+		i := strings.LastIndexByte(name, ':')
+		if master == name || i >= 0 && master == strings.Trim(name[:i], "[]") {
+			return nil
+		}
 	}
-	return nil
+	return invalid("via_master %q: this minion is connected to %s only", master, strings.Join(link.Masters(), ", "))
 }
 
 func publishRunner(ctx context.Context, c *Call) (any, error) {

@@ -59,7 +59,7 @@ var statusModule = &Module{
 		},
 		{
 			Name:    "master",
-			Doc:     "Return whether the minion is connected to its master; with an address, whether to that one. With connected=False, whether it is not.",
+			Doc:     "Return whether the minion is connected to its master, or to one of several; with a name, whether to that one. With connected=False, whether it is not.",
 			Example: `salt '*' status.master`,
 			Params:  []Param{{Name: "master", Kind: String}, {Name: "connected", Kind: Bool, Default: true}},
 			Run: func(_ context.Context, c *Call) (any, error) {
@@ -67,7 +67,11 @@ var statusModule = &Module{
 				if err != nil {
 					return nil, err
 				}
-				is := link.Connected() && (!c.Has("master") || link.Address() == c.String("master"))
+				in := link.Masters()
+				is := len(in) > 0
+				if c.Has("master") {
+					is = slices.Contains(in, c.String("master"))
+				}
 				return is == c.Bool("connected"), nil
 			},
 		},
@@ -104,7 +108,7 @@ var statusModule = &Module{
 		},
 		{
 			Name:    "ping_master",
-			Doc:     "Return whether the master answers; with an address, also whether it is that one.",
+			Doc:     "Return whether the master answers; with a name, whether that one does.",
 			Example: `salt '*' status.ping_master`,
 			Params:  []Param{{Name: "master", Kind: String}},
 			Run: func(ctx context.Context, c *Call) (any, error) {
@@ -112,10 +116,7 @@ var statusModule = &Module{
 				if err != nil {
 					return nil, err
 				}
-				if c.Has("master") && link.Address() != c.String("master") {
-					return false, nil
-				}
-				return link.Ping(ctx) == nil, ctx.Err()
+				return link.Ping(ctx, c.String("master")) == nil, ctx.Err()
 			},
 		},
 		{

@@ -185,13 +185,18 @@ func TestPercentage(t *testing.T) {
 	}
 }
 
-// link is a connection to the master at 127.0.0.1.
+// link is a connection to the masters at 127.0.0.1 and 127.0.0.3.
 type link struct{ up bool }
 
-func (l link) Address() string { return "127.0.0.1" }
-func (l link) Connected() bool { return l.up }
-func (l link) Ping(context.Context) error {
+func (l link) Masters() []string {
 	if l.up {
+		return []string{"127.0.0.1", "127.0.0.3"}
+	}
+	return nil
+}
+
+func (l link) Ping(_ context.Context, master string) error {
+	if l.up && (master == "" || slices.Contains(l.Masters(), master)) {
 		return nil
 	}
 	return errors.New("no answer")
@@ -201,6 +206,7 @@ func TestStatusOfTheMaster(t *testing.T) {
 	up, down := &Host{Master: link{true}}, &Host{Master: link{false}}
 	same(t, "master", good(t, up, "status.master", nil), true)
 	same(t, "master down", good(t, down, "status.master", nil), false)
+	same(t, "the second master", good(t, up, "status.master", nil, "127.0.0.3"), true)
 	same(t, "another master", good(t, up, "status.master", nil, "127.0.0.2"), false)
 	same(t, "not connected", good(t, down, "status.master", map[string]any{"connected": false}), true)
 	same(t, "ping_master", good(t, up, "status.ping_master", nil, "127.0.0.1"), true)

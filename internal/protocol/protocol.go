@@ -118,6 +118,16 @@ const (
 type Fired struct {
 	Outcome Outcome `json:"outcome"`
 	Seq     uint64  `json:"seq,omitempty"` // of the last event
+	// Masters tells of each master where events went to several: Outcome is stored
+	// only when all have stored them.
+	Masters []MasterFired `json:"masters,omitempty"`
+}
+
+// MasterFired is what became of events at one master.
+type MasterFired struct {
+	Master  string  `json:"master"`
+	Outcome Outcome `json:"outcome"`
+	Seq     uint64  `json:"seq,omitempty"`
 }
 
 // Listen asks for events. At most one of Since and FromSeq is set; without either
@@ -321,6 +331,14 @@ type RunResult struct {
 	Error   string      `json:"error,omitempty"` // why the runner failed, "" if it returned
 }
 
+// Return is the body of a letter "ret." and the jid: the return of a job. Commands
+// are for a master that does not know the job, since another one has sent it and is
+// gone: it records the return as what the minion ran.
+type Return struct {
+	job.Report
+	Commands []job.Command `json:"commands,omitempty"`
+}
+
 // LocalReturn is what a minion ran on its own: salt-call, or its schedule.
 type LocalReturn struct {
 	JID      salt.JID    `json:"jid"`
@@ -329,14 +347,23 @@ type LocalReturn struct {
 	job.Report
 }
 
+// MasterStatus is one connection of a minion to a master.
+type MasterStatus struct {
+	Master    string `json:"master"` // in use, or the first that would be
+	Connected bool   `json:"connected"`
+	Waiting   string `json:"waiting,omitempty"`
+	Outbox    uint64 `json:"outbox"` // how many messages wait for it
+}
+
 // Status describes a minion's daemon to the tools beside it.
 type Status struct {
-	ID         salt.MinionID `json:"id"`
-	Version    string        `json:"version"`
-	Master     string        `json:"master"` // the address in use, "" if there is none
-	Connected  bool          `json:"connected"`
-	Waiting    string        `json:"waiting,omitempty"`     // what for, when not connected
-	Outbox     uint64        `json:"outbox"`                // how many messages wait for a master
-	OutboxLost uint64        `json:"outbox_lost,omitempty"` // events and returns that it had to drop, ever
-	Grains     value.Value   `json:"grains"`
+	ID         salt.MinionID  `json:"id"`
+	Version    string         `json:"version"`
+	Master     string         `json:"master"` // the first that is connected, "" if none is
+	Connected  bool           `json:"connected"`
+	Masters    []MasterStatus `json:"masters,omitempty"`     // one for each connection that the minion keeps
+	Waiting    string         `json:"waiting,omitempty"`     // what for, when not connected
+	Outbox     uint64         `json:"outbox"`                // how many messages wait for a master
+	OutboxLost uint64         `json:"outbox_lost,omitempty"` // events and returns that it had to drop, ever
+	Grains     value.Value    `json:"grains"`
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"brine/internal/bus"
@@ -87,32 +88,37 @@ func (d *daemonStatus) status() (s protocol.Status, err error) {
 	return s, err
 }
 
-// Address implements module.MasterLink.
-func (d *daemonStatus) Address() string {
-	s, _ := d.status() // without an answer there is no address
-	return s.Master
-}
-
-// Connected implements module.MasterLink.
-func (d *daemonStatus) Connected() bool {
-	s, _ := d.status()
-	return s.Connected
+// Masters implements module.MasterLink.
+func (d *daemonStatus) Masters() []string {
+	s, _ := d.status() // without an answer there are none
+	var names []string
+	for _, m := range s.Masters {
+		if m.Connected {
+			names = append(names, m.Master)
+		}
+	}
+	return names
 }
 
 // Ping implements module.MasterLink.
-func (d *daemonStatus) Ping(context.Context) error {
+func (d *daemonStatus) Ping(_ context.Context, master string) error {
 	s, err := d.status()
-	if err == nil && !s.Connected {
-		err = fmt.Errorf("the minion's daemon is waiting for %s", s.Waiting)
+	switch {
+	case err != nil:
+		return err
+	case !s.Connected:
+		return fmt.Errorf("the minion's daemon is waiting for %s", s.Waiting)
+	case master != "" && !slices.Contains(d.Masters(), master):
+		return fmt.Errorf("the minion's daemon is not connected to %s", master)
 	}
-	return err
+	return nil
 }
 
 // direct is a connection of our own to the master, with the minion's key.
 type direct struct {
-	link    *link.Link
-	address string
-	wait    time.Duration
+	link *link.Link
+	name string // of the master
+	wait time.Duration
 }
 
 func goDirect(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.Duration, log *slog.Logger) (way, error) {
@@ -129,7 +135,7 @@ func goDirect(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.D
 	}
 	var failed error
 	for _, master := range cfg.Master {
-		w, err := goTo(ctx, env, cfg, key, link.WithPort(master, cfg.MasterPort), wait, log)
+		w, err := goTo(ctx, env, cfg, key, master, wait, log)
 		if err == nil {
 			return w, nil
 		}
@@ -139,11 +145,11 @@ func goDirect(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.D
 }
 
 // goTo connects to one master.
-func goTo(ctx context.Context, env *cli.Env, cfg *config.Minion, key *pki.PrivateKey, address string, wait time.Duration, log *slog.Logger) (way, error) {
-	defer env.Waiting(ctx, cli.Patience, func() string { return "the master at " + address })()
+func goTo(ctx context.Context, env *cli.Env, cfg *config.Minion, key *pki.PrivateKey, name string, wait time.Duration, log *slog.Logger) (way, error) {
+	defer env.Waiting(ctx, cli.Patience, func() string { return "the master at " + name })()
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	o, err := link.FromConfig(cfg, key, address, log)
+	o, err := link.FromConfig(cfg, key, name, log)
 	if err != nil {
 		return nil, cli.Fail(cli.NoPermission, err)
 	}
@@ -159,7 +165,7 @@ func goTo(ctx context.Context, env *cli.Env, cfg *config.Minion, key *pki.Privat
 			fmt.Errorf("Minion failed to authenticate with the master, has the minion key been accepted? (its state is %s, its fingerprint %s)", state, key.Public().SHA256()),
 			"on the master: salt-key -a "+string(cfg.ID)))
 	}
-	return &direct{l, address, wait}, nil
+	return &direct{l, name, wait}, nil
 }
 
 func directError(err error) error {
@@ -189,14 +195,21 @@ func (d *direct) Complete(h *module.Host) {
 	h.MasterFingerprint = d.link.Master.SHA256()
 }
 
-// Address implements module.MasterLink.
-func (d *direct) Address() string { return d.address }
-
-// Connected implements module.MasterLink.
-func (d *direct) Connected() bool { return d.link.NC.IsConnected() }
+// Masters implements module.MasterLink.
+func (d *direct) Masters() []string {
+	if !d.link.NC.IsConnected() {
+		return nil
+	}
+	return []string{d.name}
+}
 
 // Ping implements module.MasterLink.
-func (d *direct) Ping(ctx context.Context) error { return d.link.NC.FlushWithContext(ctx) }
+func (d *direct) Ping(ctx context.Context, master string) error {
+	if master != "" && master != d.name {
+		return fmt.Errorf("the master in use is %s", d.name)
+	}
+	return d.link.NC.FlushWithContext(ctx)
+}
 
 // events implements module.EventBus over a connection.
 type events struct {
@@ -227,12 +240,12 @@ func (e events) fireReturn(ctx context.Context, tag string, data any) error {
 }
 
 // FireMaster implements module.EventBus.
-func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Outcome, error) {
-	outcome := module.Stored
+func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Outcomes, error) {
+	outcomes := module.Outcomes{}
 	for _, one := range list {
 		raw, err := value.Encode(one.Data)
 		if err != nil {
-			return module.Refused, err
+			return nil, err
 		}
 		f := protocol.Fire{ID: bus.NewNonce(), Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: one.Tag, Data: json.RawMessage(raw)}}}
 		if one.Pretag != "" {
@@ -240,13 +253,16 @@ func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Ou
 		}
 		var fired protocol.Fired
 		if err := e.conn.Ask(ctx, e.toMaster, f, &fired); err != nil {
-			return module.Refused, marked(err)
+			return nil, marked(err)
 		}
-		if fired.Outcome == protocol.Queued {
-			outcome = module.Outbox
+		if len(fired.Masters) == 0 {
+			outcomes.Add("", fired.Outcome == protocol.Stored)
+		}
+		for _, m := range fired.Masters {
+			outcomes.Add(m.Master, m.Outcome == protocol.Stored)
 		}
 	}
-	return outcome, nil
+	return outcomes, nil
 }
 
 // marked marks what is not permitted for package module, which does not know the

@@ -1,0 +1,106 @@
+package minion
+
+import (
+	"context"
+	"time"
+
+	"brine/internal/protocol"
+)
+
+// watchFirst looks from time to time whether the first master of the list takes
+// this minion again, and sends the session that it then has there. It does nothing
+// where master_failback is off or the first master is the one in use.
+//
+// The session stands before the other one is left: a master that greets and does
+// no more than that is no reason to leave one that works.
+func (u *uplink) watchFirst(ctx context.Context, current *session, back chan<- *session) {
+	first, every := u.roster.first(), u.failbackInterval()
+	if first == "" || first == current.name || every <= 0 {
+		return
+	}
+	for sleep(ctx, every) {
+		next, err := u.openFirst(ctx, first)
+		if err != nil {
+			u.log.Debug("the first master is not back", "master", first, "err", err)
+			continue
+		}
+		if next == nil {
+			continue
+		}
+		select {
+		case back <- next:
+		case <-ctx.Done():
+			next.Close()
+		}
+		return
+	}
+}
+
+// openFirst makes a session with the first master; nil while it does not know this
+// minion's key.
+func (u *uplink) openFirst(ctx context.Context, name string) (*session, error) {
+	l, err := u.dial(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if !l.Ready() {
+		l.Close()
+		return nil, nil
+	}
+	s, err := u.greet(ctx, l, name)
+	if err == nil {
+		s.first = true
+	}
+	return s, err
+}
+
+const (
+	// maxDoubts bounds how long the first master is kept waiting: 64 intervals.
+	maxDoubts = 6
+	// trustAfter is for how many intervals a session with the first master must
+	// last for it to be trusted again.
+	trustAfter = 10
+)
+
+// failbackInterval is the pause between two looks for the first master. It doubles
+// with each time that the first master was lost soon after the minion had come
+// back to it, so that one that is half dead does not make the minion go to and fro.
+func (u *uplink) failbackInterval() time.Duration { return u.failbackSetting() << u.doubts }
+
+func (u *uplink) failbackSetting() time.Duration {
+	if d := u.m.cfg.MasterFailbackInterval; d > 0 {
+		return d
+	}
+	return u.m.cfg.MasterAliveInterval
+}
+
+// doubt notes how long a session lasted that was made to go back.
+func (u *uplink) doubt(s *session, lasted time.Duration) {
+	switch {
+	case !s.first:
+	case lasted < trustAfter*u.failbackSetting():
+		u.doubts = min(u.doubts+1, maxDoubts)
+	default:
+		u.doubts = 0
+	}
+}
+
+// ping fires Salt's event minion_ping on the master's bus every ping_interval, and
+// ends the session when it is not answered.
+func (u *uplink) ping(ctx context.Context, s *session) {
+	every := u.m.cfg.PingInterval
+	if every <= 0 {
+		return
+	}
+	f := protocol.Fire{Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: "minion_ping", Data: []byte(`"ping"`)}}}
+	for sleep(ctx, every) {
+		asking, cancel := context.WithTimeout(ctx, u.m.cfg.AuthTimeout)
+		err := s.Ask(asking, protocol.OpFire, f, nil)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			u.log.Warn("the master does not answer minion_ping; connecting anew", "master", s.name, "err", err)
+			s.Close()
+			return
+		}
+	}
+}

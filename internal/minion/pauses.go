@@ -1,0 +1,71 @@
+package minion
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"brine/internal/config"
+)
+
+// pauses are those between two rounds that found no master.
+type pauses struct {
+	cfg  *config.Minion
+	away time.Duration // the latest after masters that could not be reached; 0 for none
+	name time.Duration // the latest after a name without an address
+	wait time.Duration // the latest after masters that did not take this minion
+}
+
+// firstPause is short, since most losses are.
+const firstPause = 50 * time.Millisecond
+
+// reset is called when a master was in use: what follows is a new loss.
+func (p *pauses) reset() { p.away, p.name, p.wait = 0, 0, 0 }
+
+// unreachable is the pause after a round in which no master could be reached: each
+// is twice the one before, up to recon_max.
+func (p *pauses) unreachable() time.Duration {
+	p.away = min(max(2*p.away, min(firstPause, p.cfg.ReconDefault)), max(p.cfg.ReconMax, time.Second))
+	return p.spread(p.away)
+}
+
+// nameless is the pause after the name of the only master had no address: likewise,
+// up to retry_dns.
+func (p *pauses) nameless() time.Duration {
+	p.name = min(max(2*p.name, firstPause), p.cfg.RetryDNS)
+	return p.spread(p.name)
+}
+
+// refused is the pause after masters that could be reached and did not take this
+// minion: acceptance_wait_time, longer by as much each time where
+// acceptance_wait_time_max allows it, and never longer than that.
+func (p *pauses) refused() time.Duration {
+	if p.wait == 0 {
+		p.wait = p.cfg.AcceptanceWaitTime
+	}
+	if most := p.cfg.AcceptanceWaitTimeMax; most > 0 {
+		p.wait = min(p.wait+p.cfg.AcceptanceWaitTime, most)
+	}
+	return max(p.wait, firstPause)
+}
+
+// spread adds a random part, so that a fleet does not come back all at once.
+func (p *pauses) spread(d time.Duration) time.Duration {
+	most := min(d, p.cfg.RandomReauthDelay)
+	if !p.cfg.ReconRandomize || most <= 0 {
+		return d
+	}
+	return d + rand.N(most)
+}
+
+// sleep returns false when ctx has ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
