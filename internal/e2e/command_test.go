@@ -32,6 +32,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"ended":    ended,
 		"fleet":    fleet,
 		"mount":    mount,
+		"outputs":  outputs,
 		"run":      run,
 		"setup":    setup,
 		"signal":   signal,

@@ -312,3 +312,84 @@ func wrap(id string, err error) error {
 	}
 	return fmt.Errorf("%s: %w", id, err)
 }
+
+// outputs gives each case of ../output, whose data can stand on a command line, to
+// a minion, which returns it, and salt prints it.
+func outputs(_ *system, ts *testscript.TestScript, _ []string) error {
+	var file struct {
+		Cases []struct {
+			ID   string
+			Out  string
+			Opts map[string]any
+			Data json.RawMessage
+		}
+	}
+	if err := loadCases("output/testdata/outputters.json", &file); err != nil {
+		return err
+	}
+	var shown atomic.Int64
+	err := each(file.Cases, func(i int) error {
+		c := file.Cases[i]
+		color, ok := c.Opts["color"].(bool)
+		if !ok || len(c.Opts) > 1 || !slices.Contains(output.Names(), c.Out) {
+			return nil
+		}
+		data, word, ok := onCommandLine(c.Data)
+		if !ok {
+			return nil
+		}
+		want, err := whole(c.Out, color, data)
+		if err != nil {
+			return err
+		}
+		command := []string{"salt", "--static", "--out=" + c.Out, map[bool]string{true: "--force-color", false: "--no-color"}[color]}
+		got, err := printed(ts, append(command, "--", "web1", "test.outputter", word)...)
+		if err == nil && got != want {
+			err = fmt.Errorf("printed %q, want %q", got, want)
+		}
+		shown.Add(1)
+		return wrap(c.ID, err)
+	})
+	if err == nil && shown.Load() < int64(len(file.Cases))/2 {
+		err = fmt.Errorf("only %d of %d cases were shown", shown.Load(), len(file.Cases))
+	}
+	return err
+}
+
+// onCommandLine returns what web1 returns in a case, and the word of a command
+// line that means it; false if no word does, or if it means a failure.
+func onCommandLine(raw json.RawMessage) (data any, word string, ok bool) {
+	if strings.Contains(string(raw), `"$`) {
+		return nil, "", false // a value that JSON does not know
+	}
+	all, err := value.Decode(raw)
+	minions, one := all.(map[string]any)
+	data, there := minions["web1"]
+	if err != nil || !one || !there || len(minions) > 1 {
+		return nil, "", false
+	}
+	if m, is := data.(map[string]any); is && (m["result"] == false || m["success"] == false) {
+		return nil, "", false
+	}
+	b, err := value.Encode(data)
+	if err != nil {
+		return nil, "", false
+	}
+	args, kwargs, err := argument.Parse([]string{string(b)}, argument.Options{})
+	if err != nil || len(args) != 1 || len(kwargs) > 0 {
+		return nil, "", false
+	}
+	back, err := value.Encode(args[0])
+	return data, string(b), err == nil && string(back) == string(b)
+}
+
+// whole is what package output prints for a return of web1.
+func whole(name string, color bool, data any) (string, error) {
+	var b strings.Builder
+	w, err := output.NewWriter(&b, name, output.Options{Color: color, Static: true})
+	if err != nil {
+		return "", err
+	}
+	err = errors.Join(w.Return(output.Return{ID: "web1", Value: data}), w.Close())
+	return b.String(), err
+}
