@@ -2,6 +2,7 @@ package master
 
 import (
 	"context"
+	"reflect"
 
 	"brine/internal/acl"
 	"brine/internal/argument"
@@ -23,14 +24,23 @@ func (m *Master) peerPublish(ctx context.Context, r *bus.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	if q.Batch != (job.BatchOptions{}) || q.Queue > 0 || q.Follow || q.Metadata.V != nil {
-		return bus.Errorf(bus.Usage, "a minion publishes to others at once: not in batches, not for later, not to follow")
+	if !plain(q) {
+		return bus.Errorf(bus.Usage, "a minion publishes to others at once: not in batches, not for later, not to follow, and without settings for their returners")
 	}
 	q.Async = false // nobody could fetch what it returned
 	if err := parseWords(q.Commands); err != nil {
 		return err
 	}
 	return m.publishFor(ctx, r, q, m.peer(r.From))
+}
+
+// plain says whether a request has nothing in it beside what a minion may ask for.
+// All else a user may ask for is refused: the settings of a returner, say, could
+// have the returning minion write where it pleases the asking one.
+func plain(q protocol.Publish) bool {
+	q.Target, q.TargetType, q.Delimiter, q.Commands, q.Compound = "", "", "", nil, false
+	q.Timeout, q.Async, q.Preview, q.Returner, q.ReturnTag = 0, false, false, "", ""
+	return reflect.ValueOf(q).IsZero()
 }
 
 // peerRun runs a runner for a minion.

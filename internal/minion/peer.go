@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"time"
 
 	"brine/internal/bus"
 	"brine/internal/job"
@@ -32,33 +30,17 @@ func (m *Minion) peers(preferred *uplink) peer.Client {
 
 // hostOf is this minion as the functions of a job see it that came over an uplink,
 // nil for one of the schedule. A job that another minion has published can not
-// publish: two minions would keep each other busy for ever.
+// publish: two minions would keep each other busy for ever. Programs that it starts
+// are told, for the sake of salt-call.
 func (m *Minion) hostOf(e *job.Envelope, u *uplink) *module.Host {
 	h := m.host()
 	if u != nil {
 		h = u.host()
 	}
 	if e.From != "" {
-		h.Publisher = noPublisher{e.From}
+		h.Publisher, h.Environ = peer.Published{By: e.From}, []string{peer.PublishedBy + "=" + e.From}
 	}
 	return h
-}
-
-// noPublisher implements module.Publisher by a refusal.
-type noPublisher struct{ from string }
-
-func (n noPublisher) refuse() error {
-	return fmt.Errorf("%w: the minion %s has published this job, and such a job can not publish", module.ErrRefused, n.from)
-}
-
-// Publish implements module.Publisher.
-func (n noPublisher) Publish(context.Context, module.Publication) ([]module.Answer, error) {
-	return nil, n.refuse()
-}
-
-// Runner implements module.Publisher.
-func (n noPublisher) Runner(context.Context, module.RemoteCall, time.Duration) (any, error) {
-	return nil, n.refuse()
 }
 
 // passToMaster asks the master what a local tool asks, and passes the answer on

@@ -106,7 +106,7 @@ func (c *Call) environ(user *identity) []string {
 	if c.Has("prepend_path") {
 		env = append(env, "PATH="+c.String("prepend_path")+":"+lastPath(env))
 	}
-	return env
+	return append(env, c.Host.Environ...)
 }
 
 func lastPath(env []string) string {

@@ -27,6 +27,8 @@ type Host struct {
 	GrainsFile string // where grains.setval keeps grains; "" if nowhere
 	CacheDir   string // for files that may be lost; "" for the system's place
 
+	Environ []string // what programs get beside their environment: NAME=VALUE
+
 	Events EventBus
 	Jobs   JobTable
 	Master MasterLink

@@ -18,6 +18,7 @@ import (
 	"brine/internal/logging"
 	"brine/internal/module"
 	"brine/internal/output"
+	"brine/internal/peer"
 	"brine/internal/protocol"
 	"brine/internal/salt"
 	"brine/internal/value"
@@ -214,5 +215,8 @@ func (c *call) tell(ctx context.Context, jid salt.JID, command job.Command, res 
 func (c *call) host() *module.Host {
 	h := newHost(c.cfg, c.log.Logger)
 	c.way.Complete(h)
+	if by := c.env.Getenv(peer.PublishedBy); by != "" {
+		h.Publisher = peer.Published{By: by}
+	}
 	return h
 }

@@ -1,0 +1,33 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"brine/internal/module"
+)
+
+// PublishedBy is the environment variable by which a program learns that it runs for
+// a job that another minion has published, and which. It keeps scripts from going in
+// circles; root can take it away, and what its minion may publish is for the master
+// to say.
+const PublishedBy = "SALT_PUBLISHED_BY"
+
+// Published implements module.Publisher for a job that another minion has published:
+// by a refusal.
+type Published struct{ By string }
+
+func (p Published) refuse() error {
+	return fmt.Errorf("%w: the minion %s has published this job, and such a job can not publish", module.ErrRefused, p.By)
+}
+
+// Publish implements module.Publisher.
+func (p Published) Publish(context.Context, module.Publication) ([]module.Answer, error) {
+	return nil, p.refuse()
+}
+
+// Runner implements module.Publisher.
+func (p Published) Runner(context.Context, module.RemoteCall, time.Duration) (any, error) {
+	return nil, p.refuse()
+}
