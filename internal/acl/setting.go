@@ -18,6 +18,18 @@ type Setting struct {
 	File func(*yaml.Node) string // the file of a node below Node; nil knows none
 }
 
+// ParseSetting reads a setting from YAML without aliases; places are in file.
+func ParseSetting(key, text, file string) (Setting, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		return Setting{}, fmt.Errorf("%s: %s: %w", file, key, err)
+	}
+	if len(doc.Content) == 0 {
+		return Setting{}, fmt.Errorf("%s: %s: it is empty", file, key)
+	}
+	return Setting{Key: key, Node: doc.Content[0], File: func(*yaml.Node) string { return file }}, nil
+}
+
 // Error is a mistake in a setting, with its place.
 type Error struct {
 	File         string

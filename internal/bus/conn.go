@@ -117,6 +117,9 @@ func NewConn(nc *nats.Conn, self Identity) *Conn {
 	return &Conn{NC: nc, self: self, inbox: self.Inbox()}
 }
 
+// Inbox is the private prefix of this connection, by which the daemon knows it.
+func (c *Conn) Inbox() string { return c.inbox }
+
 // Close ends the connection.
 func (c *Conn) Close() { c.NC.Close() }
 

@@ -49,6 +49,18 @@ func (e *Env) Confirm(ctx context.Context, question string, byDefault bool) (boo
 	return false, fmt.Errorf("no usable answer to %q: want y or n", question)
 }
 
+// Ask asks for a line of text, without the blanks around it. Its errors are as in
+// Confirm.
+func (e *Env) Ask(ctx context.Context, prompt string) (string, error) {
+	fmt.Fprint(e.Stderr, prompt)
+	answer, err := e.readLine(ctx)
+	if err != nil {
+		fmt.Fprintln(e.Stderr)
+		return "", fmt.Errorf("read the answer to %q: %w", prompt, err)
+	}
+	return strings.TrimSpace(answer), nil
+}
+
 // Password asks for a secret without showing it. Where Stdin is no terminal it
 // reads a line and asks nothing. An ended context is as in Confirm; the terminal
 // shows what is typed again.

@@ -431,7 +431,6 @@ var saltKeys = []string{
 	"thorium_top",
 	"thoriumenv",
 	"token_dir",
-	"token_file",
 	"top_file",
 	"top_file_merging_strategy",
 	"transport",

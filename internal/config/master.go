@@ -20,6 +20,60 @@ type Master struct {
 	AuditMaxBytes int64 `yaml:"audit_max_bytes"`
 	// How long the audit trail keeps entries; 0 keeps them for ever.
 	AuditRetention time.Duration `yaml:"audit_retention"`
+	// The attribute of a user's groups that names him, and of the user himself
+	// in Active Directory.
+	LDAPAccountAttribute string `yaml:"auth.ldap.accountattributename"`
+	// The directory is one of Active Directory: groups are those with the
+	// user's DN as a member.
+	LDAPActiveDirectory bool `yaml:"auth.ldap.activedirectory"`
+	// Users are looked up without a name and password.
+	LDAPAnonymous bool `yaml:"auth.ldap.anonymous"`
+	// Where users and groups are looked up.
+	LDAPBaseDN string `yaml:"auth.ldap.basedn"`
+	// As whom users are looked up; with {{ username }} in it, as whom a user
+	// binds without being looked up first.
+	LDAPBindDN string `yaml:"auth.ldap.binddn"`
+	// The password to look users up with.
+	LDAPBindPassword string `yaml:"auth.ldap.bindpw"`
+	// A file with the certificates that the server's must be signed by; empty
+	// means those of the system.
+	LDAPCAFile string `yaml:"auth.ldap.ca_file"`
+	// The filter by which a user is found.
+	LDAPFilter string `yaml:"auth.ldap.filter"`
+	// The directory is one of FreeIPA.
+	LDAPFreeIPA bool `yaml:"auth.ldap.freeipa"`
+	// Where groups are looked up in FreeIPA; empty means basedn.
+	LDAPGroupBaseDN string `yaml:"auth.ldap.group_basedn"`
+	// The filter by which the groups of a user are found in FreeIPA.
+	LDAPGroupFilter string `yaml:"auth.ldap.group_filter"`
+	// The attribute of a user that names groups by their DN.
+	LDAPGroupAttribute string `yaml:"auth.ldap.groupattribute"`
+	// The class of groups.
+	LDAPGroupClass string `yaml:"auth.ldap.groupclass"`
+	// The organisational unit below basedn with the groups; empty means all
+	// below basedn.
+	LDAPGroupOU string `yaml:"auth.ldap.groupou"`
+	// Is refused: the certificate of the server is always verified.
+	LDAPNoVerify bool `yaml:"auth.ldap.no_verify"`
+	// The class of users in Active Directory.
+	LDAPPersonType string `yaml:"auth.ldap.persontype"`
+	// The port of the directory server; 0 means 389, with tls 636.
+	LDAPPort int `yaml:"auth.ldap.port"`
+	// How deep users are looked up: 0 is basedn itself, 1 what is directly
+	// below it, 2 all below it.
+	LDAPScope int `yaml:"auth.ldap.scope"`
+	// The directory server.
+	LDAPServer string `yaml:"auth.ldap.server"`
+	// The connection becomes TLS by StartTLS.
+	LDAPStartTLS bool `yaml:"auth.ldap.starttls"`
+	// The connection is TLS from its beginning.
+	LDAPTLS bool `yaml:"auth.ldap.tls"`
+	// The directory server as ldap://HOST, ldaps://HOST or ldapi://PATH; goes
+	// before server, port and tls.
+	LDAPURI string `yaml:"auth.ldap.uri"`
+	// The PAM service whose file in /etc/pam.d decides about users of the
+	// backend pam.
+	PAMService string `yaml:"auth.pam.service"`
 	// Accept every new key that was not rejected before.
 	AutoAccept bool `yaml:"auto_accept"`
 	// A file with ids and patterns of minions whose keys are rejected when they
@@ -107,6 +161,8 @@ type Master struct {
 	Reactor Located `yaml:"reactor"`
 	// The one port of the master.
 	RetPort int `yaml:"ret_port"`
+	// The secret of the backend sharedsecret.
+	SharedSecret string `yaml:"sharedsecret"`
 	// The tools show the id of each job.
 	ShowJID bool `yaml:"show_jid"`
 	// The tools name minions that did not answer.
@@ -120,6 +176,8 @@ type Master struct {
 	// Users may ask for another validity: true for all, or a map from a
 	// backend to users.
 	TokenExpireUserOverride Located `yaml:"token_expire_user_override"`
+	// Where the tools keep the token of their user; ~ is the home directory.
+	TokenFile string `yaml:"token_file"`
 
 	// How long jobs are kept, in hours; keep_jobs_seconds goes before it.
 	keepJobHours time.Duration `yaml:"keep_jobs"`
@@ -131,6 +189,16 @@ func NewMaster() *Master {
 		Common:                newCommon("master"),
 		AuditMaxBytes:         1 << 30,
 		AuditRetention:        365 * day,
+		LDAPAccountAttribute:  "memberUid",
+		LDAPFilter:            "(uid={{ username }})",
+		LDAPGroupAttribute:    "memberOf",
+		LDAPGroupClass:        "posixGroup",
+		LDAPGroupFilter:       "(&(member={{ userdn }})(objectClass=ipausergroup))",
+		LDAPGroupOU:           "Groups",
+		LDAPPersonType:        "person",
+		LDAPScope:             2,
+		LDAPServer:            "localhost",
+		PAMService:            "login",
 		AutosignTimeout:       2 * time.Hour,
 		BatchSafeLimit:        100,
 		BatchSafeSize:         8,
@@ -149,6 +217,7 @@ func NewMaster() *Master {
 		ShowTimeout:           true,
 		Timeout:               5 * time.Second,
 		TokenExpire:           12 * time.Hour,
+		TokenFile:             "~/.salt_token",
 		keepJobHours:          day,
 	}
 	m.LoopInterval = time.Minute
@@ -163,6 +232,29 @@ func (m *Master) settings() []setting {
 		{"audit_file", text(&m.AuditFile)},
 		{"audit_max_bytes", size(&m.AuditMaxBytes, 1<<20, 1<<50)},
 		{"audit_retention", duration(&m.AuditRetention, time.Second, 0, maxDuration)},
+		{"auth.ldap.accountattributename", text(&m.LDAPAccountAttribute)},
+		{"auth.ldap.activedirectory", boolean(&m.LDAPActiveDirectory)},
+		{"auth.ldap.anonymous", boolean(&m.LDAPAnonymous)},
+		{"auth.ldap.basedn", text(&m.LDAPBaseDN)},
+		{"auth.ldap.binddn", text(&m.LDAPBindDN)},
+		{"auth.ldap.bindpw", text(&m.LDAPBindPassword)},
+		{"auth.ldap.ca_file", path(&m.LDAPCAFile)},
+		{"auth.ldap.filter", text(&m.LDAPFilter)},
+		{"auth.ldap.freeipa", boolean(&m.LDAPFreeIPA)},
+		{"auth.ldap.group_basedn", text(&m.LDAPGroupBaseDN)},
+		{"auth.ldap.group_filter", text(&m.LDAPGroupFilter)},
+		{"auth.ldap.groupattribute", text(&m.LDAPGroupAttribute)},
+		{"auth.ldap.groupclass", text(&m.LDAPGroupClass)},
+		{"auth.ldap.groupou", text(&m.LDAPGroupOU)},
+		{"auth.ldap.no_verify", boolean(&m.LDAPNoVerify)},
+		{"auth.ldap.persontype", text(&m.LDAPPersonType)},
+		{"auth.ldap.port", integer(&m.LDAPPort, 0, 65535)},
+		{"auth.ldap.scope", integer(&m.LDAPScope, 0, 2)},
+		{"auth.ldap.server", text(&m.LDAPServer)},
+		{"auth.ldap.starttls", boolean(&m.LDAPStartTLS)},
+		{"auth.ldap.tls", boolean(&m.LDAPTLS)},
+		{"auth.ldap.uri", text(&m.LDAPURI)},
+		{"auth.pam.service", fileName(&m.PAMService)},
 		{"auto_accept", boolean(&m.AutoAccept)},
 		{"autoreject_file", text(&m.AutorejectFile)},
 		{"autosign_file", text(&m.AutosignFile)},
@@ -201,12 +293,14 @@ func (m *Master) settings() []setting {
 		{"publisher_acl_blacklist", elsewhere{&m.PublisherACLBlacklist}},
 		{"reactor", elsewhere{&m.Reactor}},
 		{"ret_port", port(&m.RetPort)},
+		{"sharedsecret", text(&m.SharedSecret)},
 		{"show_jid", boolean(&m.ShowJID)},
 		{"show_timeout", boolean(&m.ShowTimeout)},
 		{"sudo_acl", boolean(&m.SudoACL)},
 		{"timeout", duration(&m.Timeout, time.Second, 100*time.Millisecond, day)},
 		{"token_expire", duration(&m.TokenExpire, time.Second, time.Second, maxDuration)},
 		{"token_expire_user_override", elsewhere{&m.TokenExpireUserOverride}},
+		{"token_file", text(&m.TokenFile)},
 	})
 }
 

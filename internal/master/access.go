@@ -8,6 +8,7 @@ import (
 	"brine/internal/auth"
 	"brine/internal/bus"
 	"brine/internal/config"
+	"brine/internal/eauth"
 	"brine/internal/job"
 	"brine/internal/protocol"
 	"brine/internal/runner"
@@ -18,6 +19,7 @@ import (
 // access is what the configuration says about who may do what. It is replaced as
 // a whole, never changed.
 type access struct {
+	config     acl.Config
 	rules      *acl.Rules
 	nodegroups map[string]any
 	verify     bool // the users of publisher_acl must exist
@@ -26,7 +28,7 @@ type access struct {
 // newAccess compiles the rules. An error names every mistake with its place.
 func newAccess(cfg *config.Master) (*access, error) {
 	groups, _ := cfg.Nodegroups.Value().(map[string]any)
-	rules, err := acl.Parse(acl.Config{
+	settings := acl.Config{
 		PublisherACL:          setting("publisher_acl", cfg.PublisherACL),
 		PublisherACLBlacklist: setting("publisher_acl_blacklist", cfg.PublisherACLBlacklist),
 		ExternalAuth:          setting("external_auth", cfg.ExternalAuth),
@@ -36,11 +38,24 @@ func newAccess(cfg *config.Master) (*access, error) {
 		PermissiveACL:         cfg.PermissiveACL,
 		SudoACL:               cfg.SudoACL,
 		Nodegroups:            groups,
-	})
+	}
+	rules, err := acl.Parse(settings)
 	if err != nil {
 		return nil, err
 	}
-	return &access{rules: rules, nodegroups: groups, verify: cfg.ClientACLVerify}, nil
+	return &access{config: settings, rules: rules, nodegroups: groups, verify: cfg.ClientACLVerify}, nil
+}
+
+// with returns the rules that hold for somebody whose token keeps external_auth
+// as it was, in YAML.
+func (a *access) with(external string) (*acl.Rules, error) {
+	setting, err := acl.ParseSetting("external_auth", external, "token")
+	if err != nil {
+		return nil, err
+	}
+	kept := a.config
+	kept.ExternalAuth = setting
+	return acl.Parse(kept)
 }
 
 func setting(key string, l config.Located) acl.Setting {
@@ -88,9 +103,23 @@ type asker struct {
 	name     string // for people: fred
 	subject  acl.Subject
 	identity bus.Identity
+
+	login   *eauth.Grant // of a user of external_auth
+	rules   *acl.Rules   // that hold for him instead of those in force; nil for most
+	refused error        // the login does not hold any more
 }
 
+// asker is who asks on a connection: the user who has logged in on it, or else
+// the local user.
 func (m *Master) asker(ctx context.Context, i bus.Identity) asker {
+	if who := m.external(ctx, i); who != nil {
+		return *who
+	}
+	return m.localAsker(ctx, i)
+}
+
+// localAsker is the user whom the kernel names, whoever has logged in.
+func (m *Master) localAsker(ctx context.Context, i bus.Identity) asker {
 	uid := i.UID()
 	if uid < 0 {
 		return asker{name: i.String(), identity: i} // no user: no rights
@@ -113,8 +142,15 @@ func (m *Master) local(ctx context.Context, u auth.User) acl.Subject {
 // log always, to the asker when it is refused. Nothing is refused silently.
 // Where is the target as it was written.
 func (m *Master) permit(who asker, q acl.Question, where string) error {
+	if who.refused != nil {
+		return who.refused
+	}
+	rules := who.rules
+	if rules == nil {
+		rules = m.access.Load().rules
+	}
 	q.Subject, q.Fleet = who.subject, fleet{m}
-	d := m.access.Load().rules.Decide(q)
+	d := rules.Decide(q)
 	what := functions(q)
 	log := m.log.With("user", who.name, "fun", what, "target", where, "rule", d.Rule, "where", d.Where)
 	if d.Verdict == acl.Allow {

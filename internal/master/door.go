@@ -94,6 +94,7 @@ func (m *Master) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v 
 // gone is told by the broker of every connection that ended.
 func (m *Master) gone(i bus.Identity) {
 	m.server.Gone(i.Inbox())
+	m.logins.drop(i.Inbox())
 	if i.Role != bus.RoleMinion {
 		return
 	}

@@ -22,6 +22,7 @@ import (
 	"brine/internal/bus"
 	"brine/internal/config"
 	"brine/internal/daemon"
+	"brine/internal/eauth"
 	"brine/internal/job"
 	"brine/internal/journal"
 	"brine/internal/logging"
@@ -66,6 +67,8 @@ type Master struct {
 	steady  job.Steady       // of the expiry of jobs
 	users   auth.Users
 	access  atomic.Pointer[access]
+	gate    *eauth.Gate // external_auth
+	logins  logins
 	reload  func() (*config.Master, error)
 	undo    []func() // what New has opened, in order
 	ctx     context.Context
@@ -185,7 +188,10 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if m.mine, err = openMine(ctx, m.journal); err != nil {
 		return err
 	}
-	return m.openPresence(ctx)
+	if err := m.openPresence(ctx); err != nil {
+		return err
+	}
+	return m.openGate(ctx)
 }
 
 // retention is how long the journal keeps events and jobs; 0 is for ever.
@@ -232,6 +238,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.wg.Go(m.keepSeen)
 	m.wg.Go(func() { m.watchKeys(changed) })
 	m.wg.Go(m.announcePresence)
+	m.wg.Go(m.sweepTokens)
 	m.wg.Go(func() { m.ledger.keep(m.ctx, m.log) })
 	hangups, stop := daemon.Hangups()
 	defer stop()
@@ -275,12 +282,18 @@ func (m *Master) hangup() {
 		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
 		return
 	}
+	backends, err := m.backends(cfg)
+	if err != nil {
+		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
+		return
+	}
 	if err := m.keys.configure(cfg); err != nil {
 		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
 		return
 	}
 	m.relay.SetGrants(grants)
 	m.setAccess(rules)
+	m.setBackends(backends)
 	m.log.Info("configuration reloaded")
 }
 

@@ -53,6 +53,11 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 		Machine:   m.machine(),
 		Version:   m.version,
 		Log:       m.log,
+		MakeToken: func(ctx context.Context, t runner.NewToken) (runner.Token, error) {
+			return m.makeToken(ctx, who, t)
+		},
+		ListTokens:  m.listTokens,
+		DeleteToken: m.gate.Delete,
 	}
 }
 
@@ -123,6 +128,9 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 	if err := m.permit(who, acl.Question{Scope: scope, Commands: aclCommands([]job.Command{q.Command})}, ""); err != nil {
 		return err
 	}
+	if err := runner.CheckSecrets(q.Command); err != nil {
+		return bus.Errorf(bus.Usage, "%w", err) // before the arguments are in the journal
+	}
 	jid := m.clock.Next(time.Now())
 	tag := "salt/" + kind + "/" + string(jid)
 	data := map[string]any{"fun": map[bool]string{false: "runner.", true: "wheel."}[q.Wheel] + string(q.Command.Function), "jid": string(jid), "user": who.name, "fun_args": eventArgs(&job.Envelope{Commands: []job.Command{q.Command}})}
@@ -147,7 +155,7 @@ func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string
 	res := table(m.runnerHost(who)).Run(ctx, module.Call{
 		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: &module.Host{Version: m.version, Log: m.log},
 	})
-	data["return"], data["success"] = res.Return, res.Success
+	data["return"], data["success"] = runner.Shown(c.Function, res.Return), res.Success
 	if _, err := m.relay.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {
 		m.log.Error("runner's return not stored", "jid", jid, "fun", c.Function, "err", err)
 	}

@@ -43,6 +43,10 @@ type Host struct {
 	Config    map[string]any // of the master, by Salt's key names, without secrets
 	Machine   *module.Host   // the master's own machine, as functions of minions take it
 
+	MakeToken   func(ctx context.Context, t NewToken) (Token, error)
+	ListTokens  func(ctx context.Context) ([]Token, error)
+	DeleteToken func(ctx context.Context, name string) (bool, error) // whether there was one
+
 	Version string
 	Log     *slog.Logger
 }
@@ -76,6 +80,7 @@ func Table(h *Host) module.Table {
 	var t module.Table
 	t = module.Table{
 		aclModule(h),
+		authModule(h),
 		cacheModule(h),
 		settingsModule(h),
 		docModule(func() module.Table { return t }, Wheel(h)),

@@ -22,6 +22,7 @@ var foreign = []struct {
 	{"github.com/aymanbagabas/go-udiff", "runner", "how the answers of minions differ, as a unified diff"},
 	{"github.com/dlclark/regexp2", "target/pyre", "the one engine behind expressions in the language of Python"},
 	{"github.com/fsnotify/fsnotify", "pki", "the key directory is the only one that is watched"},
+	{"github.com/go-crypt/crypt", "eauth", "hashes of passwords"},
 	{"github.com/go-sql-driver/mysql", "sink sink/dbtest", "a destination of the sink"},
 	{"github.com/itchyny/gojq", "cli/saltevent event sink", "filters of events are written in the language of jq"},
 	{"github.com/jackc/pgx/v5", "sink sink/dbtest", "a destination of the sink"},
@@ -32,7 +33,7 @@ var foreign = []struct {
 	{"github.com/urfave/cli/v2", "cli/...", "command lines"},
 	{"golang.org/x/sys", "auth cli daemon grain module sink socket", "system calls that the standard library lacks"},
 	{"golang.org/x/term", "cli", "what a terminal can do"},
-	{"gopkg.in/yaml.v3", "acl config event grain module pillar schedule sink", "files that people write"},
+	{"gopkg.in/yaml.v3", "acl config eauth event grain module pillar schedule sink", "files that people write"},
 	{"modernc.org/sqlite", "sink", "a destination of the sink"},
 }
 

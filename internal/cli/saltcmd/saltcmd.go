@@ -77,7 +77,8 @@ func flags() []urcli.Flag {
 	for _, t := range targetFlags {
 		list = append(list, &urcli.BoolFlag{Category: targeting, Name: t.name, Aliases: []string{t.alias}, Usage: t.usage})
 	}
-	return append(list, &urcli.StringFlag{Category: targeting, Name: "delimiter", Value: ":", Usage: "`TEXT` between the levels of a grain or pillar target"})
+	list = append(list, &urcli.StringFlag{Category: targeting, Name: "delimiter", Value: ":", Usage: "`TEXT` between the levels of a grain or pillar target"})
+	return append(list, client.LoginFlags("a")...)
 }
 
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
@@ -86,6 +87,10 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	q, err := request(env, opts, cfg)
+	if err != nil {
+		return err
+	}
+	login, err := client.NewLogin(env, opts, cfg)
 	if err != nil {
 		return err
 	}
@@ -99,6 +104,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer conn.Close()
+	if err := login.Do(ctx, conn); err != nil {
+		return err
+	}
 	return follow(ctx, env, opts, conn, q, show)
 }
 

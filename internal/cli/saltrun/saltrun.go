@@ -25,14 +25,14 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Synopsis: []string{"[options] RUNNER.FUNCTION [ARGUMENT...] [NAME=VALUE...]", "--wheel [options] MODULE.FUNCTION [ARGUMENT...]", "-d [PATTERN]"},
 		Summary:  "Run a runner on the master.",
 		Examples: []string{"salt-run manage.status", "salt-run jobs.list_jobs since=2h", "salt-run jobs.lookup_jid 20261121113344286549", "salt-run --wheel key.list_all", "salt-run -d"},
-		Flags: []urcli.Flag{
+		Flags: append([]urcli.Flag{
 			&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `SECONDS` for the runner (default: as long as it runs)"},
 			&urcli.BoolFlag{Category: "Running", Name: "async", Usage: "start the runner, print the tag of its events, and do not wait"},
 			&urcli.BoolFlag{Category: "Running", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the runners that match PATTERN"},
 			&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
 			&urcli.BoolFlag{Category: "Running", Name: "wheel", Usage: "run a wheel function, which manages the master itself: key.*, config.values"},
 			&urcli.BoolFlag{Category: "Running", Name: "quiet", Usage: "show no result"},
-		},
+		}, client.LoginFlags("a")...),
 		Ignored: []string{"skip-grains"},
 		Output:  true,
 		Run:     run,
@@ -50,6 +50,10 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	defer cancel()
 	cfg, err := client.MasterConfig(env, opts)
+	if err != nil {
+		return err
+	}
+	login, err := client.NewLogin(env, opts, cfg)
 	if err != nil {
 		return err
 	}
@@ -71,6 +75,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer conn.Close()
+	if err := login.Do(ctx, conn); err != nil {
+		return err
+	}
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the runner " + string(q.Command.Function) })()
 	stream, err := conn.Call(protocol.OpRun, q)
 	if err != nil {

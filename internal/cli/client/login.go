@@ -1,0 +1,235 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/argument"
+	"brine/internal/atomicfile"
+	"brine/internal/bus"
+	"brine/internal/cli"
+	"brine/internal/config"
+	"brine/internal/job"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+)
+
+// LoginFlags are the options by which somebody becomes a user of external_auth.
+// The letter of --auth is another one's in salt-key.
+func LoginFlags(letter ...string) []urcli.Flag {
+	const group = "External authentication"
+	return []urcli.Flag{
+		&urcli.StringFlag{Category: group, Name: "auth", Aliases: append([]string{"eauth", "external-auth"}, letter...),
+			Usage: "act as a user of the authentication `BACKEND`: file, ldap, pam, pki, sharedsecret"},
+		&urcli.StringFlag{Category: group, Name: "username", Usage: "as the user `NAME`; asked for if not given"},
+		&urcli.StringFlag{Category: group, Name: "password-file", Usage: "read the password from the first line of `FILE`; otherwise it is asked for, or is the first line of standard input"},
+		&urcli.StringFlag{Category: group, Name: "password", Hidden: true},
+		&urcli.BoolFlag{Category: group, Name: "make-token", Aliases: []string{"T"}, Usage: "keep a token in token_file, so that the password is not asked for until it expires"},
+		&urcli.StringFlag{Category: group, Name: "token-expire", Usage: "the token expires after `SECONDS` (default: token_expire of the master)"},
+		&urcli.StringFlag{Category: group, Name: "certificate", Usage: "the certificate of the user is in `FILE`, for the backend pki"},
+		&urcli.StringFlag{Category: group, Name: "certificate-key", Usage: "its private key is in `FILE`"},
+	}
+}
+
+// Login is what the command line says of who asks. A nil Login is the local user.
+type Login struct {
+	env                   *cli.Env
+	backend, user         string
+	passwordFile          string
+	certificate, key      string
+	tokenFile             string
+	makeToken, freshToken bool
+	expire                job.Seconds
+}
+
+// NewLogin reads the options of LoginFlags, nil for none. It reads no secret yet.
+func NewLogin(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Login, error) {
+	if opts.IsSet("password") {
+		return nil, salt.WithHint(cli.Usagef("a password is no option: everybody would see it in the list of processes, and may have by now"),
+			"leave --password out: it is asked for; a script has it in a file for --password-file, or pipes it to standard input")
+	}
+	l := &Login{
+		env: env, backend: opts.String("auth"), user: opts.String("username"), passwordFile: opts.String("password-file"),
+		certificate: opts.String("certificate"), key: opts.String("certificate-key"), makeToken: opts.Bool("make-token"),
+		tokenFile: inHome(env, cfg.TokenFile),
+	}
+	if opts.IsSet("auth") && l.backend == "" {
+		return nil, cli.Usagef("option --auth names no backend")
+	}
+	if l.backend == "" && !l.makeToken {
+		for _, name := range []string{"username", "password-file", "token-expire", "certificate", "certificate-key"} {
+			if opts.IsSet(name) {
+				return nil, salt.WithHint(cli.Usagef("option --%s is for a login, which --auth asks for", name), "for example: --auth pam")
+			}
+		}
+		return nil, nil
+	}
+	if (l.backend == "pki") != (l.certificate != "") || (l.certificate != "") != (l.key != "") {
+		return nil, cli.Usagef("the backend pki, and it alone, needs --certificate and --certificate-key")
+	}
+	return l, l.readExpire(opts)
+}
+
+func (l *Login) readExpire(opts *urcli.Context) error {
+	if !opts.IsSet("token-expire") {
+		return nil
+	}
+	l.freshToken = true
+	v, err := argument.Word(opts.String("token-expire"))
+	if n, ok := v.(int64); err == nil && ok && n > 0 {
+		l.expire = job.Seconds(n)
+		return nil
+	}
+	return cli.Usagef("option --token-expire: %q is no number of seconds above zero", opts.String("token-expire"))
+}
+
+// inHome puts the home directory in the place of ~.
+func inHome(env *cli.Env, path string) string {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok && env.Getenv("HOME") != "" {
+		return filepath.Join(env.Getenv("HOME"), rest)
+	}
+	return path
+}
+
+// Do logs in on the connection. It takes the token of token_file where there is
+// one that fits, and else asks for the password.
+func (l *Login) Do(ctx context.Context, c *bus.Conn) error {
+	if l == nil {
+		return nil
+	}
+	if done, err := l.byToken(ctx, c); done || err != nil {
+		return err
+	}
+	q := protocol.Login{Backend: l.backend, User: l.user, MakeToken: l.makeToken, Expire: l.expire}
+	var err error
+	if q.User == "" {
+		if q.User, err = l.askUser(ctx); err != nil {
+			return err
+		}
+	}
+	if l.certificate != "" {
+		err = l.prove(ctx, c, &q)
+	} else {
+		q.Password, err = l.password(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	var answer protocol.LoggedIn
+	if err := l.ask(ctx, c, q, &answer); err != nil {
+		return err
+	}
+	if !l.makeToken {
+		return nil
+	}
+	return l.keep(answer)
+}
+
+// loginTime bounds a login, in which a directory server may be asked.
+const loginTime = time.Minute
+
+func (l *Login) ask(ctx context.Context, c *bus.Conn, q protocol.Login, out *protocol.LoggedIn) error {
+	defer l.env.Waiting(ctx, cli.Patience, func() string { return "the master to verify the login" })()
+	ctx, cancel := context.WithTimeout(ctx, loginTime)
+	defer cancel()
+	return Error(c.Ask(ctx, protocol.OpLogin, q, out))
+}
+
+// byToken tries the token that is kept. Where the command line names another way
+// it is left alone, and one that is refused is told of.
+func (l *Login) byToken(ctx context.Context, c *bus.Conn) (done bool, err error) {
+	if l.passwordFile != "" || l.certificate != "" || l.freshToken {
+		return false, nil
+	}
+	token, err := readSecret(l.tokenFile, "token")
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, l.needBackend(errors.New("there is no token in " + l.tokenFile))
+	}
+	if err != nil {
+		return false, err
+	}
+	err = l.ask(ctx, c, protocol.Login{Backend: l.backend, User: l.user, Token: token}, nil)
+	if bus.CodeOf(err) != bus.Denied {
+		return err == nil, err
+	}
+	if l.backend != "" {
+		l.env.Note("the token in %s is not good for this login, or has expired", l.tokenFile)
+	}
+	return false, l.needBackend(err)
+}
+
+// needBackend is err where nothing says how else to log in.
+func (l *Login) needBackend(err error) error {
+	if l.backend != "" {
+		return nil
+	}
+	return cli.Fail(cli.NoPermission, salt.WithHint(err, "log in by -a BACKEND -T to get a new one"))
+}
+
+func (l *Login) askUser(ctx context.Context) (string, error) {
+	if !l.env.StdinTTY {
+		return "", salt.WithHint(cli.Usagef("a login needs a user"), "name one by --username")
+	}
+	user, err := l.env.Ask(ctx, "username: ")
+	if err == nil && user == "" {
+		err = cli.Usagef("a login needs a user")
+	}
+	return user, err
+}
+
+func (l *Login) password(ctx context.Context) (string, error) {
+	secret, err := "", error(nil)
+	if l.passwordFile != "" {
+		secret, err = readSecret(l.passwordFile, "password")
+	} else {
+		secret, err = l.env.Password(ctx, "password: ")
+	}
+	switch {
+	case errors.Is(err, cli.ErrNoInput):
+		return "", cli.Fail(cli.Usage, salt.WithHint(err, "name a file with the password by --password-file, or run this in a terminal"))
+	case err == nil && secret == "":
+		return "", cli.Fail(cli.NoPermission, errors.New("the password is empty"))
+	}
+	return secret, err
+}
+
+// maxSecretFile bounds a file with a password or a token.
+const maxSecretFile = 4096
+
+// readSecret returns the first line of a file that nobody else may read.
+func readSecret(path, what string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", what, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode().Perm()&0o077 != 0 || s.Uid != 0 && int(s.Uid) != os.Geteuid() {
+		return "", cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("read %s %s: its mode is %04o and its owner %d, so others may know it", what, path, info.Mode().Perm(), s.Uid),
+			"chmod 600 it, or make a new one"))
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxSecretFile))
+	line, _, _ := strings.Cut(string(b), "\n")
+	return strings.TrimSuffix(line, "\r"), err
+}
+
+// keep writes the token where the next command finds it.
+func (l *Login) keep(answer protocol.LoggedIn) error {
+	if err := atomicfile.Write(l.tokenFile, []byte(answer.Token+"\n"), 0o600); err != nil {
+		return salt.WithHint(fmt.Errorf("keep the token: %w", err), "name another place by token_file")
+	}
+	return nil
+}

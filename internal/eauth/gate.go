@@ -1,0 +1,246 @@
+package eauth
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"brine/internal/salt"
+)
+
+// Bounds in time.
+const (
+	// verifyTime bounds one question to a backend: PAM modules ask directory
+	// servers, which may be slow.
+	verifyTime = 30 * time.Second
+	// lookEvery is how old what is known of an account may be: one that is
+	// locked or removed loses its tokens within that time.
+	lookEvery = 10 * time.Second
+	// blindTime is how long a login holds where its account can not be looked
+	// at again.
+	blindTime = 5 * time.Minute
+)
+
+// Gate lets users of the backends in. It may be used by many goroutines at once.
+type Gate struct {
+	log      *slog.Logger
+	store    Store
+	backends atomic.Pointer[Backends]
+	limits   limiter
+	clock    clock
+	tokens   atomic.Int64 // how many there are, about
+	failTime time.Duration
+
+	mu    sync.Mutex
+	looks map[string]*look // by backend and user
+}
+
+// look is what is known of an account.
+type look struct {
+	mu      sync.Mutex // held while it is asked for
+	at      time.Time
+	account Account
+	err     error
+}
+
+// NewGate returns a gate that keeps its tokens in store.
+func NewGate(ctx context.Context, store Store, b *Backends, log *slog.Logger) (*Gate, error) {
+	g := &Gate{log: log, store: store, failTime: failTime, looks: map[string]*look{}}
+	g.backends.Store(b)
+	return g, g.openTokens(ctx)
+}
+
+// Set puts other backends in force: logins through those that have gone are
+// refused from now on.
+func (g *Gate) Set(b *Backends) {
+	g.backends.Store(b)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.looks = map[string]*look{}
+}
+
+// Backends returns the names of those in force, sorted.
+func (g *Gate) Backends() []string { return g.backends.Load().names() }
+
+// Grant is a login that was verified. It is never changed.
+type Grant struct {
+	Backend string
+	Account
+	Issued, Expires time.Time
+	Rules           string // what keep_acl_in_token keeps, as YAML of external_auth; "" is none
+
+	key    []byte // of digest
+	digest []byte // of the account's mark
+}
+
+// Login verifies a user. From names the source, which pays for failures. Every
+// refusal takes the same time and, to the asker, has the same words.
+func (g *Gate) Login(ctx context.Context, from, backend, user string, p Proof) (*Grant, error) {
+	leave, err := g.limits.enter(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	account, err := g.verify(ctx, backend, user, p)
+	if err != nil {
+		// One that was broken off counts too: it has cost as much.
+		leave(errors.Is(err, ErrRefused) || ctx.Err() != nil)
+		pause(ctx, g.failTime-time.Since(began))
+		return nil, err
+	}
+	leave(false)
+	now := g.clock.now()
+	grant := &Grant{Backend: backend, Account: account, Issued: now, Expires: until(now.Add(g.backends.Load().life.usual), account.Until)}
+	grant.seal([]byte(rand.Text()))
+	g.remember(backend, account)
+	return grant, nil
+}
+
+// until returns the earlier of two times, of which end may be zero for never.
+func until(t, end time.Time) time.Time {
+	if !end.IsZero() && end.Before(t) {
+		return end
+	}
+	return t
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// verify asks the backend, in its turn.
+func (g *Gate) verify(ctx context.Context, name, user string, p Proof) (Account, error) {
+	b := g.backends.Load().all[name]
+	if b == nil {
+		return Account{}, fmt.Errorf("%w: external_auth has no backend %.60q", ErrRefused, name)
+	}
+	if err := check(user, p); err != nil {
+		return Account{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	select {
+	case b.slots <- struct{}{}:
+		defer func() { <-b.slots }()
+	case <-ctx.Done():
+		return Account{}, context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, verifyTime)
+	defer cancel()
+	account, err := b.Verify(ctx, user, p)
+	if err != nil {
+		return Account{}, g.unavailable(name, err)
+	}
+	if _, err := salt.ParseUserName(account.Name); err != nil {
+		return Account{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return account, nil
+}
+
+// unavailable marks what is neither yes nor no.
+func (g *Gate) unavailable(name string, err error) error {
+	if errors.Is(err, ErrRefused) || errors.Is(err, ErrUnavailable) || errors.Is(err, errUnknowable) {
+		return err
+	}
+	return fmt.Errorf("%w: %s: %w", ErrUnavailable, name, err)
+}
+
+// check refuses what can be no login of any backend.
+func check(user string, p Proof) error {
+	if _, err := salt.ParseUserName(user); err != nil {
+		return err
+	}
+	switch {
+	case p.Secret == "" && len(p.Certificate) == 0:
+		return errors.New("the password is empty")
+	case len(p.Secret) > maxSecret:
+		return fmt.Errorf("the password has more than %d bytes", maxSecret)
+	case slices.Contains([]byte(p.Secret), 0):
+		return errors.New("the password holds a zero byte")
+	}
+	return nil
+}
+
+func lookKey(backend, user string) string { return backend + "\x00" + user }
+
+// remember notes an account that was just verified.
+func (g *Gate) remember(backend string, a Account) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.looks[lookKey(backend, a.Name)] = &look{at: time.Now(), account: a}
+}
+
+// look returns the account as it was within lookEvery.
+func (g *Gate) look(ctx context.Context, backend, user string) (Account, error) {
+	b := g.backends.Load().all[backend]
+	if b == nil {
+		return Account{}, fmt.Errorf("%w: external_auth has no backend %.60q any more", ErrRefused, backend)
+	}
+	g.mu.Lock()
+	l := g.looks[lookKey(backend, user)]
+	if l == nil {
+		l = &look{}
+		g.looks[lookKey(backend, user)] = l
+	}
+	g.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.at.IsZero() && time.Since(l.at) < lookEvery {
+		return l.account, l.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, verifyTime)
+	defer cancel()
+	account, err := b.Look(ctx, user)
+	if err != nil && ctx.Err() != nil {
+		return Account{}, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx)) // not to be remembered
+	}
+	l.at, l.account = time.Now(), account
+	l.err = nil
+	if err != nil {
+		l.err = g.unavailable(backend, err)
+	}
+	return l.account, l.err
+}
+
+func (g *Grant) expired(now time.Time) bool { return !now.Before(g.Expires) }
+
+// ErrExpired is wrapped by the refusal of a login whose time is over.
+var ErrExpired = fmt.Errorf("%w: its time is over", ErrRefused)
+
+// Check returns the login as it is now, with the account's groups of now. It is
+// refused when its time is over, or the account was locked or removed or has got
+// another secret, at most lookEvery after that.
+func (g *Gate) Check(ctx context.Context, old *Grant) (*Grant, error) {
+	now := g.clock.now()
+	if old.expired(now) {
+		return nil, ErrExpired
+	}
+	account, err := g.look(ctx, old.Backend, old.Name)
+	if errors.Is(err, errUnknowable) && now.Before(old.Issued.Add(blindTime)) {
+		return old, nil
+	}
+	if errors.Is(err, errUnknowable) {
+		return nil, fmt.Errorf("%w: %w for more than %s", ErrRefused, err, blindTime)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if account.Name != old.Name || !old.marks(account.Mark) {
+		return nil, fmt.Errorf("%w: the account was changed since the login", ErrRefused)
+	}
+	if old.Rules != "" {
+		return old, nil // with the groups of then
+	}
+	fresh := *old
+	fresh.Groups = account.Groups
+	return &fresh, nil
+}

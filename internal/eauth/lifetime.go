@@ -1,0 +1,77 @@
+package eauth
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"brine/internal/config"
+	"brine/internal/salt"
+)
+
+// ErrLifetime is wrapped where a token may not live as long as was asked for.
+var ErrLifetime = errors.New("the life of the token")
+
+// lifetimes say how long tokens live, and who may choose.
+type lifetimes struct {
+	usual  time.Duration       // token_expire
+	anyone bool                // may choose
+	users  map[string][]string // of each backend, who may
+}
+
+// maxLife bounds what is chosen: longer is a slip.
+const maxLife = 10 * 365 * 24 * time.Hour
+
+// parseLifetimes reads token_expire_user_override: true, false, or the users of
+// each backend.
+func parseLifetimes(cfg *config.Master) (lifetimes, error) {
+	l := lifetimes{usual: cfg.TokenExpire}
+	o := cfg.TokenExpireUserOverride
+	switch v := o.Value().(type) {
+	case nil:
+	case bool:
+		l.anyone = v
+	case map[string]any:
+		l.users = map[string][]string{}
+		for backend, users := range v {
+			names, err := userList(users)
+			if err != nil {
+				return l, o.At(nil, fmt.Errorf("%s: %w", backend, err))
+			}
+			l.users[backend] = names
+		}
+	default:
+		return l, o.At(nil, salt.WithHint(errors.New("it is neither true or false nor a mapping"), "as in {pam: [fred, gary]}"))
+	}
+	return l, nil
+}
+
+func userList(v any) ([]string, error) {
+	list, ok := v.([]any)
+	if !ok {
+		return nil, salt.WithHint(errors.New("the users are no list"), "as in pam: [fred]")
+	}
+	var names []string
+	for _, v := range list {
+		name, ok := v.(string)
+		if !ok {
+			return nil, fmt.Errorf("%v is no name of a user", v)
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// of returns the life of a token; want 0 is the usual one.
+func (l lifetimes) of(backend, user string, want time.Duration, free bool) (time.Duration, error) {
+	switch {
+	case want == 0:
+		return l.usual, nil
+	case want < time.Second || want > maxLife:
+		return 0, fmt.Errorf("%w: it is from one second to ten years", ErrLifetime)
+	case free, l.anyone, slices.Contains(l.users[backend], user):
+		return want, nil
+	}
+	return 0, salt.WithHint(fmt.Errorf("%w: %s may not choose it", ErrLifetime, user), "an operator grants it by token_expire_user_override")
+}

@@ -1,0 +1,62 @@
+package eauth
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"gopkg.in/yaml.v3"
+
+	"brine/internal/config"
+)
+
+// options are what stands below a backend of external_auth beside its users.
+type options struct {
+	setting config.Located
+	node    *yaml.Node // the mapping of the backend
+}
+
+// find returns the value of a key, nil where there is none.
+func (o options) find(key string) *yaml.Node {
+	if o.node.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(o.node.Content); i += 2 {
+		if o.node.Content[i].Value == key {
+			return o.node.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// at puts the place of a key in front of err.
+func (o options) at(key string, err error) error {
+	n := o.find(key)
+	if n == nil {
+		n = o.node
+	}
+	return o.setting.At(n, fmt.Errorf("%s: %w", key, err))
+}
+
+func (o options) text(key, byDefault string) (string, error) {
+	n := o.find(key)
+	switch {
+	case n == nil:
+		return byDefault, nil
+	case n.Kind != yaml.ScalarNode:
+		return "", o.at(key, errors.New("it is not a single value"))
+	}
+	return n.Value, nil
+}
+
+func (o options) number(key string, byDefault, low, high int) (int, error) {
+	text, err := o.text(key, strconv.Itoa(byDefault))
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < low || n > high {
+		return 0, o.at(key, fmt.Errorf("%.40q is no number from %d to %d", text, low, high))
+	}
+	return n, nil
+}

@@ -1,0 +1,267 @@
+package eauth
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Store keeps tokens: a table of the journal.
+type Store interface {
+	Put(ctx context.Context, key string, value []byte) error
+	Get(ctx context.Context, key string) ([]byte, error)
+	Delete(ctx context.Context, key string) error
+	Each(ctx context.Context, f func(key string, value []byte)) error
+}
+
+const (
+	tokenBytes = 32
+	// maxTokens bounds what a program that never uses its tokens can fill.
+	maxTokens = 100_000
+	// shortest is how many digits of a token's id name it.
+	shortest = 8
+	clockKey = "clock" // the latest time that was shown, in the same table
+)
+
+// stored is a token as the store has it, under the SHA-256 of the token. The
+// token itself is nowhere.
+type stored struct {
+	Backend string    `json:"eauth"`
+	User    string    `json:"name"`
+	Groups  []string  `json:"groups,omitempty"`
+	Issued  time.Time `json:"start"`
+	Expires time.Time `json:"expire"`
+	Rules   string    `json:"auth_list,omitempty"`
+	Digest  []byte    `json:"digest"` // of the account's mark, keyed with the token
+}
+
+// Listed is a token as operators see it. Its id is the beginning of its digest:
+// it names the token and can not be used as one.
+type Listed struct {
+	ID, Backend, User string
+	Groups            []string
+	Issued, Expires   time.Time
+	KeepsRules        bool
+}
+
+// openTokens reads how late it was when the store was used last.
+func (g *Gate) openTokens(ctx context.Context) error {
+	b, err := g.store.Get(ctx, clockKey)
+	if err != nil {
+		return err
+	}
+	if t, err := time.Parse(time.RFC3339Nano, string(b)); err == nil {
+		g.clock.atLeast(t)
+	}
+	return g.Sweep(ctx)
+}
+
+// seal notes what the account's mark is, by a digest that tells nothing of it.
+func (g *Grant) seal(key []byte) {
+	g.key = key
+	g.digest = markDigest(key, g.Mark)
+}
+
+func (g *Grant) marks(mark string) bool { return hmac.Equal(g.digest, markDigest(g.key, mark)) }
+
+func markDigest(key []byte, mark string) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte("account mark\x00" + mark))
+	return h.Sum(nil)
+}
+
+func tokenKey(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// MakeToken makes a token that stands for the login; life 0 is the usual one,
+// which all may choose if free is set. It returns the token and when it expires.
+func (g *Gate) MakeToken(ctx context.Context, login *Grant, life time.Duration, free bool) (string, time.Time, error) {
+	b := g.backends.Load()
+	life, err := b.life.of(login.Backend, login.Name, life, free)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	if g.tokens.Load() >= maxTokens {
+		return "", time.Time{}, fmt.Errorf("%w: there are %d tokens already", ErrBusy, maxTokens)
+	}
+	now := g.clock.now()
+	token := newToken()
+	made := *login
+	made.Issued, made.Expires = now, until(now.Add(life), login.Until)
+	if _, err := g.look(ctx, login.Backend, login.Name); errors.Is(err, errUnknowable) {
+		made.Expires = until(made.Expires, now.Add(blindTime))
+	}
+	if b.keep {
+		if made.Rules, err = b.rulesOf(login.Backend, login.Account); err != nil {
+			return "", time.Time{}, err
+		}
+	}
+	made.seal([]byte(token))
+	if err := g.put(ctx, tokenKey(token), &made); err != nil {
+		return "", time.Time{}, err
+	}
+	g.tokens.Add(1)
+	g.log.Info("token made", "user", made.Name, "eauth", made.Backend, "id", tokenKey(token)[:shortest], "expires", made.Expires)
+	return token, made.Expires, nil
+}
+
+func newToken() string {
+	b := make([]byte, tokenBytes)
+	rand.Read(b) //nolint:errcheck // it never fails
+	return hex.EncodeToString(b)
+}
+
+func (g *Gate) put(ctx context.Context, key string, t *Grant) error {
+	b, err := json.Marshal(stored{
+		Backend: t.Backend, User: t.Name, Groups: t.Groups, Issued: t.Issued, Expires: t.Expires, Rules: t.Rules, Digest: t.digest,
+	})
+	if err != nil {
+		return err
+	}
+	if err := g.store.Put(ctx, key, b); err != nil {
+		return err
+	}
+	return g.noteTime(ctx)
+}
+
+// noteTime keeps the time over a restart.
+func (g *Gate) noteTime(ctx context.Context) error {
+	return g.store.Put(ctx, clockKey, []byte(g.clock.now().Format(time.RFC3339Nano)))
+}
+
+// Token returns the login that a token stands for, as it is now. A token that is
+// refused for good is forgotten.
+func (g *Gate) Token(ctx context.Context, token string) (*Grant, error) {
+	if len(token) != hex.EncodedLen(tokenBytes) {
+		return nil, fmt.Errorf("%w: this is no token", ErrRefused)
+	}
+	key := tokenKey(token)
+	b, err := g.store.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if b == nil {
+		return nil, fmt.Errorf("%w: there is no such token", ErrRefused)
+	}
+	var s stored
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("token %s of the store: %w", key[:shortest], err)
+	}
+	t, err := g.Check(ctx, &Grant{
+		Backend: s.Backend, Account: Account{Name: s.User, Groups: s.Groups}, Issued: s.Issued, Expires: s.Expires, Rules: s.Rules,
+		key: []byte(token), digest: s.Digest,
+	})
+	if errors.Is(err, ErrRefused) {
+		g.log.Info("token forgotten", "user", s.User, "eauth", s.Backend, "id", key[:shortest], "reason", err)
+		return nil, errors.Join(err, g.forget(ctx, key), g.noteTime(ctx))
+	}
+	return t, err
+}
+
+func (g *Gate) forget(ctx context.Context, key string) error {
+	g.tokens.Add(-1)
+	return g.store.Delete(ctx, key)
+}
+
+// Issue makes a token for a user without a login: for operators.
+func (g *Gate) Issue(ctx context.Context, backend, user string, life time.Duration) (string, time.Time, error) {
+	if err := check(user, Proof{Secret: "-"}); err != nil {
+		return "", time.Time{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	account, err := g.look(ctx, backend, user)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	return g.MakeToken(ctx, &Grant{Backend: backend, Account: account}, life, true)
+}
+
+// each calls f for every token.
+func (g *Gate) each(ctx context.Context, f func(key string, s stored)) error {
+	return g.store.Each(ctx, func(key string, value []byte) {
+		var s stored
+		if len(key) == 2*sha256.Size && json.Unmarshal(value, &s) == nil {
+			f(key, s)
+		}
+	})
+}
+
+// List returns the tokens that have not expired, by user and time.
+func (g *Gate) List(ctx context.Context) ([]Listed, error) {
+	now := g.clock.now()
+	var list []Listed
+	err := g.each(ctx, func(key string, s stored) {
+		if now.Before(s.Expires) {
+			list = append(list, Listed{key[:2*shortest], s.Backend, s.User, s.Groups, s.Issued, s.Expires, s.Rules != ""})
+		}
+	})
+	slices.SortFunc(list, func(a, b Listed) int {
+		return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Backend, b.Backend), a.Issued.Compare(b.Issued))
+	})
+	return list, err
+}
+
+// Delete forgets a token, named by itself or by the beginning of its id, and
+// tells whether there was one.
+func (g *Gate) Delete(ctx context.Context, name string) (bool, error) {
+	name = strings.ToLower(strings.TrimSpace(name))
+	if len(name) < shortest {
+		return false, fmt.Errorf("a token is named by itself or by at least %d digits of its id", shortest)
+	}
+	var found []string
+	err := g.each(ctx, func(key string, _ stored) {
+		if key == tokenKey(name) || strings.HasPrefix(key, name) {
+			found = append(found, key)
+		}
+	})
+	switch {
+	case err != nil || len(found) == 0:
+		return false, err
+	case len(found) > 1:
+		return false, fmt.Errorf("%d tokens have ids that begin with %s", len(found), name)
+	}
+	return true, g.forget(ctx, found[0])
+}
+
+// Sweep forgets tokens that have expired, and what is known of accounts that
+// nobody asked for in a while.
+func (g *Gate) Sweep(ctx context.Context) error {
+	now := g.clock.now()
+	var over []string
+	count := int64(0)
+	err := g.each(ctx, func(key string, s stored) {
+		if count++; !now.Before(s.Expires) {
+			over = append(over, key)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	g.tokens.Store(count)
+	for _, key := range over {
+		if err := g.forget(ctx, key); err != nil {
+			return err
+		}
+	}
+	g.mu.Lock()
+	for key, l := range g.looks {
+		if l.mu.TryLock() {
+			if time.Since(l.at) > lookEvery {
+				delete(g.looks, key)
+			}
+			l.mu.Unlock()
+		}
+	}
+	g.mu.Unlock()
+	return g.noteTime(ctx)
+}

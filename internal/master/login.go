@@ -1,0 +1,302 @@
+package master
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"brine/internal/acl"
+	"brine/internal/bus"
+	"brine/internal/config"
+	"brine/internal/eauth"
+	"brine/internal/protocol"
+	"brine/internal/runner"
+	"brine/internal/salt"
+)
+
+// logins are the connections that users of external_auth have logged in on, by
+// inbox prefix. A login replaces the rights that the kernel's word gives.
+type logins struct {
+	mu         sync.Mutex
+	grants     map[string]*eauth.Grant
+	challenges map[string][]byte
+}
+
+// challengeBytes is the size of what a certificate's key has to sign.
+const challengeBytes = 32
+
+func (l *logins) of(inbox string) *eauth.Grant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.grants[inbox]
+}
+
+func (l *logins) set(inbox string, g *eauth.Grant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.grants == nil {
+		l.grants = map[string]*eauth.Grant{}
+	}
+	l.grants[inbox] = g
+}
+
+// drop forgets a connection that has ended.
+func (l *logins) drop(inbox string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.grants, inbox)
+	delete(l.challenges, inbox)
+}
+
+// challenge makes the one challenge of a connection anew.
+func (l *logins) challenge(inbox string) []byte {
+	c := make([]byte, challengeBytes)
+	rand.Read(c) //nolint:errcheck // it never fails
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.challenges == nil {
+		l.challenges = map[string][]byte{}
+	}
+	l.challenges[inbox] = c
+	return c
+}
+
+// takeChallenge returns the challenge of a connection, once.
+func (l *logins) takeChallenge(inbox string) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.challenges[inbox]
+	delete(l.challenges, inbox)
+	return c
+}
+
+// backends sets up those of external_auth.
+func (m *Master) backends(cfg *config.Master) (*eauth.Backends, error) {
+	return eauth.Parse(cfg, eauth.System{Groups: m.users.Groups, PAMHelper: pamHelper()})
+}
+
+// pamHelper is the program that talks to PAM: it stands beside this one.
+func pamHelper() string {
+	self, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(self), "salt-pam")
+}
+
+// openGate opens external_auth over the journal.
+func (m *Master) openGate(ctx context.Context) error {
+	b, err := m.backends(m.cfg)
+	if err != nil {
+		return err
+	}
+	table, err := m.journal.Table(ctx, "tokens")
+	if err != nil {
+		return err
+	}
+	m.gate, err = eauth.NewGate(ctx, table, b, m.log)
+	m.tellAbsent(b)
+	return err
+}
+
+// setBackends puts those of a new configuration in force.
+func (m *Master) setBackends(b *eauth.Backends) {
+	m.gate.Set(b)
+	m.tellAbsent(b)
+}
+
+func (m *Master) tellAbsent(b *eauth.Backends) {
+	for _, name := range b.Absent {
+		m.log.Warn("Salt has this authentication backend, Brine does not: nobody logs in through it", "eauth", name)
+	}
+}
+
+// sweepEvery is how often tokens that have expired are removed.
+const sweepEvery = time.Minute
+
+func (m *Master) sweepTokens() {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := m.gate.Sweep(m.ctx); err != nil && m.ctx.Err() == nil {
+			m.log.Error("tokens not swept", "err", err)
+		}
+	}
+}
+
+// login lets a user of external_auth in on the connection that asks.
+func (m *Master) login(ctx context.Context, r *bus.Request) error {
+	var q protocol.Login
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	if len(q.Certificate) > 0 && len(q.Signature) == 0 && q.Token == "" {
+		return r.Send(ctx, protocol.LoggedIn{Challenge: m.logins.challenge(r.Inbox())})
+	}
+	grant, err := m.verify(ctx, r, q)
+	m.tellLogin(r.From, q, grant, err)
+	if err != nil {
+		return loginError(q, err)
+	}
+	answer := protocol.LoggedIn{Backend: grant.Backend, User: grant.Name, Groups: grant.Groups, Expires: grant.Expires}
+	if q.MakeToken {
+		if answer.Token, answer.Expires, err = m.gate.MakeToken(ctx, grant, q.Expire.Duration(), false); err != nil {
+			return loginError(q, err)
+		}
+	}
+	m.logins.set(r.Inbox(), grant)
+	if ctx.Err() != nil { // it has gone meanwhile
+		m.logins.drop(r.Inbox())
+		return ctx.Err()
+	}
+	return r.Send(ctx, answer)
+}
+
+// verify finds out who logs in.
+func (m *Master) verify(ctx context.Context, r *bus.Request, q protocol.Login) (*eauth.Grant, error) {
+	if q.Token == "" {
+		p := eauth.Proof{Secret: q.Password, Certificate: q.Certificate, Signature: q.Signature}
+		if c := m.logins.takeChallenge(r.Inbox()); c != nil {
+			p.Statement = protocol.LoginStatement(r.Inbox(), q.User, c)
+		}
+		return m.gate.Login(ctx, r.From.Name, q.Backend, q.User, p)
+	}
+	grant, err := m.gate.Token(ctx, q.Token)
+	if err != nil {
+		return nil, err
+	}
+	if q.Backend != "" && q.Backend != grant.Backend || q.User != "" && q.User != grant.Name {
+		return nil, fmt.Errorf("%w: the token is of %s by %s", eauth.ErrRefused, grant.Name, grant.Backend)
+	}
+	return grant, nil
+}
+
+// tellLogin logs and announces a login, with the reason of a refusal.
+func (m *Master) tellLogin(from bus.Identity, q protocol.Login, grant *eauth.Grant, err error) {
+	if errors.Is(err, eauth.ErrBusy) && !m.told.First("login "+from.String(), time.Now()) {
+		return // once a minute is enough for log and journal
+	}
+	backend, user, reason := shorten(q.Backend), shorten(q.User), ""
+	if grant != nil {
+		backend, user = grant.Backend, grant.Name
+	}
+	log := m.log.With("user", user, "eauth", backend, "kind", proofKind(q), "source", from.String())
+	if err == nil {
+		log.Info("login")
+	} else {
+		reason = err.Error()
+		log.Warn("login refused", "reason", reason)
+	}
+	m.relay.Announce("salt/audit/login", map[string]any{
+		"user": user, "eauth": backend, "kind": proofKind(q), "source": from.String(), "allowed": err == nil, "reason": reason,
+	})
+}
+
+// proofKind is what Salt calls the kind of a login.
+func proofKind(q protocol.Login) string {
+	if q.Token != "" {
+		return "token"
+	}
+	return "eauth"
+}
+
+// shorten cuts what somebody unknown says about himself.
+func shorten(s string) string {
+	const most = 64
+	if len(s) > most {
+		return s[:most] + "..."
+	}
+	return s
+}
+
+// loginError is what the asker is told: not whether it was the user, the
+// password or the backend.
+func loginError(q protocol.Login, err error) error {
+	refusal := func(code bus.Code, more string) *bus.Error {
+		return bus.Errorf(code, "Authentication failure of type %q occurred.%s", proofKind(q), more)
+	}
+	const hint = "the master's log has the reason"
+	switch {
+	case errors.Is(err, eauth.ErrBusy):
+		return refusal(bus.Busy, " "+err.Error())
+	case errors.Is(err, eauth.ErrUnavailable):
+		return refusal(bus.Unavailable, " The authentication system does not answer").WithHint(hint)
+	case errors.Is(err, eauth.ErrExpired):
+		return refusal(bus.Denied, " The login has expired").WithHint("log in anew")
+	case errors.Is(err, eauth.ErrLifetime):
+		return bus.Errorf(bus.Denied, "%v", err)
+	case errors.Is(err, eauth.ErrRefused):
+		return refusal(bus.Denied, "").WithHint(hint)
+	}
+	return err
+}
+
+// external is the asker behind a login, nil where nobody has logged in on the
+// connection.
+func (m *Master) external(ctx context.Context, i bus.Identity) *asker {
+	old := m.logins.of(i.Inbox())
+	if old == nil {
+		return nil
+	}
+	g, err := m.gate.Check(ctx, old)
+	if err != nil {
+		m.log.Warn("login ended", "user", old.Name, "eauth", old.Backend, "source", i.String(), "reason", err)
+		return &asker{name: old.Name, identity: i, refused: loginError(protocol.Login{}, err)}
+	}
+	who := &asker{name: g.Name, identity: i, login: g, subject: acl.Subject{Kind: acl.External, Name: g.Name, Groups: g.Groups, Backend: g.Backend}}
+	if g.Rules != "" {
+		if who.rules, err = m.kept(g.Rules); err != nil {
+			who.refused, who.subject = err, acl.Subject{}
+		}
+	}
+	return who
+}
+
+// kept are the rules that a token keeps. The blacklist is that of now.
+func (m *Master) kept(text string) (*acl.Rules, error) {
+	rules, err := m.access.Load().with(text)
+	if err != nil {
+		m.log.Error("the rules of a token are not understood", "err", err)
+		return nil, bus.Errorf(bus.Denied, "Authorization error occurred. The rules that the token keeps are not understood any more").WithHint("log in anew")
+	}
+	return rules, nil
+}
+
+// makeToken makes a token for the runner auth.mk_token: of the login that asks,
+// or, for operators, of anybody whom the backend knows.
+func (m *Master) makeToken(ctx context.Context, who asker, t runner.NewToken) (runner.Token, error) {
+	made := runner.Token{User: t.User, Backend: t.Backend}
+	var err error
+	switch g := who.login; {
+	case g != nil && (t.User != "" && t.User != g.Name || t.Backend != "" && t.Backend != g.Backend):
+		return made, fmt.Errorf("%s may make tokens of %s by %s only", who.name, g.Name, g.Backend)
+	case g != nil:
+		made.User, made.Backend = g.Name, g.Backend
+		made.Token, made.Expires, err = m.gate.MakeToken(ctx, g, t.Life, false)
+	case !who.subject.Operator:
+		err = salt.WithHint(errors.New("only operators make tokens without a login"), "log in: salt-run -a BACKEND auth.mk_token")
+	default:
+		made.Token, made.Expires, err = m.gate.Issue(ctx, t.Backend, t.User, t.Life)
+	}
+	return made, err
+}
+
+// listTokens lists them for the runner auth.list_tokens.
+func (m *Master) listTokens(ctx context.Context) ([]runner.Token, error) {
+	list, err := m.gate.List(ctx)
+	out := make([]runner.Token, len(list))
+	for i, t := range list {
+		out[i] = runner.Token{ID: t.ID, User: t.User, Backend: t.Backend, Groups: t.Groups, Issued: t.Issued, Expires: t.Expires, KeepsRules: t.KeepsRules}
+	}
+	return out, err
+}

@@ -1,0 +1,47 @@
+package protocol
+
+import (
+	"time"
+
+	"brine/internal/job"
+)
+
+// OpLogin makes a connection that of a user of external_auth: Login → LoggedIn,
+// or Challenge first. What it asks for from then on is his.
+const OpLogin = "login"
+
+// Login is who somebody claims to be, and the proof: a token, a password or, for
+// the backend pki, a certificate. Backend and user are all that the asking side
+// says about how it is verified.
+type Login struct {
+	Backend  string `json:"eauth"`
+	User     string `json:"username"`
+	Password string `json:"password,omitempty"`
+	// Token stands for an earlier login. Backend and User may be empty; where
+	// they are not, they must be those of the token.
+	Token string `json:"token,omitempty"`
+	// Certificate is PEM. Without a Signature it is answered with a Challenge.
+	Certificate []byte `json:"certificate,omitempty"`
+	Signature   []byte `json:"signature,omitempty"`
+
+	MakeToken bool        `json:"make_token,omitempty"`
+	Expire    job.Seconds `json:"token_expire,omitempty"` // of the token; 0 is the usual life
+}
+
+// LoggedIn says that the connection is the user's. There is a Token if one was
+// asked for.
+type LoggedIn struct {
+	Backend string    `json:"eauth"`
+	User    string    `json:"username"`
+	Groups  []string  `json:"groups,omitempty"`
+	Token   string    `json:"token,omitempty"`
+	Expires time.Time `json:"expire"` // of the token, or of the login
+	// Challenge is to be signed; all else is then empty.
+	Challenge []byte `json:"challenge,omitempty"`
+}
+
+// LoginStatement is what the key of a certificate signs: the challenge, for this
+// user and this connection, by its inbox prefix, and good for nothing else.
+func LoginStatement(inbox, user string, challenge []byte) []byte {
+	return append([]byte("brine external_auth pki 1\x00"+inbox+"\x00"+user+"\x00"), challenge...)
+}

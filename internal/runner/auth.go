@@ -1,0 +1,101 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"brine/internal/job"
+	"brine/internal/module"
+	"brine/internal/salt"
+)
+
+// NewToken is a token that somebody asks for. User and Backend are empty for
+// that of the asking login.
+type NewToken struct {
+	User, Backend string
+	Life          time.Duration // 0 is the usual one
+}
+
+// Token is a token of external_auth. Token itself is there only when it was just
+// made; the ID names it and can not be used as one.
+type Token struct {
+	ID, Token, User, Backend string
+	Groups                   []string
+	Issued, Expires          time.Time
+	KeepsRules               bool
+}
+
+// makeToken is the one function whose return is a secret.
+const makeToken = "auth.mk_token"
+
+// authModule has the tokens of external_auth.
+func authModule(h *Host) *module.Module {
+	t := tokens{h}
+	return &module.Module{Name: "auth", Doc: "Tokens of external_auth.", Functions: []module.Function{
+		{Name: "del_token", Doc: "Forget a token, named by itself or by its id, so that nobody can use it any more. Returns whether there was one.", Example: "salt-run auth.del_token 5f3a0c11",
+			Params: []module.Param{{Name: "token", Kind: module.String, Required: true}}, Run: t.forget},
+		{Name: "list_tokens", Doc: "Return the tokens that have not expired, without what one could use: whose they are, since when, until when.", Example: "salt-run auth.list_tokens", Run: t.list},
+		{Name: "mk_token", Doc: "Make a token: of the user who is logged in by -a, or, for root, of any user of a backend. token_expire is its life in seconds.",
+			Example: "salt-run -a pam auth.mk_token\nsalt-run auth.mk_token username=fred eauth=pam token_expire=600",
+			Params: []module.Param{
+				{Name: "username", Kind: module.String}, {Name: "eauth", Kind: module.String}, {Name: "token_expire", Kind: module.Float},
+			}, Run: t.make},
+	}}
+}
+
+// CheckSecrets refuses a password among the arguments of a runner, which the
+// journal would keep.
+func CheckSecrets(c job.Command) error {
+	if c.Function != makeToken || !slices.Contains(slices.Collect(maps.Keys(c.Kwargs)), "password") {
+		return nil
+	}
+	return salt.WithHint(errors.New("a password is no argument: everybody would see it in the list of processes"),
+		"log in instead: salt-run -a BACKEND --username USER auth.mk_token")
+}
+
+// Shown is what others may see of what a runner returned.
+func Shown(f salt.Function, ret any) any {
+	made, ok := ret.(map[string]any)
+	if f != makeToken || !ok {
+		return ret
+	}
+	shown := maps.Clone(made)
+	delete(shown, "token")
+	return shown
+}
+
+type tokens struct{ *Host }
+
+func (t tokens) make(ctx context.Context, c *module.Call) (any, error) {
+	made, err := t.MakeToken(ctx, NewToken{
+		User: c.String("username"), Backend: c.String("eauth"), Life: time.Duration(c.Float("token_expire") * float64(time.Second)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"token": made.Token, "name": made.User, "eauth": made.Backend, "expire": moment(made.Expires)}, nil
+}
+
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+func (t tokens) list(ctx context.Context, _ *module.Call) (any, error) {
+	list, err := t.ListTokens(ctx)
+	out := []any{}
+	for _, k := range list {
+		groups := []any{}
+		for _, g := range k.Groups {
+			groups = append(groups, g)
+		}
+		out = append(out, map[string]any{
+			"id": k.ID, "name": k.User, "eauth": k.Backend, "groups": groups, "start": moment(k.Issued), "expire": moment(k.Expires), "keeps_rules": k.KeepsRules,
+		})
+	}
+	return out, err
+}
+
+func (t tokens) forget(ctx context.Context, c *module.Call) (any, error) {
+	return t.DeleteToken(ctx, c.String("token"))
+}
