@@ -20,7 +20,7 @@ const (
 	maxFailed    = 10
 	forgiveAfter = 2 * time.Second
 	// failTime is how long a failed login takes at least, whatever was wrong.
-	failTime = time.Second
+	failTime = 700 * time.Millisecond
 	// maxSources bounds the memory for sources: there are as many as local users.
 	maxSources = 10_000
 )

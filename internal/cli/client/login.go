@@ -158,7 +158,7 @@ func (l *Login) byToken(ctx context.Context, c *bus.Conn) (done bool, err error)
 	if err != nil {
 		return false, err
 	}
-	err = l.ask(ctx, c, protocol.Login{Backend: l.backend, User: l.user, Token: token}, nil)
+	err = l.ask(ctx, c, protocol.Login{Backend: l.backend, User: l.user, Token: token}, new(protocol.LoggedIn))
 	if bus.CodeOf(err) != bus.Denied {
 		return err == nil, err
 	}
