@@ -22,7 +22,7 @@ import (
 // allow is refused and reaches nobody.
 func TestEveryRoleOnEverySubject(t *testing.T) {
 	t.Parallel()
-	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleCaller, bus.RoleStranger, bus.RoleUser} {
+	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleCaller, bus.RoleClient, bus.RoleStranger, bus.RoleUser} {
 		t.Run(string(role), func(t *testing.T) {
 			t.Parallel()
 			b := bustest.StartStore(t)
@@ -94,7 +94,7 @@ func fill(pattern string, i bus.Identity) string {
 	if i.Role == bus.RoleUser {
 		inbox = i.Inbox()
 	}
-	return strings.NewReplacer("<id>", name, "<uid>", name, "<key>", key, "<inbox>", inbox).Replace(pattern)
+	return strings.NewReplacer("<id>", name, "<client>", name, "<uid>", name, "<key>", key, "<inbox>", inbox).Replace(pattern)
 }
 
 func concrete(pattern string) string {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,7 +62,7 @@ func (r *Request) Decode(v any) error {
 }
 
 // Inbox is the private prefix of the connection that asked.
-func (r *Request) Inbox() string { return r.reply[:strings.LastIndexByte(r.reply, '.')] }
+func (r *Request) Inbox() string { return inboxOf(r.reply) }
 
 // Send sends v as one message of the answer, waiting while the asker has not
 // taken what was sent before.
@@ -92,6 +93,8 @@ type Server struct {
 
 	mu      sync.Mutex
 	streams map[string]*answerer // by reply subject
+	plain   map[string]*answerer // those to clients, by their number
+	numbers uint64               // of them so far
 	asking  map[string]int       // requests under way, by asker
 	partial map[string]*partial  // requests not complete, by reply subject
 	halves  map[string]int       // how many of those, by inbox
@@ -109,7 +112,7 @@ type Owner func(inbox string) (Identity, bool)
 func NewServer(nc *nats.Conn, owner Owner, log *slog.Logger) *Server {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
-		Stall: stallTimeout, nc: nc, owner: owner, log: log, handlers: map[Role]map[string]Handler{}, streams: map[string]*answerer{},
+		Stall: stallTimeout, nc: nc, owner: owner, log: log, handlers: map[Role]map[string]Handler{}, streams: map[string]*answerer{}, plain: map[string]*answerer{},
 		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, ctx: ctx, stop: stop,
 	}
 }
@@ -125,7 +128,7 @@ func (s *Server) Handle(role Role, op string, h Handler) {
 
 // Start begins to serve. It returns when the subscriptions stand.
 func (s *Server) Start() error {
-	for _, subject := range []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.key.*.req.*"} {
+	for _, subject := range []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.client.*.req.*", "salt.key.*.req.*"} {
 		if err := s.subscribe(subject, s.request); err != nil {
 			return err
 		}
@@ -134,6 +137,9 @@ func (s *Server) Start() error {
 		if err := s.subscribe(subject, s.credit); err != nil {
 			return err
 		}
+	}
+	if err := s.subscribe("salt.client.*.ack.*.*", s.acked); err != nil {
+		return err
 	}
 	return s.nc.Flush()
 }
@@ -192,9 +198,9 @@ func (s *Server) request(m *nats.Msg) {
 	body, done, err := s.assemble(from, m)
 	switch {
 	case err != nil && CodeOf(err) == Busy:
-		s.refuse(m.Reply, err)
+		s.refuse(from.Role, m.Reply, err)
 	case err != nil:
-		s.refuse(m.Reply, Errorf(Usage, "request %s: %v", op, err))
+		s.refuse(from.Role, m.Reply, Errorf(Usage, "request %s: %v", op, err))
 	case done:
 		s.dispatch(&Request{From: from, Op: op, Body: body, reply: m.Reply})
 	}
@@ -210,6 +216,9 @@ type partial struct {
 // unfinished costs a bounded part of the memory, and a stranger's nothing: a
 // question whether a key is accepted fits into one piece.
 func (s *Server) assemble(from Identity, m *nats.Msg) (body []byte, done bool, err error) {
+	if from.Role == RoleClient {
+		return m.Data, true, nil // plain, and never in pieces
+	}
 	if from.Role == RoleStranger && (len(m.Data) > maxAsk || len(m.Data) > 0 && m.Data[0] == framePart) {
 		return nil, false, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, maxAsk)
 	}
@@ -240,12 +249,12 @@ func (s *Server) assemble(from Identity, m *nats.Msg) (body []byte, done bool, e
 
 // begin books a request that comes in pieces.
 func (s *Server) begin(asker, reply string) (*partial, error) {
-	if s.halves[partialOwner(reply)] >= maxPartial {
+	if s.halves[inboxOf(reply)] >= maxPartial {
 		return nil, Errorf(Busy, "too many requests that are not complete: the limit is %d", maxPartial)
 	}
 	p := &partial{Assembler{Limit: maxRequest}, asker}
 	s.partial[reply] = p
-	s.halves[partialOwner(reply)]++
+	s.halves[inboxOf(reply)]++
 	return p, nil
 }
 
@@ -260,13 +269,18 @@ func (s *Server) release(p *partial) {
 func (s *Server) dropPartial(reply string) {
 	s.release(s.partial[reply])
 	delete(s.partial, reply)
-	owner := partialOwner(reply)
+	owner := inboxOf(reply)
 	if s.halves[owner]--; s.halves[owner] <= 0 {
 		delete(s.halves, owner)
 	}
 }
 
-func partialOwner(reply string) string { return reply[:strings.LastIndexByte(reply, '.')] }
+// inboxOf is the prefix of the connection that a reply subject belongs to: its
+// first three tokens. What a client adds to them is its own affair.
+func inboxOf(reply string) string {
+	parts := strings.SplitN(reply, ".", 4)
+	return strings.Join(parts[:min(3, len(parts))], ".")
+}
 
 func (s *Server) dispatch(r *Request) {
 	h := s.handlers[r.From.Role][r.Op]
@@ -274,24 +288,25 @@ func (s *Server) dispatch(r *Request) {
 		r.JID, h = salt.JID(jid), s.handlers[r.From.Role]["ret"]
 	}
 	if h == nil {
-		s.refuse(r.reply, Errorf(NotFound, "there is no request %q for a %s", r.Op, r.From.Role))
+		s.refuse(r.From.Role, r.reply, Errorf(NotFound, "there is no request %q for a %s", r.Op, r.From.Role))
 		return
 	}
 	asker := r.From.String()
 	ctx, cancel := context.WithCancel(s.ctx)
-	out := &answerer{nc: s.nc, reply: r.reply, limit: s.Stall, cancel: cancel, room: make(chan struct{}, 1)}
+	out := &answerer{nc: s.nc, reply: r.reply, asker: asker, limit: s.Stall, cancel: cancel, room: make(chan struct{}, 1)}
 	r.out = out
 	s.mu.Lock()
 	busy := s.asking[asker] >= maxConcurrent || s.streams[r.reply] != nil || s.ctx.Err() != nil
 	if !busy {
 		s.asking[asker]++
 		s.streams[r.reply] = out
+		s.number(r.From, out)
 		s.wg.Add(1)
 	}
 	s.mu.Unlock()
 	if busy {
 		cancel()
-		s.refuse(r.reply, Errorf(Busy, "too many requests at once: %d are under way", maxConcurrent))
+		s.refuse(r.From.Role, r.reply, Errorf(Busy, "too many requests at once: %d are under way", maxConcurrent))
 		return
 	}
 	go func() {
@@ -305,6 +320,7 @@ func (s *Server) finish(asker, reply string, cancel context.CancelFunc) {
 	cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.plain, s.streams[reply].plain)
 	delete(s.streams, reply)
 	if s.asking[asker]--; s.asking[asker] <= 0 {
 		delete(s.asking, asker)
@@ -325,7 +341,7 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 	}()
 	if ctx.Err() != nil && s.ctx.Err() == nil {
 		if r.out.stalled.Load() { // it is told when it looks at last
-			s.refuse(r.reply, Errorf(Unavailable, "nothing was taken of the answer for %s", s.Stall))
+			s.refuse(r.From.Role, r.reply, Errorf(Unavailable, "nothing was taken of the answer for %s", s.Stall))
 		}
 		return // the asker is gone
 	}
@@ -336,19 +352,23 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 		if CodeOf(err) == Internal {
 			s.log.Error("request failed", "op", r.Op, "from", r.From.String(), "err", err)
 		}
-		s.refuse(r.reply, err)
+		s.refuse(r.From.Role, r.reply, err)
 		return
 	}
-	if err := s.nc.Publish(r.reply, []byte{frameEnd}); err != nil && !s.nc.IsClosed() {
+	if err := s.nc.PublishMsg(r.out.message([]byte{frameEnd})); err != nil && !s.nc.IsClosed() {
 		s.log.Error("answer not sent", "op", r.Op, "err", err)
 	}
 }
 
-func (s *Server) refuse(reply string, err error) {
+func (s *Server) refuse(role Role, reply string, err error) {
 	if reply == "" {
 		return
 	}
-	if err := s.nc.Publish(reply, frame(frameError, encodeError(err))); err != nil && !s.nc.IsClosed() {
+	m := &nats.Msg{Subject: reply, Data: frame(frameError, encodeError(err))}
+	if role == RoleClient {
+		m = plainMessage(m)
+	}
+	if err := s.nc.PublishMsg(m); err != nil && !s.nc.IsClosed() {
 		s.log.Error("refusal not sent", "err", err)
 	}
 }
@@ -373,10 +393,10 @@ func (s *Server) credit(m *nats.Msg) {
 // of from, so that nobody can have an answer sent to where it may not publish.
 func (s *Server) ownInbox(from Identity, reply string) (owner Identity, ok bool) {
 	parts := strings.Split(reply, ".")
-	if len(parts) != 4 || parts[3] == "" || strings.ContainsAny(reply, "*> \t") {
+	if len(parts) < 4 || len(parts) > 4 && from.Role != RoleClient || slices.Contains(parts, "") || strings.ContainsAny(reply, "*> \t") {
 		return owner, false
 	}
-	if owner, ok = s.owner(strings.Join(parts[:3], ".")); !ok {
+	if owner, ok = s.owner(inboxOf(reply)); !ok {
 		return owner, false
 	}
 	if from.Role == RoleStranger { // any key may ask whether it is accepted
@@ -391,6 +411,8 @@ func nonceOf(reply string) string { return strings.Split(reply, ".")[2] }
 type answerer struct {
 	nc      *nats.Conn
 	reply   string
+	asker   string
+	plain   string        // of a client: the number of the answer; else empty
 	limit   time.Duration // how long the asker may take nothing
 	stalled atomic.Bool   // it took nothing for longer
 	cancel  context.CancelFunc
@@ -409,7 +431,7 @@ func (o *answerer) send(ctx context.Context, kind byte, data []byte) error {
 		if err := o.wait(ctx, len(f)); err != nil {
 			return err
 		}
-		if err := o.nc.Publish(o.reply, f); err != nil {
+		if err := o.nc.PublishMsg(o.message(f)); err != nil {
 			return err
 		}
 	}

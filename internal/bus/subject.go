@@ -13,6 +13,10 @@ import (
 	"brine/internal/salt"
 )
 
+// ServerName is the name in a master's certificate, for programs that compare
+// names. Minions compare keys.
+const ServerName = "salt-master"
+
 // Role is what a connection is on the bus. The zero value may do nothing.
 type Role string
 
@@ -23,6 +27,7 @@ const (
 	RoleMaster   Role = "master"   // the daemon itself, on its own embedded server
 	RoleMinion   Role = "minion"   // the daemon of an accepted minion
 	RoleCaller   Role = "caller"   // salt-call with the key of an accepted minion and no daemon
+	RoleClient   Role = "client"   // a program with credentials for the event bus, see doc/clients.md
 	RoleStranger Role = "stranger" // a key that is pending, rejected, denied or unknown
 	RoleUser     Role = "user"     // a local process, by its Unix user
 )
@@ -30,7 +35,7 @@ const (
 // Identity is who a connection is, as the broker verified it.
 type Identity struct {
 	Role  Role
-	Name  string // a minion id, or a uid in decimal
+	Name  string // a minion id, the name of a client, or a uid in decimal
 	Key   string // for connections with a key: its hexadecimal SHA-256, see KeyToken
 	Nonce string // what makes the connection's inbox its own
 
@@ -70,7 +75,10 @@ func (i Identity) owner() string {
 
 // InboxPrefix returns the private prefix of the connection of owner (the key
 // token, or "user" and the uid) with this nonce.
-func InboxPrefix(owner, nonce string) string { return "_INBOX." + owner + "." + nonce }
+func InboxPrefix(owner, nonce string) string { return InboxOwner(owner) + "." + nonce }
+
+// InboxOwner is what stands before the nonce in the prefixes of owner.
+func InboxOwner(owner string) string { return "_INBOX." + owner }
 
 // UserOwner is the owner part of the inbox of a local user.
 func UserOwner(uid int) string { return string(RoleUser) + strconv.Itoa(uid) }
@@ -132,6 +140,8 @@ func kindOf(role Role) string {
 	switch role {
 	case RoleMinion, RoleCaller:
 		return "minion"
+	case RoleClient:
+		return "client"
 	case RoleStranger:
 		return "key"
 	}
@@ -167,6 +177,11 @@ func sender(subject string) (Identity, string, bool) {
 			return Identity{}, "", false
 		}
 		return Identity{Role: RoleMinion, Name: name}, parts[3], true
+	case "client":
+		if _, err := salt.ParseClientName(name); err != nil {
+			return Identity{}, "", false
+		}
+		return Identity{Role: RoleClient, Name: name}, parts[3], true
 	case "user":
 		return Identity{Role: RoleUser, Name: name}, parts[3], true
 	case "key":

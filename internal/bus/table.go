@@ -7,7 +7,8 @@ import (
 )
 
 // Rule lets a role publish to, or subscribe to, the subjects of one pattern.
-// In a pattern <id> is the escaped minion id, <uid> the user's number, <key> the
+// In a pattern <id> is the escaped minion id, <client> the escaped name of a
+// client, <uid> the user's number, <key> the
 // SHA-256 of the connection's key and <inbox> its private prefix; * is one token
 // and > all that follow, as in NATS.
 type Rule struct {
@@ -48,6 +49,13 @@ var Table = []Rule{
 	{RoleCaller, Publish, "salt.key.<key>.req.ask", "am I accepted?"},
 	{RoleCaller, Subscribe, "<inbox>.>", "answers to this connection"},
 
+	{RoleClient, Publish, "salt.client.<client>.req.fire", "events for the master's bus, as far as event_acl allows, answered when stored"},
+	{RoleClient, Publish, "salt.client.<client>.req.listen", "the events of the master's bus, as far as event_acl allows"},
+	{RoleClient, Publish, "salt.client.<client>.req.place", "where does the journal end?"},
+	{RoleClient, Publish, "salt.client.<client>.req.confirm", "a durable listener has done its work up to here"},
+	{RoleClient, Publish, "salt.client.<client>.ack.*.*", "so much of an answer was taken"},
+	{RoleClient, Subscribe, "<inbox>.>", "answers to this connection"},
+
 	{RoleStranger, Publish, "salt.key.<key>.req.ask", "am I accepted? nothing else is answered"},
 	{RoleStranger, Subscribe, "<inbox>.>", "the answer, and the word when it changes"},
 
@@ -76,7 +84,7 @@ func (i Identity) fill(pattern string) (string, bool) {
 	for _, part := range []struct {
 		mark, value string
 	}{
-		{"<id>", i.Name}, {"<uid>", i.Name}, {"<key>", i.Key},
+		{"<id>", i.Name}, {"<client>", i.Name}, {"<uid>", i.Name}, {"<key>", i.Key},
 	} {
 		if !strings.Contains(pattern, part.mark) {
 			continue

@@ -14,7 +14,7 @@ import (
 var update = flag.Bool("update", false, "write doc/subjects.md anew")
 
 // roles is the order of the table, from the most to the least trusted, users apart.
-var roles = []Role{RoleMaster, RoleMinion, RoleCaller, RoleStranger, RoleUser}
+var roles = []Role{RoleMaster, RoleMinion, RoleCaller, RoleClient, RoleStranger, RoleUser}
 
 func TestTableIsSorted(t *testing.T) {
 	place := func(r Rule) int {
@@ -67,7 +67,7 @@ func checkPattern(p string) error {
 		case token == ">", token == "*":
 			continue
 		case strings.HasPrefix(token, "<"):
-			if !slices.Contains([]string{"<id>", "<uid>", "<key>", "<inbox>"}, token) {
+			if !slices.Contains([]string{"<id>", "<client>", "<uid>", "<key>", "<inbox>"}, token) {
 				return fmt.Errorf("the unknown mark %s", token)
 			}
 		case strings.ContainsAny(token, "*<> \t"):
@@ -149,7 +149,7 @@ func checkBroken(t *testing.T, name string, i Identity, verb Verb) {
 			continue
 		}
 		got, ok := i.fill(r.Pattern)
-		needsName := strings.Contains(r.Pattern, "<id>") || strings.Contains(r.Pattern, "<uid>")
+		needsName := strings.Contains(r.Pattern, "<id>") || strings.Contains(r.Pattern, "<client>") || strings.Contains(r.Pattern, "<uid>")
 		inbox := strings.Contains(r.Pattern, "<inbox>")
 		lacks := needsName && i.Name == "" || strings.Contains(r.Pattern, "<key>") && i.Key == "" ||
 			inbox && CheckNonce(i.Nonce) != nil || inbox && i.Role == RoleUser && i.Name == "" || inbox && i.Role != RoleUser && i.Key == ""
@@ -191,6 +191,7 @@ var about = map[Role]string{
 	RoleMaster:   "The daemon itself, on its own embedded server. Nothing connects in this role from outside the process.",
 	RoleMinion:   "The daemon of a minion whose key is accepted.",
 	RoleCaller:   "`salt-call` with the key of an accepted minion: it takes no jobs and reports none.",
+	RoleClient:   "A program with credentials of `salt-event creds`: events and nothing else. See [clients](clients.md).",
 	RoleStranger: "The holder of a key that is waiting, rejected, denied or unknown.",
 	RoleUser:     "A local process, by the uid that the kernel names.",
 }
@@ -200,7 +201,7 @@ const docHead = `# Subjects of the bus
 Who may publish and subscribe to what. Printed from the table in ` + "`internal/bus/table.go`" + `, which the embedded
 server enforces; what is not listed is refused, for queue subscriptions too. There are no rules that deny.
 
-In a subject ` + "`<id>`" + ` is the minion's id and ` + "`<uid>`" + ` the user's number, ` + "`<key>`" + ` the SHA-256 of the connection's
+In a subject ` + "`<id>`" + ` is the minion's id, ` + "`<client>`" + ` the client's name and ` + "`<uid>`" + ` the user's number, ` + "`<key>`" + ` the SHA-256 of the connection's
 public key, and ` + "`<inbox>`" + ` the prefix that belongs to this one connection. All of them come from what the server
 verified and never from a message. They are escaped into one token: letters, digits, ` + "`-`" + ` and ` + "`_`" + ` stay, every
 other byte is ` + "`%`" + ` and two hexadecimal digits. ` + "`*`" + ` is one token and ` + "`>`" + ` all that follow.

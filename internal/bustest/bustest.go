@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -108,7 +109,8 @@ func (b *Bus) admit(p broker.Peer) bus.Identity {
 		return bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(int(p.Local.UID))}
 	}
 	leaf := p.TLS.PeerCertificates[0]
-	id, err := salt.ParseMinionID(leaf.Subject.CommonName)
+	name, isClient := strings.CutPrefix(leaf.Subject.CommonName, salt.ClientPrefix)
+	id, err := salt.ParseMinionID(name)
 	if err != nil {
 		return bus.Identity{}
 	}
@@ -119,6 +121,12 @@ func (b *Bus) admit(p broker.Peer) bus.Identity {
 	i := bus.Identity{Role: bus.RoleStranger, Name: string(id), Key: bus.KeyToken(key.Key())}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if isClient {
+		if b.accepted[salt.MinionID(leaf.Subject.CommonName)].Equal(key) {
+			return bus.Identity{Role: bus.RoleClient, Name: name, Key: i.Key}
+		}
+		return bus.Identity{}
+	}
 	if b.accepted[id].Equal(key) {
 		i.Role = bus.RoleMinion
 		if p.Caller {
@@ -201,7 +209,7 @@ func (b *Bus) As(t testing.TB, role bus.Role, id salt.MinionID) *Client {
 	if err != nil {
 		t.Fatalf("connect as %s: %v", role, err)
 	}
-	c.Self.Role = role
+	c.Self.Role, c.Self.Name = role, strings.TrimPrefix(c.Self.Name, salt.ClientPrefix)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -218,6 +226,10 @@ func (b *Bus) as(t testing.TB, role bus.Role, id salt.MinionID) (*Client, error)
 	case bus.RoleCaller:
 		b.Accept(id, claim.Key)
 		claim.Name = "salt-call"
+		return b.Dial(claim)
+	case bus.RoleClient:
+		claim.ID = salt.ClientPrefix + string(id)
+		b.Accept(salt.MinionID(claim.ID), claim.Key)
 		return b.Dial(claim)
 	case bus.RoleStranger:
 		return b.Dial(claim)

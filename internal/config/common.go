@@ -31,8 +31,9 @@ type Common struct {
 	// Drop-ins that are read after the main file: a pattern relative to its
 	// directory. Empty reads none.
 	DefaultInclude string `yaml:"default_include"`
-	// Who may fire and hear which tags on the local bus, by user. Nobody but
-	// root and the daemon's own user when it is not set.
+	// Who may fire and hear which tags on the local bus, by user, and on a
+	// master by client:NAME for programs with credentials. Nobody but root and
+	// the daemon's own user when it is not set.
 	EventACL Located `yaml:"event_acl"`
 	// The environments and directories of the file server. Relative
 	// directories are below root_dir.

@@ -137,7 +137,7 @@ func parseInvocation(args []string) (*invocation, error) {
 }
 
 // passed are the variables that a program of a script gets.
-var passed = []string{"PATH", "HOME", "TMPDIR", "WORK", "GORACE", "GOTRACEBACK", "SALT_CONFIG_DIR", "NOTIFY_SOCKET", "SUDO_USER"}
+var passed = []string{"PATH", "HOME", "TMPDIR", "WORK", "GORACE", "GOTRACEBACK", "SALT_CONFIG_DIR", "NOTIFY_SOCKET", "SUDO_USER", "NODE_PATH"}
 
 // cmd makes the process of an invocation.
 func (v *invocation) cmd(ctx context.Context, ts *testscript.TestScript) (*exec.Cmd, error) {

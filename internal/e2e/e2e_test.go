@@ -89,6 +89,7 @@ func setUp(env *testscript.Env) error {
 	}
 	env.Setenv("SCRIPTS", scripts)
 	env.Setenv("HOME", env.WorkDir)
+	env.Setenv("NODE_PATH", os.Getenv("NODE_PATH"))
 	env.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=0")
 	env.Setenv("SALT_CONFIG_DIR", filepath.Join(env.WorkDir, "master"))
 	s := newSystem(env)
@@ -98,16 +99,24 @@ func setUp(env *testscript.Env) error {
 }
 
 // condition answers what a script asks of the machine: [root] for the right to
-// act as other users, [tmpfs] for that to mount a small disk.
+// act as other users, [tmpfs] for that to mount a small disk, [node] for Node with
+// a client of NATS.
 func condition(name string) (bool, error) {
 	switch name {
 	case "root":
 		return os.Geteuid() == 0, nil
+	case "node":
+		return hasNode(), nil
 	case "tmpfs":
 		return mayMount(), nil
 	}
 	return false, fmt.Errorf("unknown condition %q", name)
 }
+
+// hasNode tries it out, once. NODE_PATH says where the package is.
+var hasNode = sync.OnceValue(func() bool {
+	return exec.Command("node", "-e", "require('@nats-io/transport-node')").Run() == nil
+})
 
 // mayMount tries it out, once.
 var mayMount = sync.OnceValue(func() bool {

@@ -147,12 +147,28 @@ func CheckMinionTag(id salt.MinionID, tag string) error {
 	if _, err := salt.ParseJID(strings.Split(plain, "/")[0]); err == nil {
 		return fmt.Errorf("%w: %q, a bare job id announces a job", ErrReserved, tag)
 	}
-	for _, space := range masterSpaces {
-		if plain == space || strings.HasPrefix(plain, space+"/") {
-			return fmt.Errorf("%w: %q is within %s", ErrReserved, tag, space)
-		}
+	if space := spaceOf(plain); space != "" {
+		return fmt.Errorf("%w: %q is within %s", ErrReserved, tag, space)
 	}
 	return nil
+}
+
+// spaceOf is the master's space that a normalised tag lies in; "" for none.
+func spaceOf(plain string) string {
+	for _, space := range masterSpaces {
+		if plain == space || strings.HasPrefix(plain, space+"/") {
+			return space
+		}
+	}
+	return ""
+}
+
+// Reserved says whether a tag lies in the tag spaces of the master, or could be
+// taken for one that does.
+func Reserved(tag string) bool {
+	plain := normalise(tag)
+	_, err := salt.ParseJID(strings.Split(plain, "/")[0])
+	return plain == "" || err == nil || spaceOf(plain) != ""
 }
 
 // normalise folds what a careless reader of tags would take as the same tag.

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"brine/internal/salt"
 )
 
 // Grants say which ordinary users may fire and hear which tags: the setting
@@ -21,6 +23,8 @@ import (
 //	      - salt/minion/*/start
 //	  'web-*':
 //	    - deploy/*            # a list is for both
+//	  client:dashboard:       # a client, by the name of its credentials
+//	    listen: monitoring/*
 //
 // The nil Grants are none.
 type Grants struct{ rules []grant }
@@ -38,6 +42,12 @@ type right struct {
 
 // Grant names the rule that allows something, and its place as file:line.
 type Grant struct{ Rule, Where string }
+
+// holds says whether the rule is for this user. Rules for clients, programs that
+// come over the network, say so: a pattern for users is never for them too.
+func (g grant) holds(user string) bool {
+	return g.user.match(user) && strings.HasPrefix(g.user.text, salt.ClientPrefix) == strings.HasPrefix(user, salt.ClientPrefix)
+}
 
 // GrantError is a mistake in event_acl. Node is where it stands; nil is the
 // setting as a whole.
@@ -139,7 +149,7 @@ func (g *Grants) MayFire(user, tag string) (Grant, bool) {
 		return Grant{}, false
 	}
 	for _, one := range g.rules {
-		if !one.user.match(user) {
+		if !one.holds(user) {
 			continue
 		}
 		for _, t := range one.fire {
@@ -154,7 +164,7 @@ func (g *Grants) MayFire(user, tag string) (Grant, bool) {
 // Known says whether user has any grant.
 func (g *Grants) Known(user string) bool {
 	return g != nil && slices.ContainsFunc(g.rules, func(one grant) bool {
-		return one.user.match(user) && len(one.fire)+len(one.listen) > 0
+		return one.holds(user) && len(one.fire)+len(one.listen) > 0
 	})
 }
 
@@ -174,7 +184,7 @@ func (g *Grants) Hearing(user string) Hearing {
 		return h
 	}
 	for _, one := range g.rules {
-		if one.user.match(user) {
+		if one.holds(user) {
 			h.tags = append(h.tags, one.listen...)
 		}
 	}

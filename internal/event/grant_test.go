@@ -30,6 +30,8 @@ nagios:
 web-*:
   - deploy/?
 mute: {}
+client:dash:
+  listen: [monitoring/*]
 `
 
 func TestGrants(t *testing.T) {
@@ -41,6 +43,8 @@ func TestGrants(t *testing.T) {
 		user, tag    string
 		fire, listen bool
 	}{
+		"a client":             {"client:dash", "monitoring/disk", false, true},
+		"a user like a client": {"dash", "monitoring/disk", false, false},
 		"granted both":         {"nagios", "monitoring/disk/full", true, true},
 		"heard, not fired":     {"nagios", "salt/minion/web1/start", false, true},
 		"anchored at the end":  {"nagios", "salt/minion/web1/start/x", false, false},
@@ -69,6 +73,24 @@ func TestGrants(t *testing.T) {
 	}
 	if !g.Known("nagios") || !g.Known("web-9") || g.Known("mute") || g.Known("bob") {
 		t.Error("who is known is wrong")
+	}
+}
+
+// TestPatternsForUsersAreNotForClients, who come over the network.
+func TestPatternsForUsersAreNotForClients(t *testing.T) {
+	g, err := parseGrants(t, "'*': [a]\n'cl*': [b]\nclient:*: [c]\n'?lient:x': [d]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tag, want := range map[string][2]bool{"a": {true, false}, "b": {true, false}, "c": {false, true}, "d": {false, false}} {
+		for i, user := range []string{"clara", "client:x"} {
+			if _, ok := g.MayFire(user, tag); ok != want[i] {
+				t.Errorf("%s may fire %s: %t", user, tag, ok)
+			}
+			if ok := g.Hearing(user).May(tag); ok != want[i] {
+				t.Errorf("%s may hear %s: %t", user, tag, ok)
+			}
+		}
 	}
 }
 

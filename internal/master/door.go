@@ -26,6 +26,9 @@ func (m *Master) admit(p broker.Peer) bus.Identity {
 	if p.TLS == nil {
 		return bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(int(p.Local.UID))}
 	}
+	if name, ok := claimedClient(p.TLS); ok {
+		return m.admitClient(p, name)
+	}
 	id, key, err := claim(p.TLS)
 	if err != nil {
 		m.log.Warn("connection refused", "remote", p.Remote, "err", err)
@@ -207,6 +210,10 @@ func (m *Master) watchKeys(changed <-chan struct{}) {
 // nobody else's.
 func (m *Master) cutRefused() {
 	m.broker.Connections(func(i bus.Identity, cut func()) {
+		if i.Role == bus.RoleClient {
+			m.cutClient(i, cut)
+			return
+		}
 		if i.Role != bus.RoleMinion && i.Role != bus.RoleCaller {
 			return
 		}

@@ -144,7 +144,7 @@ func (m *Master) openBroker() error {
 	if err != nil {
 		return err
 	}
-	certificate, err := m.key.Certificate("salt-master", signature...)
+	certificate, err := m.key.ServerCertificate(bus.ServerName, signature...)
 	if err != nil {
 		return err
 	}
@@ -239,6 +239,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.watchKeys(changed) })
 	m.wg.Go(m.announcePresence)
 	m.wg.Go(m.sweepTokens)
+	m.wg.Go(m.watchExpiry)
 	m.wg.Go(func() { m.ledger.keep(m.ctx, m.log) })
 	hangups, stop := daemon.Hangups()
 	defer stop()

@@ -34,6 +34,7 @@ func (m *Master) register() {
 	s.Handle(bus.RoleUser, protocol.OpFollow, m.follow)
 	s.Handle(bus.RoleUser, protocol.OpRun, m.run)
 	s.Handle(bus.RoleUser, protocol.OpLogin, m.login)
+	m.relay.RegisterClients(s)
 	m.relay.Register(s, func(ctx context.Context, i bus.Identity) relay.Asker {
 		who := m.localAsker(ctx, i) // event_acl is about local users
 		return m.relay.Asker(i.UID(), who.name, who.subject.Operator)

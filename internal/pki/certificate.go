@@ -2,9 +2,12 @@ package pki
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
@@ -23,21 +26,78 @@ var (
 // client side of TLS, made anew at each call and never stored. commonName is the
 // id that the owner claims, extra extensions are appended.
 func (k *PrivateKey) Certificate(commonName string, exts ...pkix.Extension) (tls.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	template, err := leaf(commonName)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	template := &x509.Certificate{
-		SerialNumber:          serial.Add(serial, big.NewInt(1)), // zero is not allowed
+	template.ExtraExtensions = exts
+	return k.issue(template, template)
+}
+
+// ServerCertificate is Certificate for a server that ordinary programs reach,
+// which can not compare keys: it is issued by the Authority of the same key, for
+// the host name. Whose key it is can be seen in it as in the other.
+func (k *PrivateKey) ServerCertificate(name string, exts ...pkix.Extension) (tls.Certificate, error) {
+	template, err := leaf(name)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template.DNSNames, template.ExtraExtensions = []string{name}, exts
+	return k.issue(template, k.authority())
+}
+
+// Authority returns, in PEM, what a program must trust in order to know servers
+// with this key: a certification authority that is the key itself. It may be kept;
+// one that is made at another time stands for the same.
+func (k *PrivateKey) Authority() ([]byte, error) {
+	c, err := k.issue(k.authority(), k.authority())
+	if err != nil {
+		return nil, err
+	}
+	return CertificatePEM(c), nil
+}
+
+func (k *PrivateKey) authority() *x509.Certificate {
+	id := sha256.Sum256([]byte(k.public.der))
+	return &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "Brine " + hex.EncodeToString(id[:])[:32]},
+		SubjectKeyId:          id[:20],
+		NotBefore:             certificateFrom,
+		NotAfter:              certificateTo,
+		KeyUsage:              x509.KeyUsageCertSign,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+		BasicConstraintsValid: true,
+	}
+}
+
+// CertificatePEM returns the certificate of c as a file of other programs has it.
+func CertificatePEM(c tls.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: c.Certificate[0]})
+}
+
+// leaf is what certificates of both sides have in common.
+func leaf(commonName string) (*x509.Certificate, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	return &x509.Certificate{
+		SerialNumber:          serial.Add(serial, big.NewInt(2)), // zero is not allowed, one is the authority's
 		Subject:               pkix.Name{CommonName: commonName},
 		NotBefore:             certificateFrom,
 		NotAfter:              certificateTo,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		BasicConstraintsValid: true,
-		ExtraExtensions:       exts,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, k.signer.Public(), k.signer)
+	}, nil
+}
+
+// issue signs a certificate for k with k itself.
+func (k *PrivateKey) issue(template, parent *x509.Certificate) (tls.Certificate, error) {
+	commonName := template.Subject.CommonName
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, k.signer.Public(), k.signer)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make certificate for %q: %w", commonName, err)
 	}

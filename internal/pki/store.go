@@ -69,8 +69,10 @@ func OpenStore(pkiDir string) (*Store, error) {
 			return nil, err
 		}
 	}
-	if err := ensureDir(filepath.Join(pkiDir, autosignDir)); err != nil {
-		return nil, err
+	for _, dir := range []string{autosignDir, clientsDir} {
+		if err := ensureDir(filepath.Join(pkiDir, dir)); err != nil {
+			return nil, err
+		}
 	}
 	return OpenExistingStore(pkiDir)
 }

@@ -42,7 +42,7 @@ func (s *Store) Watch(ctx context.Context, log *slog.Logger) (<-chan struct{}, e
 // watched lists the directory of the store, too: in it the state directories
 // may be replaced, by a restored backup for example.
 func (s *Store) watched() []string {
-	dirs := []string{s.dir}
+	dirs := []string{s.dir, filepath.Join(s.dir, clientsDir)}
 	for _, p := range places {
 		dirs = append(dirs, filepath.Join(s.dir, p.dir))
 	}

@@ -256,7 +256,7 @@ type ListenerStat struct {
 // PositionStat is one position that is kept.
 type PositionStat struct {
 	User   string    `json:"user"`
-	UID    int       `json:"uid"`
+	UID    int       `json:"uid"` // -1 for a client
 	Name   string    `json:"name"`
 	Seq    uint64    `json:"seq"` // everything up to here is done
 	Behind uint64    `json:"behind"`

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"sort"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,8 +18,8 @@ const (
 	maxLetters = 10_000    // of one user
 )
 
-func letterKey(uid int, name string, seq uint64) string {
-	return fmt.Sprintf("%d/%s/%020d", uid, name, seq)
+func letterKey(owner, name string, seq uint64) string {
+	return fmt.Sprintf("%s/%s/%020d", owner, name, seq)
 }
 
 // Dead keeps, lists and drops the dead letters of the asking user.
@@ -72,7 +71,7 @@ func (r *Relay) bury(ctx context.Context, who Asker, l *protocol.DeadLetter) err
 	if len(b) > maxLetter {
 		return bus.Errorf(bus.Usage, "the dead letter has %d bytes: the limit is %d", len(b), maxLetter)
 	}
-	return t.Put(ctx, letterKey(who.UID, l.Name, l.Seq), b)
+	return t.Put(ctx, letterKey(who.Owner, l.Name, l.Seq), b)
 }
 
 // exhume sends the letters that q names, and removes them if it says so.
@@ -87,7 +86,7 @@ func (r *Relay) exhume(ctx context.Context, req *bus.Request, who Asker, q proto
 	}
 	for _, l := range list {
 		if q.Do == protocol.DeadDrop {
-			if err := t.Delete(ctx, letterKey(who.UID, l.Name, l.Seq)); err != nil {
+			if err := t.Delete(ctx, letterKey(who.Owner, l.Name, l.Seq)); err != nil {
 				return err
 			}
 		}
@@ -107,7 +106,7 @@ func (r *Relay) letters(ctx context.Context, who Asker, q protocol.Dead) ([]prot
 	var list []protocol.DeadLetter
 	err = t.Each(ctx, func(key string, b []byte) {
 		var l protocol.DeadLetter
-		if !strings.HasPrefix(key, strconv.Itoa(who.UID)+"/") {
+		if !strings.HasPrefix(key, who.Owner+"/") {
 			return
 		}
 		if err := json.Unmarshal(b, &l); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -44,7 +43,7 @@ type holder struct {
 	seq   uint64        // what is stored
 }
 
-func positionKey(uid int, name string) string { return strconv.Itoa(uid) + "/" + name }
+func positionKey(owner, name string) string { return owner + "/" + name }
 
 func checkName(name string) error {
 	if err := event.CheckTag(name); err != nil || len(name) > maxName {
@@ -59,7 +58,7 @@ func (r *Relay) hold(ctx context.Context, who Asker, name, nonce string) (releas
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	key := positionKey(who.UID, name)
+	key := positionKey(who.Owner, name)
 	mine := &holder{nonce: nonce, done: make(chan struct{})}
 	limit := time.NewTimer(handover)
 	defer limit.Stop()
@@ -100,7 +99,7 @@ func (r *Relay) position(ctx context.Context, who Asker, name string, from uint6
 	if err != nil {
 		return 0, err
 	}
-	key := positionKey(who.UID, name)
+	key := positionKey(who.Owner, name)
 	have, err := getPosition(ctx, t, key)
 	if err != nil {
 		return 0, err
@@ -129,7 +128,7 @@ func (r *Relay) room(ctx context.Context, t *journal.Table, who Asker) error {
 	}
 	n := 0
 	err := t.Each(ctx, func(key string, _ []byte) {
-		if strings.HasPrefix(key, strconv.Itoa(who.UID)+"/") {
+		if strings.HasPrefix(key, who.Owner+"/") {
 			n++
 		}
 	})
@@ -170,7 +169,7 @@ func (r *Relay) Confirm(ctx context.Context, req *bus.Request, who Asker) error 
 	if err := req.Decode(&q); err != nil {
 		return err
 	}
-	key := positionKey(who.UID, q.Durable)
+	key := positionKey(who.Owner, q.Durable)
 	r.mu.Lock()
 	h := r.holders[key]
 	r.mu.Unlock()

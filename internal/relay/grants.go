@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 
 	"brine/internal/bus"
 	"brine/internal/config"
@@ -40,11 +41,18 @@ func (r *Relay) Known(user string) bool { return r.grants.Load().Known(user) }
 
 // Asker describes a local user with what the rules let it hear.
 func (r *Relay) Asker(uid int, name string, operator bool) Asker {
-	a := Asker{UID: uid, Name: name, Operator: operator, Hearing: event.HearAll}
+	a := Asker{Owner: strconv.Itoa(uid), Name: name, Sender: salt.UserPrefix + name, Operator: operator, Hearing: event.HearAll}
 	if !operator {
 		a.Hearing = r.grants.Load().Hearing(name)
 	}
 	return a
+}
+
+// Client describes a client with what the rules let it hear. It is never an
+// operator.
+func (r *Relay) Client(name string) Asker {
+	name = salt.ClientPrefix + name
+	return Asker{Owner: name, Name: name, Sender: name, client: true, Hearing: r.grants.Load().Hearing(name)}
 }
 
 // Decision is what was decided about a local user's use of the bus.
@@ -106,8 +114,7 @@ func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error 
 	if err := req.Decode(&q); err != nil {
 		return err
 	}
-	from := salt.UserPrefix + who.Name
-	events, err := r.events(q, from, r.MayFire(who))
+	events, err := r.events(q, who.Sender, r.MayFire(who))
 	if err != nil {
 		return err
 	}
@@ -117,7 +124,7 @@ func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error 
 			return err
 		}
 	}
-	fired, err := r.store(ctx, events, q.ID, from)
+	fired, err := r.store(ctx, events, q.ID, who.Sender)
 	if err != nil {
 		return err
 	}
@@ -152,6 +159,9 @@ func (r *Relay) MayFire(who Asker) func(tag string) error {
 		}
 		if who.Operator {
 			return nil
+		}
+		if who.client && event.Reserved(tag) {
+			return r.ungranted(who, "fire", tag)
 		}
 		if _, ok := r.grants.Load().MayFire(who.Name, tag); !ok {
 			return r.ungranted(who, "fire", tag)

@@ -24,3 +24,17 @@ func (r *Relay) Register(s *bus.Server, who func(context.Context, bus.Identity) 
 		})
 	}
 }
+
+// RegisterClients serves what clients may ask.
+func (r *Relay) RegisterClients(s *bus.Server) {
+	for op, h := range map[string]func(context.Context, *bus.Request, Asker) error{
+		protocol.OpFire:    r.FireFor,
+		protocol.OpListen:  r.Listen,
+		protocol.OpPlace:   r.Place,
+		protocol.OpConfirm: r.Confirm,
+	} {
+		s.Handle(bus.RoleClient, op, func(ctx context.Context, req *bus.Request) error {
+			return h(ctx, req, r.Client(req.From.Name))
+		})
+	}
+}

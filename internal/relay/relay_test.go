@@ -653,7 +653,7 @@ func TestPositionsOfOneUserAreBounded(t *testing.T) {
 func (w *world) left(name string) {
 	for {
 		w.relay.mu.Lock()
-		h := w.relay.holders[positionKey(1234, name)]
+		h := w.relay.holders[positionKey("1234", name)]
 		w.relay.mu.Unlock()
 		if h == nil {
 			return

@@ -69,9 +69,12 @@ func (r *Relay) positionStats(ctx context.Context, last uint64) ([]protocol.Posi
 	var list []protocol.PositionStat
 	err = t.Each(ctx, func(key string, b []byte) {
 		var p stored
-		number, name, _ := strings.Cut(key, "/")
-		uid, err := strconv.Atoi(number)
-		if err != nil || json.Unmarshal(b, &p) != nil {
+		owner, name, _ := strings.Cut(key, "/")
+		uid, err := strconv.Atoi(owner)
+		if err != nil {
+			uid = -1 // a client
+		}
+		if json.Unmarshal(b, &p) != nil {
 			r.log.Error("unreadable position passed over", "key", key)
 			return
 		}
@@ -163,7 +166,7 @@ func (r *Relay) forget(ctx context.Context, req *bus.Request, who Asker, q proto
 	if err != nil {
 		return err
 	}
-	key := positionKey(who.UID, q.Durable)
+	key := positionKey(who.Owner, q.Durable)
 	if q.User != "" && q.User != who.Name {
 		if key, err = r.positionOf(ctx, q.User, q.Durable); err != nil {
 			return err
@@ -197,7 +200,10 @@ func (r *Relay) positionOf(ctx context.Context, user, name string) (key string, 
 	}
 	for _, p := range list {
 		if p.User == user && p.Name == name {
-			return positionKey(p.UID, name), nil
+			if p.UID < 0 {
+				return positionKey(p.User, name), nil
+			}
+			return positionKey(strconv.Itoa(p.UID), name), nil
 		}
 	}
 	return "", bus.Errorf(bus.NotFound, "user %s has no position %q", user, name)

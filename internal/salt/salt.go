@@ -29,6 +29,9 @@ type Function string
 // external authentication backend.
 type UserName string
 
+// ClientName names a program that an operator gave credentials for the event bus.
+type ClientName string
+
 // JID names a job: twenty digits, the UTC time of its birth to the
 // microsecond. It does not fit into 64 bits and is text everywhere.
 type JID string
@@ -37,12 +40,17 @@ type JID string
 // as the sender of an event has. No minion id begins with it.
 const UserPrefix = "user:"
 
+// ClientPrefix is the same for clients.
+const ClientPrefix = "client:"
+
 // Errors that the parsers wrap, so that callers can ask what was wrong.
 var (
 	ErrMinionID = errors.New("invalid minion id")
 	ErrFunction = errors.New("invalid function name")
 	ErrUserName = errors.New("invalid user name")
 	ErrJID      = errors.New("invalid job id")
+
+	ErrClientName = errors.New("invalid name of a client")
 )
 
 // ParseMinionID checks that s can name a minion: 1 to 253 bytes of ASCII
@@ -57,8 +65,8 @@ func ParseMinionID(s string) (MinionID, error) {
 		return "", fmt.Errorf("%w: it is empty", ErrMinionID)
 	case len(s) > MaxMinionID:
 		return "", fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrMinionID, len(s), MaxMinionID)
-	case strings.HasPrefix(s, UserPrefix):
-		return "", fmt.Errorf("%w %q: %s marks local users as senders of events", ErrMinionID, shorten(s), UserPrefix)
+	case strings.HasPrefix(s, UserPrefix), strings.HasPrefix(s, ClientPrefix):
+		return "", fmt.Errorf("%w %q: %s and %s mark local users and clients as senders of events", ErrMinionID, shorten(s), UserPrefix, ClientPrefix)
 	case s[0] == '.' || s[0] == '-':
 		return "", fmt.Errorf("%w %q: it must not begin with %q", ErrMinionID, s, s[0])
 	}
@@ -68,6 +76,21 @@ func ParseMinionID(s string) (MinionID, error) {
 		}
 	}
 	return MinionID(s), nil
+}
+
+// ParseClientName checks that s can name a client: 1 to 64 letters, digits, dots,
+// hyphens and underscores, the first of which is a letter or a digit, so that it is
+// safe as a file name and in a configuration.
+func ParseClientName(s string) (ClientName, error) {
+	if s == "" || len(s) > 64 || !isASCIIAlnum(rune(s[0])) {
+		return "", fmt.Errorf("%w %q: it has 1 to 64 characters and begins with a letter or a digit", ErrClientName, shorten(s))
+	}
+	for _, r := range s {
+		if !isASCIIAlnum(r) && !strings.ContainsRune("._-", r) {
+			return "", fmt.Errorf("%w %q: the character %q is not allowed", ErrClientName, shorten(s), r)
+		}
+	}
+	return ClientName(s), nil
 }
 
 // ParseFunction checks that s has the form module.function, each part letters,

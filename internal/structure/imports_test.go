@@ -36,7 +36,7 @@ var layers = []layer{
 	{"cli/client", "argument atomicfile bus cli config job protocol salt socket", "the way of the tools to their daemon, and who asks there"},
 	{"cli/saltcall", "argument bus cli cli/client config event grain job link logging module output peer pki protocol returner salt socket value version", "runs functions in its own process, and goes to the master by itself where no daemon runs"},
 	{"cli/saltcmd", "argument bus cli cli/client config job output protocol salt target", "asks the master and shows what comes"},
-	{"cli/saltevent", "bus cli cli/client config daemon event job protocol salt sink value", "asks a daemon and shows what comes"},
+	{"cli/saltevent", "atomicfile bus cli cli/client config daemon event job pki protocol salt sink value", "asks a daemon and shows what comes; credentials of clients are files, as keys are"},
 	{"cli/saltkey", "atomicfile cli config output pki salt", "works on the key directory, whether or not a master runs"},
 	{"cli/saltmaster", "cli cli/serve config logging master version", "starts one daemon"},
 	{"cli/saltminion", "cli cli/serve config link logging minion version", "starts one daemon; the words of a refusal are those of link"},

@@ -23,6 +23,7 @@ type command struct {
 
 // commands are all of them, sorted.
 var commands = []command{
+	{"creds", credsSpec},
 	{"dead", deadSpec},
 	{"exec", execSpec},
 	{"fire", fireSpec},
@@ -48,7 +49,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 	return env.Run(ctx, cli.Spec{
 		Synopsis: []string{
 			"listen [options]", "wait --since-now TOKEN [options]", "token", "fire [options] TAG [DATA]", "exec [options] -- PROGRAM",
-			"dead list|show|retry|drop", "stat", "top", "purge",
+			"dead list|show|retry|drop", "sink --config FILE", "creds NAME", "stat", "top", "purge",
 		},
 		Summary:  "The event bus for shell scripts. 'salt-event COMMAND -h' shows the options of a command.",
 		Examples: []string{"salt-event listen --tag mytag", `salt-event fire mytag '{"message": "hello"}'`},

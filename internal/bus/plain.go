@@ -1,0 +1,83 @@
+package bus
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Clients speak plain NATS, without frames and credits of ours: a request is one
+// message of JSON, and so is each message of its answer. What else is to be said
+// stands in headers. An answer ends with an empty message; a message that is longer
+// than a piece says that more of it follows; and each has a reply subject, on
+// which the client says that it has taken it.
+const (
+	headerEnd       = "Salt-End"  // the answer ends with this message
+	headerPart      = "Salt-Part" // "more": the next message goes on with this one
+	headerError     = "Nats-Service-Error"
+	headerErrorCode = "Nats-Service-Error-Code"
+)
+
+// plainMessage makes the message to a client of one with a frame. An error ends
+// the answer; its body is the whole of it.
+func plainMessage(m *nats.Msg) *nats.Msg {
+	kind := m.Data[0]
+	m.Data = m.Data[1:]
+	switch kind {
+	case framePart:
+		m.Header = nats.Header{headerPart: {"more"}}
+	case frameEnd:
+		m.Header = nats.Header{headerEnd: {"true"}}
+	case frameError:
+		var e Error
+		_ = json.Unmarshal(m.Data, &e) // it was written by encodeError
+		text := strings.NewReplacer("\r", " ", "\n", " ").Replace(e.Text)
+		m.Header = nats.Header{headerEnd: {"true"}, headerError: {text}, headerErrorCode: {string(e.Code)}}
+	}
+	return m
+}
+
+// number books an answer to a client, so that its words on it are understood.
+func (s *Server) number(from Identity, out *answerer) {
+	if from.Role != RoleClient {
+		return
+	}
+	s.numbers++
+	out.plain = strconv.FormatUint(s.numbers, 36)
+	s.plain[out.plain] = out
+}
+
+// message is one frame on its way to the asker.
+func (o *answerer) message(frame []byte) *nats.Msg {
+	m := &nats.Msg{Subject: o.reply, Data: frame}
+	if o.plain == "" {
+		return m
+	}
+	kind := frame[0]
+	m = plainMessage(m)
+	if kind == frameItem || kind == framePart {
+		o.count.Lock()
+		name := strings.TrimPrefix(o.asker, string(RoleClient)+":")
+		m.Reply = requestRoot(RoleClient, name) + ".ack." + o.plain + "." + strconv.FormatInt(o.sent, 10)
+		o.count.Unlock()
+	}
+	return m
+}
+
+// acked notes that a client has taken a message, and with it all before it.
+func (s *Server) acked(m *nats.Msg) {
+	from, rest, ok := sender(m.Subject)
+	words := strings.Split(rest, ".")
+	if !ok || len(words) != 3 {
+		return
+	}
+	total, err := strconv.ParseInt(words[2], 10, 64)
+	s.mu.Lock()
+	out := s.plain[words[1]]
+	s.mu.Unlock()
+	if err == nil && out != nil && out.asker == from.String() {
+		out.credit(total)
+	}
+}

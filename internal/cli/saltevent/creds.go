@@ -1,0 +1,249 @@
+package saltevent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/atomicfile"
+	"brine/internal/bus"
+	"brine/internal/cli"
+	"brine/internal/cli/client"
+	"brine/internal/config"
+	"brine/internal/event"
+	"brine/internal/pki"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+)
+
+// maxValid bounds how long credentials may be good; what is longer is for ever.
+const maxValid = 100 * 365 * 24 * time.Hour
+
+func credsSpec() cli.Spec {
+	return cli.Spec{
+		Synopsis: []string{"NAME [--dir DIR] [--address HOST:PORT] [--valid TIME]", "--list", "--revoke NAME"},
+		Summary: "Make credentials with which a program in any language, with an ordinary NATS client, fires and hears events of the master's bus: " +
+			"client.json says how, beside it are its key and certificates. What it may fire and hear stands in event_acl, under client:NAME; without a rule it is nothing. " +
+			"--revoke forgets the key: the program is disconnected at once. Run it on the master, as root or as the master's user.",
+		Examples: []string{"salt-event creds dashboard --address salt.example.com", "salt-event creds --list", "salt-event creds --revoke dashboard"},
+		Flags: []urcli.Flag{
+			&urcli.StringFlag{Category: "Credentials", Name: "dir", Usage: "write them into the new directory `DIR`; NAME if not given"},
+			&urcli.StringFlag{Category: "Credentials", Name: "address", Usage: "the program reaches the master at `HOST` or HOST:PORT; this machine's name and ret_port if not given"},
+			&urcli.StringFlag{Category: "Credentials", Name: "valid", Value: "30d", Usage: "for `TIME` from now, as 12h or 30d; 'ever' is without end"},
+			&urcli.StringFlag{Category: "Credentials", Name: "key-type", Value: string(pki.Ed25519), Usage: "make a key of `TYPE` ed25519, or rsa for programs that know no other"},
+			&urcli.BoolFlag{Category: "Credentials", Name: "list", Usage: "show whose credentials the master takes"},
+			&urcli.BoolFlag{Category: "Credentials", Name: "revoke", Usage: "forget those of NAME"},
+		},
+		Run: creds,
+	}
+}
+
+func creds(_ context.Context, env *cli.Env, opts *urcli.Context) error {
+	list, revoke, words := opts.Bool("list"), opts.Bool("revoke"), opts.Args().Slice()
+	switch {
+	case list && revoke, list && len(words) > 0, !list && len(words) != 1:
+		return salt.WithHint(cli.Usagef("either one name, or --list is needed"), "for example: salt-event creds dashboard")
+	}
+	cfg, err := client.MasterConfig(env, opts)
+	if err != nil {
+		return err
+	}
+	store, err := pki.OpenExistingStore(cfg.PKIDir)
+	if err != nil {
+		return credsError(err)
+	}
+	if list {
+		return credsError(listClients(env, store))
+	}
+	name, err := salt.ParseClientName(words[0])
+	if err != nil {
+		return cli.Fail(cli.Usage, err)
+	}
+	if revoke {
+		err := store.RemoveClient(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return salt.WithHint(fmt.Errorf("there are no credentials of %q", name), "'salt-event creds --list' shows whose there are")
+		}
+		return credsError(err)
+	}
+	return credsError(makeClient(env, opts, cfg, store, name))
+}
+
+func credsError(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return cli.Fail(cli.NoPermission, salt.WithHint(err, "run this as root, or as the user that the master runs as"))
+	}
+	return err
+}
+
+func listClients(env *cli.Env, store *pki.Store) error {
+	clients, problems, err := store.Clients()
+	if err != nil {
+		return err
+	}
+	for _, p := range problems {
+		env.Warn(p.Err)
+	}
+	w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
+	if len(clients) > 0 {
+		fmt.Fprintln(w, "NAME\tEXPIRES\tKEY")
+	}
+	for _, c := range clients {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", c.Name, expiryText(c, time.Now()), c.Key)
+	}
+	return w.Flush()
+}
+
+func expiryText(c pki.Client, now time.Time) string {
+	switch {
+	case c.Expires.IsZero():
+		return "never"
+	case c.Expired(now):
+		return "expired"
+	}
+	return c.Expires.UTC().Format(time.RFC3339)
+}
+
+// credentials is client.json: all that a program needs, with files beside it.
+type credentials struct {
+	Name       string            `json:"name"`
+	URL        string            `json:"url"`
+	ServerName string            `json:"server_name"` // in the master's certificate
+	CA         string            `json:"ca"`
+	Cert       string            `json:"cert"`
+	Key        string            `json:"key"`
+	Inbox      string            `json:"inbox"` // what stands before the nonce in the prefix of its inbox
+	Subjects   map[string]string `json:"subjects"`
+	Expires    string            `json:"expires,omitempty"`
+}
+
+// makeClient writes the files and then makes the key accepted: a key that nobody
+// has is not accepted, and one that is accepted is where it belongs.
+func makeClient(env *cli.Env, opts *urcli.Context, cfg *config.Master, store *pki.Store, name salt.ClientName) error {
+	c := pki.Client{Name: name}
+	valid, err := readValid(opts.String("valid"))
+	if err != nil {
+		return err
+	}
+	if valid > 0 {
+		c.Expires = time.Now().Add(valid).Truncate(time.Second)
+	}
+	if _, err := store.Client(name); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			err = fs.ErrExist
+		}
+		return salt.WithHint(fmt.Errorf("credentials of %q: %w", name, err), fmt.Sprintf("if they are to go, revoke them first: salt-event creds --revoke %s", name))
+	}
+	master, err := pki.LoadPrivate(filepath.Join(cfg.PKIDir, "master.pem"))
+	if err != nil {
+		return err
+	}
+	key, err := pki.Generate(pki.KeyType(opts.String("key-type")), cfg.KeySize)
+	if err != nil {
+		return cli.Fail(cli.Usage, err)
+	}
+	c.Key = key.Public()
+	address, err := masterAddress(opts.String("address"), cfg)
+	if err != nil {
+		return err
+	}
+	dir := firstOf(opts.String("dir"), string(name))
+	if err := writeCredentials(dir, address, c, key, master); err != nil {
+		return err
+	}
+	if err := store.AddClient(c); err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	fmt.Fprintln(env.Stdout, filepath.Join(dir, "client.json"))
+	if g, err := event.ParseGrants(cfg.EventACL.Node, cfg.EventACL.FileOf); err == nil && !g.Known(salt.ClientPrefix+string(name)) {
+		env.Note("event_acl has no rule for %s%s yet: it may fire and hear nothing", salt.ClientPrefix, name)
+	}
+	return nil
+}
+
+// readValid reads a time with a unit; ever is 0.
+func readValid(text string) (time.Duration, error) {
+	if text == "ever" {
+		return 0, nil
+	}
+	d, ok := span(text)
+	if !ok || d <= 0 || d > maxValid {
+		return 0, cli.Usagef("option --valid: %q is no time as 12h or 30d, and not ever", text)
+	}
+	return d, nil
+}
+
+// masterAddress is where the program finds the master.
+func masterAddress(text string, cfg *config.Master) (string, error) {
+	port := strconv.Itoa(cfg.RetPort)
+	if text == "" {
+		host, err := os.Hostname()
+		if ip := net.ParseIP(cfg.Interface); ip != nil && !ip.IsUnspecified() {
+			host, err = cfg.Interface, nil
+		}
+		return net.JoinHostPort(host, port), err
+	}
+	host, given, err := net.SplitHostPort(text)
+	if err != nil {
+		host, given = text, port
+	}
+	if n, err := strconv.ParseUint(given, 10, 16); err != nil || n == 0 || host == "" {
+		return "", cli.Usagef("option --address: %q is not HOST or HOST:PORT", text)
+	}
+	return net.JoinHostPort(host, given), nil
+}
+
+// writeCredentials makes dir, which only its owner may enter; one that is there is
+// left alone.
+func writeCredentials(dir, address string, c pki.Client, key, master *pki.PrivateKey) error {
+	certificate, err := key.Certificate(salt.ClientPrefix + string(c.Name))
+	if err != nil {
+		return err
+	}
+	ca, err := master.Authority()
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(describe(address, c), "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return salt.WithHint(err, "name a directory that is not there yet with --dir")
+	}
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{"ca.pem", ca}, {"cert.pem", pki.CertificatePEM(certificate)}, {"key.pem", key.PEM()}, {"client.json", append(text, '\n')}} {
+		if err := atomicfile.Write(filepath.Join(dir, f.name), f.data, 0o600); err != nil {
+			return errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return nil
+}
+
+func describe(address string, c pki.Client) credentials {
+	subject := func(op string) string { return bus.RequestSubject(bus.RoleClient, string(c.Name), op) }
+	d := credentials{
+		Name: string(c.Name), URL: "tls://" + address, ServerName: bus.ServerName, CA: "ca.pem", Cert: "cert.pem", Key: "key.pem",
+		Inbox: bus.InboxOwner(bus.KeyToken(c.Key.Key())),
+		Subjects: map[string]string{
+			protocol.OpFire: subject(protocol.OpFire), protocol.OpListen: subject(protocol.OpListen),
+			protocol.OpPlace: subject(protocol.OpPlace), protocol.OpConfirm: subject(protocol.OpConfirm),
+		},
+	}
+	if !c.Expires.IsZero() {
+		d.Expires = c.Expires.UTC().Format(time.RFC3339)
+	}
+	return d
+}
