@@ -15,17 +15,31 @@ import (
 // peers reaches other minions, and the mine, over a connection to a master: that of
 // preferred while it lasts, else the first there is.
 func (m *Minion) peers(preferred *uplink) peer.Client {
-	return peer.Client{Conn: func() *bus.Conn {
-		if preferred != nil {
+	return peer.Client{Conn: func(master string) *bus.Conn {
+		if master == "" && preferred != nil {
 			if s := preferred.session.Load(); s != nil {
 				return s.Conn
 			}
 		}
-		if s := m.session(); s != nil {
+		if s := m.sessionWith(master); s != nil {
 			return s.Conn
 		}
 		return nil
 	}}
+}
+
+// sessionWith is the connection to the named master, or to the first there is for "";
+// nil for none.
+func (m *Minion) sessionWith(master string) *session {
+	if master == "" {
+		return m.session()
+	}
+	for _, u := range m.uplinks {
+		if s := u.session.Load(); s != nil && s.name == master {
+			return s
+		}
+	}
+	return nil
 }
 
 // hostOf is this minion as the functions of a job see it that came over an uplink,
@@ -46,7 +60,13 @@ func (m *Minion) hostOf(e *job.Envelope, u *uplink) *module.Host {
 // passToMaster asks the master what a local tool asks, and passes the answer on
 // as it comes.
 func (m *Minion) passToMaster(ctx context.Context, r *bus.Request) error {
-	s := m.session()
+	var q struct {
+		Via string `json:"via"`
+	}
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	s := m.sessionWith(q.Via)
 	if s == nil {
 		return bus.Errorf(bus.Unavailable, "%w", peer.Away(r.Op))
 	}

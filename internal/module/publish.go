@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +30,8 @@ type Publication struct {
 	Compound           bool
 	Timeout            time.Duration // for minions that are connected and silent
 	Returner           string
-	Check              bool // run nothing: who would be asked, and is it permitted?
+	Via                string // the master to go through, as MasterLink names it; "" is any
+	Check              bool   // run nothing: who would be asked, and is it permitted?
 }
 
 // RemoteCall is a function to be run elsewhere. Texts among the arguments are
@@ -198,7 +201,8 @@ func (c *Call) publication() (Publication, error) {
 	if old := c.String("expr_form"); old != "" {
 		p.TargetType = old
 	}
-	if err := c.via(c.String("via_master")); err != nil {
+	var err error
+	if p.Via, err = c.via(c.String("via_master")); err != nil {
 		return p, err
 	}
 	names := c.Words("fun")
@@ -244,22 +248,35 @@ func argumentLists(arg any, functions int) ([][]any, error) {
 	return lists, nil
 }
 
-// via checks the master that the caller wants to go through.
-func (c *Call) via(master string) error {
+// via finds the master that the caller wants to go through among those that are
+// connected. He may leave out its port, or name the one that it has by default.
+func (c *Call) via(master string) (string, error) {
 	if master == "" {
-		return nil
+		return "", nil
 	}
 	link, err := c.Host.master()
 	if err != nil {
-		return err
+		return "", err
 	}
-	for _, name := range link.Masters() {
-		i := strings.LastIndexByte(name, ':')
-		if master == name || i >= 0 && master == strings.Trim(name[:i], "[]") {
-			return nil
+	names := link.Masters()
+	if slices.Contains(names, master) {
+		return master, nil
+	}
+	host, port := splitAddress(master)
+	for _, name := range names {
+		if h, p := splitAddress(name); h == host && (p == "" || port == "") {
+			return name, nil
 		}
 	}
-	return invalid("via_master %q: this minion is connected to %s only", master, strings.Join(link.Masters(), ", "))
+	return "", invalid("via_master %q: this minion is connected to %s only", master, strings.Join(names, ", "))
+}
+
+// splitAddress cuts the port off, "" where there is none; [::1]:4506 is ::1 and 4506.
+func splitAddress(address string) (host, port string) {
+	if host, port, err := net.SplitHostPort(address); err == nil {
+		return host, port
+	}
+	return strings.Trim(address, "[]"), ""
 }
 
 func publishRunner(ctx context.Context, c *Call) (any, error) {

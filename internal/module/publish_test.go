@@ -103,3 +103,23 @@ func TestPublication(t *testing.T) {
 		t.Errorf("without a master: %v, want ErrUnavailable", res.Err)
 	}
 }
+
+// several is a MasterLink to masters with these names.
+type several []string
+
+func (s several) Masters() []string                  { return s }
+func (s several) Ping(context.Context, string) error { return nil }
+
+func TestViaMaster(t *testing.T) {
+	masters := several{"m1", "m2:4510", "[::1]:4506", "10.0.0.1"}
+	for via, want := range map[string]string{
+		"m1": "m1", "m1:4506": "m1", "m2": "m2:4510", "m2:4510": "m2:4510", "::1": "[::1]:4506", "[::1]": "[::1]:4506", "10.0.0.1:4506": "10.0.0.1",
+		"m2:4506": "", "m3": "", "10.0.0.2": "", "m": "", ":4510": "",
+	} {
+		o := &others{answers: []Answer{{ID: "a", Returned: true}}}
+		res := Run(t.Context(), Call{Function: "publish.publish", Args: []any{"*", "test.ping"}, Kwargs: map[string]any{"via_master": via}, Host: &Host{Publisher: o, Master: masters}})
+		if o.asked.Via != want || (res.Err == nil) != (want != "") {
+			t.Errorf("via %q: asked %q (%v), want %q", via, o.asked.Via, res.Err, want)
+		}
+	}
+}

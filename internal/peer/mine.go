@@ -19,7 +19,7 @@ func (c Client) ChangeMine(ctx context.Context, change module.MineChange) error 
 		}
 		q.Put[name] = protocol.MineEntry{Data: value.Value{V: e.Data}, Allow: e.Allow, AllowType: e.AllowType}
 	}
-	stream, err := c.call(protocol.OpMine, q)
+	stream, err := c.call("", protocol.OpMine, q)
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (c Client) ChangeMine(ctx context.Context, change module.MineChange) error 
 
 // ReadMine implements module.Mine.
 func (c Client) ReadMine(ctx context.Context, q module.MineQuery) ([]module.MineItem, error) {
-	stream, err := c.call(protocol.OpMineGet, protocol.MineGet{Target: q.Target, TargetType: q.TargetType, Names: q.Names})
+	stream, err := c.call("", protocol.OpMineGet, protocol.MineGet{Target: q.Target, TargetType: q.TargetType, Names: q.Names})
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ import (
 // Client implements module.Publisher and module.Mine over a connection to the master, or to the
 // minion's daemon, which passes it on.
 type Client struct {
-	Conn func() *bus.Conn // the one in use, nil for none
+	Conn func(master string) *bus.Conn // to this master, or "" for any; nil for none
 }
 
 // Away is the error of a minion without a connection to a master that is asked for
@@ -36,7 +36,7 @@ func Away(op string) error {
 
 // Publish implements module.Publisher.
 func (c Client) Publish(ctx context.Context, p module.Publication) ([]module.Answer, error) {
-	stream, err := c.call(protocol.OpPublish, request(p))
+	stream, err := c.call(p.Via, protocol.OpPublish, request(p))
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (c Client) Publish(ctx context.Context, p module.Publication) ([]module.Ans
 
 func request(p module.Publication) protocol.Publish {
 	q := protocol.Publish{
-		Target: p.Target, TargetType: p.TargetType, Compound: p.Compound, Returner: p.Returner,
+		Target: p.Target, TargetType: p.TargetType, Compound: p.Compound, Returner: p.Returner, Via: p.Via,
 		Timeout: job.Seconds(p.Timeout.Seconds()), Preview: p.Check,
 	}
 	for _, c := range p.Calls {
@@ -115,7 +115,7 @@ func (c Client) Runner(ctx context.Context, call module.RemoteCall, timeout time
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%s did not return within %s", call.Function, timeout))
 		defer cancel()
 	}
-	stream, err := c.call(protocol.OpRun, protocol.Run{Command: job.Command{Function: call.Function, Args: call.Args, Kwargs: call.Kwargs}})
+	stream, err := c.call("", protocol.OpRun, protocol.Run{Command: job.Command{Function: call.Function, Args: call.Args, Kwargs: call.Kwargs}})
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +134,8 @@ func (c Client) Runner(ctx context.Context, call module.RemoteCall, timeout time
 	return res.Return.V, nil
 }
 
-func (c Client) call(op string, in any) (*bus.Stream, error) {
-	conn := c.Conn()
+func (c Client) call(master, op string, in any) (*bus.Stream, error) {
+	conn := c.Conn(master)
 	if conn == nil {
 		return nil, fmt.Errorf("%w: %w", module.ErrUnavailable, Away(op))
 	}

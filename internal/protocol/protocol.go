@@ -290,6 +290,7 @@ type Publish struct {
 	Async      bool          `json:"async,omitempty"`   // answer with the start only
 	Preview    bool          `json:"preview,omitempty"` // answer with the targeted minions, run nothing
 	Returner   string        `json:"ret,omitempty"`
+	Via        string        `json:"via,omitempty"`     // for a minion's daemon: the master to ask; masters ignore it
 	ReturnTag  string        `json:"ret_tag,omitempty"` // for the returner master_bus
 
 	ReturnConfig string      `json:"ret_config,omitempty"` // another set of the returners' settings

@@ -71,7 +71,7 @@ func (d *throughDaemon) Return(ctx context.Context, r protocol.LocalReturn) erro
 
 func (d *throughDaemon) Complete(h *module.Host) {
 	h.Events = events{conn: d.conn, toMaster: protocol.OpMaster, local: true}
-	peers := peer.Client{Conn: func() *bus.Conn { return d.conn }}
+	peers := peer.Client{Conn: func(string) *bus.Conn { return d.conn }}
 	h.Publisher, h.Mine = peers, peers
 	h.Pillar = pillarOver(d.conn, d.wait, h.Log)
 	h.Master = &daemonStatus{d}
@@ -188,7 +188,7 @@ func (d *direct) Return(ctx context.Context, r protocol.LocalReturn) error {
 
 func (d *direct) Complete(h *module.Host) {
 	h.Events = events{conn: d.link.Conn, toMaster: protocol.OpFire}
-	peers := peer.Client{Conn: func() *bus.Conn { return d.link.Conn }}
+	peers := peer.Client{Conn: func(string) *bus.Conn { return d.link.Conn }}
 	h.Publisher, h.Mine = peers, peers
 	h.Pillar = pillarOver(d.link.Conn, d.wait, h.Log)
 	h.Master = d
