@@ -19,6 +19,7 @@ import (
 	"brine/internal/cli"
 	"brine/internal/cli/client"
 	"brine/internal/event"
+	"brine/internal/handler"
 	"brine/internal/protocol"
 	"brine/internal/salt"
 )
@@ -208,18 +209,16 @@ func (g *graveyard) retryOne(ctx context.Context, l protocol.DeadLetter) error {
 	if err != nil {
 		return err
 	}
-	i := item{line: line}
-	if err := json.Unmarshal(line, &i.event); err != nil {
-		return fmt.Errorf("unreadable event: %w", err)
+	i, err := handler.ReadItem(line)
+	if err != nil {
+		return err
 	}
 	args := l.Command
 	if shell := g.opts.String("program"); shell != "" {
 		args = []string{"sh", "-c", shell}
 	}
-	h := &handler{name: l.Name, bus: g.opts.String("bus"), program: program{
-		args: args, limit: g.opts.Duration("time-limit"), env: os.Environ(), stdout: g.env.Stdout, stderr: g.env.Stderr,
-	}}
-	if _, err := h.attempt(ctx, make(chan struct{}, 1), i, l.Attempts+1); err != nil {
+	p := handler.Program{Args: args, Limit: g.opts.Duration("time-limit"), Env: os.Environ(), Stdout: g.env.Stdout, Stderr: g.env.Stderr}
+	if _, err := p.Run(ctx, i.Stdin(), i.Vars(g.opts.String("bus"), l.Name, l.Attempts+1)); err != nil {
 		return err
 	}
 	return g.drop(ctx, []protocol.DeadLetter{l})

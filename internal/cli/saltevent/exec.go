@@ -2,16 +2,12 @@ package saltevent
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"time"
 
 	urcli "github.com/urfave/cli/v2"
@@ -19,6 +15,7 @@ import (
 	"brine/internal/cli"
 	"brine/internal/cli/client"
 	"brine/internal/event"
+	"brine/internal/handler"
 	"brine/internal/protocol"
 	"brine/internal/salt"
 )
@@ -54,20 +51,16 @@ func execFlags() []urcli.Flag {
 	}
 }
 
-// maxBackoff is the longest pause before a retry.
-const maxBackoff = time.Minute
-
-// handler is exec at work.
-type handler struct {
+// executor is exec at work.
+type executor struct {
 	name     string
 	bus      string
 	parallel int
-	program  program
+	program  handler.Program
 	retries  int
 	backoff  time.Duration
 	session  *session
 	env      *cli.Env
-	ledger   ledger
 	confirm  *confirmer
 }
 
@@ -91,7 +84,7 @@ func execute(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	return client.Error(err)
 }
 
-func readHandler(env *cli.Env, opts *urcli.Context) (*handler, protocol.Listen, filter, error) {
+func readHandler(env *cli.Env, opts *urcli.Context) (*executor, protocol.Listen, filter, error) {
 	words := opts.Args().Slice()
 	q := protocol.Listen{
 		Tags: opts.StringSlice("tag"), Match: event.MatchType(opts.String("match")), Senders: opts.StringSlice("from"),
@@ -120,9 +113,9 @@ func readHandler(env *cli.Env, opts *urcli.Context) (*handler, protocol.Listen, 
 		q.FromSeq = 1
 	}
 	name := firstOf(opts.String("name"), q.Durable, words[0])
-	return &handler{
+	return &executor{
 		name: name, bus: opts.String("bus"), parallel: opts.Int("parallel"), retries: opts.Int("retries"), backoff: opts.Duration("backoff"), env: env,
-		program: program{args: words, limit: opts.Duration("time-limit"), env: os.Environ(), stdout: env.Stdout, stderr: env.Stderr},
+		program: handler.Program{Args: words, Limit: opts.Duration("time-limit"), Env: os.Environ(), Stdout: env.Stdout, Stderr: env.Stderr},
 	}, q, passes, nil
 }
 
@@ -137,27 +130,24 @@ func firstOf(texts ...string) string {
 
 // serve hands events to the program until src ends, count were handled, or ctx
 // ends. It returns when no program runs any more.
-func (h *handler) serve(ctx context.Context, src *source, passes filter, count int) error {
-	// What cannot be kept as a dead letter must end the handler: to go on would be
-	// to lose it.
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	l := newLanes(h.parallel, func(ctx context.Context, slots chan struct{}, i item) {
-		if err := h.handle(ctx, slots, i); err != nil {
-			fail(err)
-			return
-		}
-		h.confirm.done(h.ledger.finish(i.event.Seq))
-	})
-	err := h.feed(ctx, src, passes, l, count)
-	l.wait()
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, errEnough) {
-		return cause
+func (h *executor) serve(ctx context.Context, src *source, passes filter, count int) error {
+	run := (&handler.Handler{
+		Parallel: h.parallel, Retries: h.retries, Backoff: h.backoff, Done: h.confirm.done, Bury: h.bury,
+		Do: func(ctx context.Context, i handler.Item, attempt int) (string, error) {
+			return h.program.Run(ctx, i.Stdin(), i.Vars(h.bus, h.name, attempt))
+		},
+	}).Begin(ctx)
+	feeding, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(run.Context(), stop)()
+	err := feed(feeding, src, passes, run, count)
+	if failed := run.End(); failed != nil && !errors.Is(err, errEnough) {
+		return failed
 	}
 	return err
 }
 
-func (h *handler) feed(ctx context.Context, src *source, passes filter, l *lanes, count int) error {
+func feed(ctx context.Context, src *source, passes filter, run *handler.Run, count int) error {
 	for n := 0; ; {
 		got, err := src.next(ctx)
 		if err != nil {
@@ -171,81 +161,27 @@ func (h *handler) feed(ctx context.Context, src *source, passes filter, l *lanes
 			if !ok {
 				continue
 			}
-			i := item{line: line}
-			if err := json.Unmarshal(line, &i.event); err != nil {
-				return fmt.Errorf("unreadable event: %w", err)
+			i, err := handler.ReadItem(line)
+			if err != nil {
+				return err
 			}
-			h.ledger.begin(i.event.Seq)
-			if !l.put(ctx, i) {
-				return context.Cause(ctx)
+			if err := run.Put(i); err != nil {
+				return err
 			}
 			if n++; n == count {
 				return errEnough
 			}
 		}
-		h.confirm.done(h.ledger.pass(got.passed))
-	}
-}
-
-// handle brings one event to the program, with its retries. It returns an error
-// only when the event is not done.
-func (h *handler) handle(ctx context.Context, slots chan struct{}, i item) error {
-	pause := h.backoff
-	for attempt := 1; ; attempt++ {
-		stderr, err := h.attempt(ctx, slots, i, attempt)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if attempt > h.retries {
-			return h.bury(ctx, i, attempt, stderr, err)
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		pause = min(2*pause, maxBackoff)
-	}
-}
-
-func (h *handler) attempt(ctx context.Context, slots chan struct{}, i item, attempt int) (stderr string, err error) {
-	select {
-	case slots <- struct{}{}:
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
-	defer func() { <-slots }()
-	return h.program.run(ctx, append(i.event.Data[:len(i.event.Data):len(i.event.Data)], '\n'), h.vars(i, attempt))
-}
-
-// vars are the facts of an event for the program. The id is made from the event
-// itself: a repetition has the same, also after the journal was restored.
-func (h *handler) vars(i item, attempt int) []string {
-	sum := sha256.Sum256(i.line)
-	var stamp struct {
-		At string `json:"_stamp"`
-	}
-	_ = json.Unmarshal(i.event.Data, &stamp) // data that is no object has none
-	return []string{
-		"SALT_EVENT_TAG=" + i.event.Tag, "SALT_EVENT_FROM=" + i.event.From, "SALT_EVENT_SEQ=" + strconv.FormatUint(i.event.Seq, 10),
-		"SALT_EVENT_ID=" + hex.EncodeToString(sum[:16]), "SALT_EVENT_STAMP=" + stamp.At, "SALT_EVENT_ATTEMPT=" + strconv.Itoa(attempt),
-		"SALT_EVENT_BUS=" + h.bus, "SALT_EVENT_HANDLER=" + h.name,
+		run.Pass(got.passed)
 	}
 }
 
 // bury keeps an event as a dead letter. Then it counts as done.
-func (h *handler) bury(ctx context.Context, i item, attempts int, stderr string, why error) error {
-	h.env.Warn(fmt.Errorf("event %d (%s) is given up after %d attempts: %w", i.event.Seq, i.event.Tag, attempts, why))
-	letter := &protocol.DeadLetter{
-		Name: h.name, Seq: i.event.Seq, Tag: i.event.Tag, From: i.event.From, Event: i.line, Command: h.program.args,
-		Attempts: attempts, Reason: why.Error(), Stderr: stderr,
-	}
-	err := h.session.ask(ctx, protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: letter}, nil)
+func (h *executor) bury(ctx context.Context, f handler.Failure) error {
+	h.env.Warn(fmt.Errorf("event %d (%s) is given up after %d attempts: %w", f.Event.Seq, f.Event.Tag, f.Attempts, f.Err))
+	err := h.session.ask(ctx, protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: f.Letter(h.name, h.program.Args)}, nil)
 	if err != nil {
-		return fmt.Errorf("keep event %d as a dead letter: %w", i.event.Seq, err)
+		return fmt.Errorf("keep event %d as a dead letter: %w", f.Event.Seq, err)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package saltevent
+package handler
 
 import (
 	"context"
@@ -18,17 +18,17 @@ func TestLanesKeepTheOrderOfEachSender(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string][]uint64{}
 	var now, most atomic.Int64
-	l := newLanes(parallel, func(_ context.Context, slots chan struct{}, i item) {
+	l := newLanes(parallel, func(_ context.Context, slots chan struct{}, i Item) {
 		slots <- struct{}{}
 		most.Store(max(most.Load(), now.Add(1)))
 		mu.Lock()
-		seen[i.event.From] = append(seen[i.event.From], i.event.Seq)
+		seen[i.Event.From] = append(seen[i.Event.From], i.Event.Seq)
 		mu.Unlock()
 		now.Add(-1)
 		<-slots
 	})
 	for seq := range uint64(senders * each) {
-		if !l.put(t.Context(), item{event: event.Event{From: fmt.Sprint(seq % senders), Seq: seq}}) {
+		if !l.put(t.Context(), Item{Event: event.Event{From: fmt.Sprint(seq % senders), Seq: seq}}) {
 			t.Fatal("not taken")
 		}
 	}
@@ -51,15 +51,15 @@ func TestLanesKeepTheOrderOfEachSender(t *testing.T) {
 // TestLanesAreBounded fills the lanes while nothing is worked off.
 func TestLanesAreBounded(t *testing.T) {
 	gate := make(chan struct{})
-	l := newLanes(1, func(context.Context, chan struct{}, item) { <-gate })
+	l := newLanes(1, func(context.Context, chan struct{}, Item) { <-gate })
 	ctx, cancel := context.WithCancel(t.Context())
 	for seq := range uint64(maxWaiting) {
-		if !l.put(ctx, item{event: event.Event{Seq: seq + 1}}) {
+		if !l.put(ctx, Item{Event: event.Event{Seq: seq + 1}}) {
 			t.Fatal("not taken")
 		}
 	}
 	taken := make(chan bool)
-	go func() { taken <- l.put(ctx, item{event: event.Event{Seq: maxWaiting + 1}}) }()
+	go func() { taken <- l.put(ctx, Item{Event: event.Event{Seq: maxWaiting + 1}}) }()
 	cancel() // what waits for room gives up
 	if <-taken {
 		t.Error("one more than the limit was taken")

@@ -1,30 +1,22 @@
-package saltevent
+package handler
 
 import (
 	"context"
 	"sync"
-
-	"brine/internal/event"
 )
 
 // lanes hands events to workers: those of one sender one after the other, those
 // of different senders side by side, as many at once as there are slots.
 type lanes struct {
-	work  func(ctx context.Context, slots chan struct{}, i item)
+	work  func(ctx context.Context, slots chan struct{}, i Item)
 	slots chan struct{}
 
 	mu     sync.Mutex
 	room   *sync.Cond
-	queues map[string][]item // by sender; one that exists has a goroutine
+	queues map[string][]Item // by sender; one that exists has a goroutine
 	count  int
 	bytes  int
 	wg     sync.WaitGroup
-}
-
-// item is one event on its way to the program.
-type item struct {
-	event event.Event
-	line  []byte
 }
 
 // Bounds of what waits in memory; beyond them the daemon keeps it.
@@ -33,15 +25,15 @@ const (
 	maxWaitingBytes = 32 << 20
 )
 
-func newLanes(parallel int, work func(context.Context, chan struct{}, item)) *lanes {
-	l := &lanes{work: work, slots: make(chan struct{}, parallel), queues: map[string][]item{}}
+func newLanes(parallel int, work func(context.Context, chan struct{}, Item)) *lanes {
+	l := &lanes{work: work, slots: make(chan struct{}, parallel), queues: map[string][]Item{}}
 	l.room = sync.NewCond(&l.mu)
 	return l
 }
 
 // put hands an event over, waiting while too many are under way. It returns false
 // when ctx has ended.
-func (l *lanes) put(ctx context.Context, i item) bool {
+func (l *lanes) put(ctx context.Context, i Item) bool {
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -50,18 +42,18 @@ func (l *lanes) put(ctx context.Context, i item) bool {
 	defer stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for ctx.Err() == nil && (l.count >= maxWaiting || l.count > 0 && l.bytes+len(i.line) > maxWaitingBytes) {
+	for ctx.Err() == nil && (l.count >= maxWaiting || l.count > 0 && l.bytes+len(i.Line) > maxWaitingBytes) {
 		l.room.Wait()
 	}
 	if ctx.Err() != nil {
 		return false
 	}
 	l.count++
-	l.bytes += len(i.line)
-	queue, running := l.queues[i.event.From]
-	l.queues[i.event.From] = append(queue, i)
+	l.bytes += len(i.Line)
+	queue, running := l.queues[i.Event.From]
+	l.queues[i.Event.From] = append(queue, i)
 	if !running {
-		l.wg.Go(func() { l.run(ctx, i.event.From) })
+		l.wg.Go(func() { l.run(ctx, i.Event.From) })
 	}
 	return true
 }
@@ -82,7 +74,7 @@ func (l *lanes) run(ctx context.Context, from string) {
 		l.work(ctx, l.slots, i)
 		l.mu.Lock()
 		l.count--
-		l.bytes -= len(i.line)
+		l.bytes -= len(i.Line)
 		l.room.Broadcast()
 		l.mu.Unlock()
 	}

@@ -1,4 +1,4 @@
-package saltevent
+package handler
 
 import "sync"
 

@@ -1,4 +1,4 @@
-package saltevent
+package handler
 
 import (
 	"bytes"
@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// program is what exec runs for each event.
-type program struct {
-	args   []string
-	limit  time.Duration // of one run
-	env    []string      // of every run
-	stdout io.Writer
-	stderr io.Writer
+// Program is a program that handles events, each in a process of its own.
+type Program struct {
+	Args   []string
+	Limit  time.Duration // of one run
+	Env    []string      // of every run
+	Stdout io.Writer
+	Stderr io.Writer
 }
 
 // Bounds of one run.
@@ -26,15 +26,15 @@ const (
 	termGrace  = 5 * time.Second // from SIGTERM to SIGKILL
 )
 
-// run runs the program once, in a process group of its own, of which nothing is
+// Run runs the program once, in a process group of its own, of which nothing is
 // left when it returns. stderr is the end of what it printed there.
-func (p *program) run(ctx context.Context, stdin []byte, vars []string) (stderr string, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.limit, fmt.Errorf("it ran longer than %s and was ended", p.limit))
+func (p *Program) Run(ctx context.Context, stdin []byte, vars []string) (stderr string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.Limit, fmt.Errorf("it ran longer than %s and was ended", p.Limit))
 	defer cancel()
 	last := &lastWords{limit: keptStderr}
-	c := exec.CommandContext(ctx, p.args[0], p.args[1:]...)
-	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), p.stdout, io.MultiWriter(p.stderr, last)
-	c.Env = append(append(c.Env, p.env...), vars...)
+	c := exec.CommandContext(ctx, p.Args[0], p.Args[1:]...)
+	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), p.Stdout, io.MultiWriter(p.Stderr, last)
+	c.Env = append(append(c.Env, p.Env...), vars...)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGTERM) }
 	c.WaitDelay = termGrace

@@ -1,0 +1,177 @@
+// Package handler hands events to whoever handles them: those of one sender in
+// order, those of several side by side, with retries, and with dead letters for
+// what can not be handled. What was handled is told by its place, so that each
+// event is handled at least once.
+//
+// It does not know where events come from, nor where letters are kept.
+package handler
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"brine/internal/event"
+	"brine/internal/protocol"
+)
+
+// maxBackoff is the longest pause before a retry.
+const maxBackoff = time.Minute
+
+// Item is one event on its way to its handler.
+type Item struct {
+	Event event.Event
+	Line  []byte // its text, one line of JSON without a line end
+}
+
+// ReadItem reads the line of a listener.
+func ReadItem(line []byte) (Item, error) {
+	i := Item{Line: line}
+	if err := json.Unmarshal(line, &i.Event); err != nil {
+		return Item{}, fmt.Errorf("unreadable event: %w", err)
+	}
+	return i, nil
+}
+
+// ID names the event: one that is handled again has the same. It is made from the
+// event itself and lasts when the journal was restored.
+func (i Item) ID() string {
+	sum := sha256.Sum256(i.Line)
+	return hex.EncodeToString(sum[:16])
+}
+
+// Vars are the facts of an event as variables of a program; bus is the one that it
+// was on, handler the name of who handles it.
+func (i Item) Vars(bus, handler string, attempt int) []string {
+	var stamp struct {
+		At string `json:"_stamp"`
+	}
+	_ = json.Unmarshal(i.Event.Data, &stamp) // data that is no object has none
+	return []string{
+		"SALT_EVENT_TAG=" + i.Event.Tag, "SALT_EVENT_FROM=" + i.Event.From, "SALT_EVENT_SEQ=" + strconv.FormatUint(i.Event.Seq, 10),
+		"SALT_EVENT_ID=" + i.ID(), "SALT_EVENT_STAMP=" + stamp.At, "SALT_EVENT_ATTEMPT=" + strconv.Itoa(attempt),
+		"SALT_EVENT_BUS=" + bus, "SALT_EVENT_HANDLER=" + handler,
+	}
+}
+
+// Stdin is what a program reads of an event: its data and a line end.
+func (i Item) Stdin() []byte {
+	return append(i.Event.Data[:len(i.Event.Data):len(i.Event.Data)], '\n')
+}
+
+// Failure is an event that could not be handled however often it was tried.
+type Failure struct {
+	Item
+	Attempts int
+	Stderr   string // the end of what the last attempt printed
+	Err      error  // of the last attempt
+}
+
+// Letter is the dead letter of the failure: name is that of the handler, command
+// what would try it again.
+func (f Failure) Letter(name string, command []string) *protocol.DeadLetter {
+	return &protocol.DeadLetter{
+		Name: name, Seq: f.Event.Seq, Tag: f.Event.Tag, From: f.Event.From, Event: f.Line, Command: command,
+		Attempts: f.Attempts, Reason: f.Err.Error(), Stderr: f.Stderr,
+	}
+}
+
+// Handler says how events are handled. Its functions are called concurrently.
+type Handler struct {
+	Parallel int // events at once, at least 1
+	Retries  int
+	Backoff  time.Duration // before the first retry, doubled for each further one
+	// Do handles an event once. It returns what it printed last, for a dead letter.
+	Do func(ctx context.Context, i Item, attempt int) (stderr string, err error)
+	// Bury keeps what could not be handled. Its error ends the handler: to go on
+	// would be to lose the event.
+	Bury func(ctx context.Context, f Failure) error
+	// Done is told that everything up to this place is done. It must not block.
+	Done func(seq uint64)
+}
+
+// Run is a handler at work.
+type Run struct {
+	h      *Handler
+	ctx    context.Context
+	fail   context.CancelCauseFunc
+	lanes  *lanes
+	ledger ledger
+}
+
+// Begin starts to handle events. When ctx ends, what is under way is ended.
+func (h *Handler) Begin(ctx context.Context) *Run {
+	r := &Run{h: h}
+	r.ctx, r.fail = context.WithCancelCause(ctx)
+	r.lanes = newLanes(h.Parallel, func(ctx context.Context, slots chan struct{}, i Item) {
+		if err := r.handle(ctx, slots, i); err != nil {
+			r.fail(err)
+			return
+		}
+		h.Done(r.ledger.finish(i.Event.Seq))
+	})
+	return r
+}
+
+// Put hands an event over, waiting while too many are under way. The places grow
+// from call to call. An error is why nothing is handled any more.
+func (r *Run) Put(i Item) error {
+	r.ledger.begin(i.Event.Seq)
+	if !r.lanes.put(r.ctx, i) {
+		return context.Cause(r.ctx)
+	}
+	return nil
+}
+
+// Pass says that there is nothing to handle up to seq but what was put.
+func (r *Run) Pass(seq uint64) { r.h.Done(r.ledger.pass(seq)) }
+
+// Context ends when the handler has failed, or with the one that it began with.
+func (r *Run) Context() context.Context { return r.ctx }
+
+// End waits until everything that was put is handled, or the handler has ended,
+// and returns why it has, or nil.
+func (r *Run) End() error {
+	r.lanes.wait()
+	err := context.Cause(r.ctx)
+	r.fail(nil)
+	return err
+}
+
+// handle brings one event to its end. It returns an error only when the event is
+// not done.
+func (r *Run) handle(ctx context.Context, slots chan struct{}, i Item) error {
+	pause := r.h.Backoff
+	for attempt := 1; ; attempt++ {
+		stderr, err := r.attempt(ctx, slots, i, attempt)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if attempt > r.h.Retries {
+			return r.h.Bury(ctx, Failure{i, attempt, stderr, err})
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		pause = min(2*pause, maxBackoff)
+	}
+}
+
+func (r *Run) attempt(ctx context.Context, slots chan struct{}, i Item, attempt int) (stderr string, err error) {
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+	defer func() { <-slots }()
+	return r.h.Do(ctx, i, attempt)
+}
