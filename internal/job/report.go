@@ -58,12 +58,15 @@ type Report struct {
 	Success value.Value `json:"success"` // likewise a bool or a map
 	Out     string      `json:"out,omitempty"`
 	Text    string      `json:"text,omitempty"` // why it was refused, who killed it
-	Output  []Line      `json:"output,omitempty"`
+	// Output is what a command has written meanwhile, OutputEnd that nothing of it
+	// was left out and no more comes.
+	Output    []Output `json:"output,omitempty"`
+	OutputEnd bool     `json:"output_end,omitempty"`
 }
 
-// Line is a part of what a command has written, while it runs: a line with its
-// end, or what it left without one.
-type Line struct {
+// Output is what a command has written, while it runs: some lines, the last of
+// which may have no end.
+type Output struct {
 	Error bool        `json:"error,omitempty"` // to standard error
 	Text  value.Value `json:"text"`            // as written; it need not be UTF-8
 }

@@ -32,6 +32,21 @@ type Standing struct {
 	Until time.Time // of one that is away: how long the job waits for it
 }
 
+// Data shows a standing as events and runners do.
+func (s Standing) Data() map[string]any {
+	one := map[string]any{"state": string(s.State)}
+	if s.State == Sent {
+		one["state"] = "sent"
+	}
+	if s.Text != "" {
+		one["text"] = s.Text
+	}
+	if !s.Until.IsZero() {
+		one["until"] = s.Until.UTC().Format(time.RFC3339)
+	}
+	return one
+}
+
 // NewTracker starts to follow a job that was sent to ids at now. A minion that is
 // connected and says nothing for timeout is given up; one that says it is running
 // the job is waited for as long as it goes on saying so.

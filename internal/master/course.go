@@ -41,6 +41,7 @@ type plan struct {
 	Until    time.Time                `json:"until,omitzero"` // how long it waits for those that are away
 	Keys     map[salt.MinionID]string `json:"keys,omitempty"` // of those: the job is for the holder of this key
 	Internal bool                     `json:"internal,omitempty"`
+	Backend  string                   `json:"backend,omitempty"` // that authenticated the user
 	Metadata any                      `json:"-"`
 }
 
@@ -161,7 +162,7 @@ func (c *course) record() {
 	minions := map[string]any{}
 	all := c.tracker.Standings()
 	for id := range c.dirty {
-		minions[string(id)] = standing(all[id])
+		minions[string(id)] = all[id].Data()
 	}
 	clear(c.dirty)
 	c.mu.Unlock()
@@ -178,20 +179,6 @@ func (m *Master) recordStates(jid salt.JID, minions map[string]any) {
 	if _, err := m.relay.Store(ctx, "salt/job/"+string(jid)+"/state", map[string]any{"jid": string(jid), "minions": minions}, ""); err != nil {
 		m.log.Error("where a job stands is not recorded", "jid", jid, "err", err)
 	}
-}
-
-func standing(s job.Standing) map[string]any {
-	one := map[string]any{"state": string(s.State)}
-	if s.State == job.Sent {
-		one["state"] = "sent"
-	}
-	if s.Text != "" {
-		one["text"] = s.Text
-	}
-	if !s.Until.IsZero() {
-		one["until"] = s.Until.UTC().Format(time.RFC3339)
-	}
-	return one
 }
 
 // end is when nothing more is expected.

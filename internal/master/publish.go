@@ -179,7 +179,7 @@ func (m *Master) plan(q protocol.Publish, who asker, start job.Start, t *target.
 	start.JID = m.clock.Next(now)
 	start.Batch = batch != nil
 	tgt, kind := t.Published()
-	p := plan{Start: start, Timeout: job.Seconds(timeout.Seconds()), Batch: q.Batch, Metadata: q.Metadata.V, Internal: q.Internal, Envelope: job.Envelope{
+	p := plan{Start: start, Timeout: job.Seconds(timeout.Seconds()), Batch: q.Batch, Metadata: q.Metadata.V, Internal: q.Internal, Backend: who.subject.Backend, Envelope: job.Envelope{
 		JID: start.JID, Commands: q.Commands, Compound: q.Compound, Target: tgt, TargetType: string(kind), Delimiter: q.Delimiter,
 		User: who.name, From: who.minion(), Returner: q.Returner, ReturnTag: q.ReturnTag, ReturnConfig: q.ReturnConfig, ReturnKwargs: q.ReturnKwargs,
 		Follow: q.Follow, Beat: job.Seconds(timeout.Seconds() / 2.5),
@@ -225,6 +225,9 @@ func (m *Master) record(ctx context.Context, p *plan) error {
 	}
 	if p.Internal {
 		data["internal"] = true
+	}
+	if p.Backend != "" {
+		data["eauth"] = p.Backend
 	}
 	_, err := m.relay.Store(ctx, "salt/job/"+string(e.JID)+"/new", data, "")
 	return err

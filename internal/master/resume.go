@@ -260,7 +260,7 @@ func (h *history) addStates(e event.Event) error {
 	return err
 }
 
-// readStates is the inverse of standing.
+// readStates is the inverse of recordStates.
 func readStates(e event.Event) (map[salt.MinionID]job.Standing, error) {
 	var data struct {
 		Minions map[salt.MinionID]struct {
@@ -300,7 +300,7 @@ func (m *Master) follow(ctx context.Context, r *bus.Request) error {
 	if err != nil {
 		return err
 	}
-	if k == nil || k.user != who.name || who.name == "" {
+	if own := k != nil && k.user == who.name && k.backend == who.subject.Backend && who.refused == nil; !own {
 		if err := m.permit(who, question, ""); err != nil {
 			return err
 		}

@@ -29,12 +29,13 @@ type known struct {
 	fun      any
 	args     any
 	user     string
+	backend  string // by which the user was authenticated; "" for one of this machine
 	metadata any
 }
 
 func knownOf(p *plan) *known {
 	e := &p.Envelope
-	k := &known{minions: make(map[salt.MinionID]bool, len(p.Start.Minions)), fun: e.Fun(), args: eventArgs(e), user: e.User, metadata: p.Metadata}
+	k := &known{minions: make(map[salt.MinionID]bool, len(p.Start.Minions)), fun: e.Fun(), args: eventArgs(e), user: e.User, backend: p.Backend, metadata: p.Metadata}
 	for _, id := range p.Start.Minions {
 		k.minions[id] = true
 	}
@@ -147,7 +148,7 @@ func (m *Master) returned(ctx context.Context, r *bus.Request) error {
 	if err != nil {
 		return err
 	}
-	if len(rep.Output) > 0 {
+	if len(rep.Output) > 0 || rep.OutputEnd {
 		return m.passOutput(ctx, id, jid, rep)
 	}
 	if !rep.State.Returned() {
@@ -193,7 +194,7 @@ func (m *Master) heard(ctx context.Context, id salt.MinionID, jid salt.JID, rep 
 	case c != nil:
 		c.report(id, rep, places)
 	case rep.State.Final() && !rep.State.Returned():
-		m.recordStates(jid, map[string]any{string(id): standing(job.Standing{State: rep.State, Text: rep.Text})})
+		m.recordStates(jid, map[string]any{string(id): job.Standing{State: rep.State, Text: rep.Text}.Data()})
 	}
 }
 
@@ -210,7 +211,7 @@ func (m *Master) passOutput(ctx context.Context, id salt.MinionID, jid salt.JID,
 	c.report(id, job.Report{State: job.Running}, nil)
 	followed := false
 	for _, send := range c.outputs() {
-		if err := send(ctx, job.Update{ID: id, Report: job.Report{State: job.Running, Output: rep.Output}}); err == nil {
+		if err := send(ctx, job.Update{ID: id, Report: job.Report{State: job.Running, Output: rep.Output, OutputEnd: rep.OutputEnd}}); err == nil {
 			followed = true
 		}
 	}
@@ -344,12 +345,13 @@ func (m *Master) lookup(ctx context.Context, jid salt.JID) (*known, error) {
 		Fun     any             `json:"fun"`
 		Arg     json.RawMessage `json:"arg"`
 		User    string          `json:"user"`
+		Backend string          `json:"eauth"`
 		Meta    value.Value     `json:"metadata"`
 	}
 	if err := json.Unmarshal(e.Data, &load); err != nil {
 		return nil, err
 	}
-	k := &known{minions: make(map[salt.MinionID]bool, len(load.Minions)), fun: load.Fun, args: load.Arg, user: load.User, metadata: load.Meta.V}
+	k := &known{minions: make(map[salt.MinionID]bool, len(load.Minions)), fun: load.Fun, args: load.Arg, user: load.User, backend: load.Backend, metadata: load.Meta.V}
 	for _, id := range load.Minions {
 		k.minions[id] = true
 	}

@@ -131,7 +131,9 @@ func (m *Minion) tell(s *session, jid salt.JID, r job.Report) {
 
 // runJob runs a job and sees to it that its return reaches the master.
 func (m *Minion) runJob(u *uplink, e *job.Envelope) {
+	waiting := m.beat(e, job.Received)
 	ctx, run, err := m.jobs.begin(m.ctx, e)
+	waiting()
 	if err != nil {
 		m.finish(e, job.Report{State: job.Refused, Text: err.Error()})
 		return
@@ -144,25 +146,29 @@ func (m *Minion) runJob(u *uplink, e *job.Envelope) {
 		return
 	}
 	m.log.Info("job", "jid", e.JID, "fun", e.Fun(), "user", e.User)
-	stop := m.beat(e)
+	stop := m.beat(e, job.Running)
 	report := m.execute(ctx, e, u)
 	stop()
 	m.giveBack(e, report, back)
 }
 
-// beat says that the job is running, until stop is called. A master that did not
-// send the job is not told: it would not know what of.
-func (m *Minion) beat(e *job.Envelope) (stop func()) {
+// firstBeat is how soon a job that takes time says so.
+const firstBeat = 250 * time.Millisecond
+
+// beat says where the job stands, soon and then regularly, until stop is called. A
+// master that did not send the job is not told: it would not know what of.
+func (m *Minion) beat(e *job.Envelope, state job.State) (stop func()) {
 	every := max(e.Beat.Duration(), 100*time.Millisecond)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		t := time.NewTicker(every)
+		t := time.NewTimer(min(firstBeat, every))
 		defer t.Stop()
 		for {
 			select {
 			case <-t.C:
-				m.tellAll(m.origins.of(e.JID), e.JID, job.Report{State: job.Running})
+				m.tellAll(m.origins.of(e.JID), e.JID, job.Report{State: state})
+				t.Reset(every)
 			case <-done:
 				return
 			}
@@ -216,14 +222,23 @@ func asSent(commands []job.Command, r job.Report) protocol.Return {
 
 // execute runs the commands of a job, one after the other.
 func (m *Minion) execute(ctx context.Context, e *job.Envelope, u *uplink) job.Report {
+	host := m.hostOf(e, u)
+	if e.Follow && u != nil {
+		f := m.follow(e, u)
+		defer f.end()
+		host.Output = f
+	}
+	run := func(c job.Command) module.Result {
+		return m.run(ctx, module.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host})
+	}
 	if !e.Compound && len(e.Commands) == 1 {
-		return report(ctx, m.run(ctx, e, e.Commands[0], u))
+		return report(ctx, run(e.Commands[0]))
 	}
 	returns, retcodes, success := map[string]any{}, map[string]any{}, map[string]any{}
 	state := job.Done
 	var text string
 	for _, c := range e.Commands {
-		res := m.run(ctx, e, c, u)
+		res := run(c)
 		one := report(ctx, res)
 		name := string(c.Function)
 		returns[name], retcodes[name], success[name] = res.Return, res.Retcode, res.Success
@@ -234,8 +249,30 @@ func (m *Minion) execute(ctx context.Context, e *job.Envelope, u *uplink) job.Re
 	return job.Report{State: state, Text: text, Return: value.Value{V: returns}, Retcode: value.Value{V: retcodes}, Success: value.Value{V: success}}
 }
 
-func (m *Minion) run(ctx context.Context, e *job.Envelope, c job.Command, u *uplink) module.Result {
-	return module.Run(ctx, module.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: m.hostOf(e, u)})
+// lastGrace is what a function gets to return once its job was ended: more than
+// its processes get between SIGTERM and SIGKILL.
+const lastGrace = 5 * time.Second
+
+// run runs one function. One that does not return though its job was ended is left
+// to itself, so that the job, and its place among those that may run, is free.
+func (m *Minion) run(ctx context.Context, c module.Call) module.Result {
+	result := make(chan module.Result, 1)
+	go func() { result <- module.Run(ctx, c) }()
+	select {
+	case r := <-result:
+		return r
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(lastGrace)
+	defer timer.Stop()
+	select {
+	case r := <-result:
+		return r
+	case <-timer.C:
+	}
+	m.log.Error("a function does not return though its job was ended; it is left to itself", "jid", c.JID, "fun", c.Function)
+	cause := context.Cause(ctx)
+	return module.Result{Return: "ERROR: " + cause.Error(), Retcode: 1, Err: cause}
 }
 
 // report translates the result of one function.
@@ -254,11 +291,21 @@ func report(ctx context.Context, res module.Result) job.Report {
 }
 
 // killed is the cause of a job that was ended by somebody.
-type killed struct{ signal syscall.Signal }
+type killed struct {
+	signal syscall.Signal
+	by     string
+}
 
 func (k *killed) Error() string {
-	return fmt.Sprintf("killed by signal %d (%s)", int(k.signal), k.signal)
+	text := fmt.Sprintf("killed by signal %d (%s)", int(k.signal), k.signal)
+	if k.by != "" {
+		text += " from " + k.by
+	}
+	return text
 }
+
+// Signal is what the processes of the job get first.
+func (k *killed) Signal() syscall.Signal { return k.signal }
 
 // jobTable is the jobs that run now. It implements module.JobTable.
 type jobTable struct {
@@ -353,14 +400,14 @@ func (t *jobTable) List() []module.Running {
 
 // Signal implements module.JobTable. Every signal ends the job: its functions are
 // no processes, and what they started is ended with them.
-func (t *jobTable) Signal(jid salt.JID, sig syscall.Signal) error {
+func (t *jobTable) Signal(jid salt.JID, sig syscall.Signal, by string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.running[jid]
 	if r == nil {
 		return fmt.Errorf("no job %s is running here", jid)
 	}
-	r.cancel(&killed{sig})
+	r.cancel(&killed{sig, by})
 	return nil
 }
 

@@ -51,6 +51,7 @@ func (m *Minion) hostOf(e *job.Envelope, u *uplink) *module.Host {
 	if u != nil {
 		h = u.host()
 	}
+	h.User = e.User
 	if e.From != "" {
 		h.Publisher, h.Environ = peer.Published{By: e.From}, []string{peer.PublishedBy + "=" + e.From}
 	}

@@ -44,6 +44,9 @@ var commandParams = []Param{
 // command prepares the program that the shared parameters describe, to run args.
 func (c *Call) command(ctx context.Context, args []string) (*process.Program, error) {
 	p := &process.Program{Args: args, Dir: c.String("cwd"), Timeout: seconds(c.Float("timeout"))}
+	if !c.Bool("hide_output") {
+		p.Watcher = c.Host.Output
+	}
 	if c.Has("stdin") {
 		stdin := c.String("stdin")
 		p.Stdin = &stdin

@@ -93,7 +93,7 @@ type jobTable struct {
 
 func (j *jobTable) List() []Running { return j.jobs }
 
-func (j *jobTable) Signal(jid salt.JID, sig syscall.Signal) error {
+func (j *jobTable) Signal(jid salt.JID, sig syscall.Signal, _ string) error {
 	j.sent[jid] = sig
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"brine/internal/process"
 	"brine/internal/salt"
 )
 
@@ -39,6 +40,9 @@ type Host struct {
 	Scheduler Scheduler // what runs by the clock
 
 	Returners []string // names of what can take the returns of jobs, sorted
+
+	User   string          // who started the job, for people to read
+	Output process.Watcher // whoever follows what cmd.* writes; nil for nobody
 
 	Fingerprint       string // of the minion's own key, sha256 colon-hex; "" if it has none
 	MasterFingerprint string // of the pinned master key; "" if none is pinned
@@ -75,9 +79,10 @@ func (o Outcomes) Add(master string, stored bool) {
 // JobTable is the running jobs of this minion.
 type JobTable interface {
 	List() []Running // a copy, oldest first
-	// Signal ends or signals the job: its context is cancelled and what it
-	// started is signalled. It is an error if no such job runs.
-	Signal(jid salt.JID, sig syscall.Signal) error
+	// Signal ends the job in the name of by: its context is cancelled, and what it
+	// started gets the signal, and soon after SIGKILL. It is an error if no such
+	// job runs.
+	Signal(jid salt.JID, sig syscall.Signal, by string) error
 }
 
 // Running is one running job.

@@ -169,7 +169,7 @@ func (c *Call) signal(sig syscall.Signal, selected func(Running) bool) ([]string
 	jobs, err := c.otherJobs(selected)
 	sent := []string{}
 	for _, job := range jobs {
-		if c.Host.Jobs.Signal(job.JID, sig) == nil {
+		if c.Host.Jobs.Signal(job.JID, sig, c.Host.User) == nil {
 			sent = append(sent, fmt.Sprintf("Signal %d sent to job %s at pid %d", sig, job.JID, job.PID))
 		}
 	}

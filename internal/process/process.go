@@ -49,6 +49,15 @@ type Program struct {
 	Timeout    time.Duration // 0 for none
 	Merge      bool          // write stderr into stdout, in the order written
 	Limit      int           // bytes to keep of each stream; 0 for MaxOutput
+	Watcher    Watcher       // sees the output while the program runs; may be nil
+}
+
+// Watcher sees what a program writes, as it is read. While Wrote does not return
+// the program's pipe is not read on: it is slowed down as by any slow reader. From
+// Ended on, which is called when the program has ended, Wrote must not wait.
+type Watcher interface {
+	Wrote(toStderr bool, b []byte)
+	Ended()
 }
 
 // Ending is what a program left.
@@ -77,6 +86,9 @@ func (p *Program) Run(ctx context.Context) (Ending, error) {
 		return Ending{}, err
 	}
 	cause := wait(ctx, cmd)
+	if p.Watcher != nil {
+		p.Watcher.Ended()
+	}
 	late, stop := context.WithTimeout(context.Background(), outputGrace)
 	defer stop()
 	e := Ending{PID: cmd.Process.Pid, Code: exitCode(cmd.ProcessState), Stdout: stdout.take(late), Stderr: stderr.take(late)}
@@ -112,14 +124,14 @@ func (p *Program) start(cmd *exec.Cmd, overflow func()) (stdout, stderr *capture
 	if limit == 0 {
 		limit = MaxOutput
 	}
-	stdout, out, err := newCapture(limit, overflow)
+	stdout, out, err := newCapture(limit, overflow, p.watch(false))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer out.Close()
 	stderr, diagnostics, err := &capture{}, out, nil
 	if !p.Merge {
-		if stderr, diagnostics, err = newCapture(limit, overflow); err != nil {
+		if stderr, diagnostics, err = newCapture(limit, overflow, p.watch(true)); err != nil {
 			return nil, nil, err
 		}
 		defer diagnostics.Close()
@@ -129,6 +141,14 @@ func (p *Program) start(cmd *exec.Cmd, overflow func()) (stdout, stderr *capture
 		return nil, nil, fmt.Errorf("run %q: %w", p.Args[0], bareExecError(err))
 	}
 	return stdout, stderr, nil
+}
+
+// watch is what shows one stream to the watcher, nil without one.
+func (p *Program) watch(toStderr bool) func([]byte) {
+	if p.Watcher == nil {
+		return nil
+	}
+	return func(b []byte) { p.Watcher.Wrote(toStderr, b) }
 }
 
 // Detach starts the program in a session of its own and returns its pid. It
@@ -167,15 +187,26 @@ func wait(ctx context.Context, cmd *exec.Cmd) (cause error) {
 		return nil
 	case <-ctx.Done():
 	}
-	endGroup(cmd.Process.Pid)
+	endGroup(cmd.Process.Pid, firstSignal(context.Cause(ctx)))
 	<-done
 	return context.Cause(ctx)
 }
 
+// firstSignal is what a group is told before SIGKILL: the signal that the cause
+// names, where it does, else SIGTERM.
+func firstSignal(cause error) syscall.Signal {
+	if named, ok := errors.AsType[interface {
+		error
+		Signal() syscall.Signal
+	}](cause); ok {
+		return named.Signal()
+	}
+	return syscall.SIGTERM
+}
+
 // endGroup ends every process of a group.
-func endGroup(group int) {
+func endGroup(group int, signal syscall.Signal) {
 	deadline := time.Now().Add(killGrace)
-	signal := syscall.SIGTERM
 	for syscall.Kill(-group, signal) == nil && time.Now().Before(deadline) {
 		signal = 0                        // only ask whether one is left
 		time.Sleep(10 * time.Millisecond) // a group has no event to wait for
@@ -197,17 +228,18 @@ type capture struct {
 	taken    bool
 	limit    int           // of bytes to keep
 	overflow func()        // called once when there are more
+	watch    func([]byte)  // sees all of it; may be nil
 	done     chan struct{} // closed at the end of the pipe; nil without one
 }
 
 // newCapture returns a capture and the pipe to write to, which the caller
 // closes. Its reader ends when the last writer has closed the pipe.
-func newCapture(limit int, overflow func()) (*capture, *os.File, error) {
+func newCapture(limit int, overflow func(), watch func([]byte)) (*capture, *os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &capture{limit: limit, overflow: overflow, done: make(chan struct{})}
+	c := &capture{limit: limit, overflow: overflow, watch: watch, done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
 		defer r.Close()
@@ -219,6 +251,13 @@ func newCapture(limit int, overflow func()) (*capture, *os.File, error) {
 // Write implements io.Writer. It never fails: a reader that stopped would block
 // the program.
 func (c *capture) Write(b []byte) (int, error) {
+	if c.keep(b); c.watch != nil {
+		c.watch(b)
+	}
+	return len(b), nil
+}
+
+func (c *capture) keep(b []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -229,7 +268,6 @@ func (c *capture) Write(b []byte) (int, error) {
 	default:
 		c.text.Write(b)
 	}
-	return len(b), nil
 }
 
 // take returns what was written until the pipe's end or that of ctx.

@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"brine/internal/event"
+	"brine/internal/job"
 	"brine/internal/module"
 	"brine/internal/salt"
 	"brine/internal/value"
@@ -17,19 +21,39 @@ import (
 // errNoJob is the answer for a job of which the journal has nothing.
 var errNoJob = errors.New("the journal has no job of this id")
 
-// jobsModule reads past jobs from the journal.
+// filters are the parameters that choose among the jobs of the journal: those of
+// Salt, and shorter ones beside them.
+var filters = []module.Param{
+	{Name: "since", Kind: module.String}, {Name: "user", Kind: module.String}, {Name: "fun", Kind: module.String},
+	{Name: "search_function"}, {Name: "search_target"}, {Name: "search_metadata", Kind: module.Map},
+	{Name: "start_time", Kind: module.String}, {Name: "end_time", Kind: module.String}, {Name: "internal", Kind: module.Bool, Default: false},
+}
+
+// jobsModule tells of jobs: those that run or wait, from the master, and those
+// that have been, from the journal.
 func jobsModule(h *Host) *module.Module {
 	j := jobs{h}
+	const sample = "20261121113344286549"
 	jid := []module.Param{{Name: "jid", Kind: module.String, Required: true}}
-	return &module.Module{Name: "jobs", Doc: "Jobs that were run, and what they returned.", Functions: []module.Function{
-		{Name: "exit_success", Doc: "Return for each minion of a job whether it succeeded.", Example: "salt-run jobs.exit_success 20261121113344286549", Params: jid, Run: j.exitSuccess},
-		{Name: "list_job", Doc: "Return what a job was and what each minion returned.", Example: "salt-run jobs.list_job 20261121113344286549", Params: jid, Run: j.listJob},
-		{Name: "list_jobs", Doc: "Return the jobs of the journal, the newest last.", Example: "salt-run jobs.list_jobs\nsalt-run jobs.list_jobs since=2h fun=cmd user=fred",
-			Params: []module.Param{
-				{Name: "since", Kind: module.String}, {Name: "user", Kind: module.String}, {Name: "fun", Kind: module.String},
-			}, Run: j.listJobs},
-		{Name: "lookup_jid", Doc: "Return what each minion returned for a job.", Example: "salt-run jobs.lookup_jid 20261121113344286549", Params: jid, Run: j.lookup},
-		{Name: "print_job", Doc: "Return a job as list_job does, below its id.", Example: "salt-run jobs.print_job 20261121113344286549", Params: jid, Run: j.printJob},
+	return &module.Module{Name: "jobs", Doc: "Jobs that run, wait, or were run, and what they returned.", Functions: []module.Function{
+		{Name: "active", Doc: "Return the jobs of which more is expected, with where they stand on each minion.", Example: "salt-run jobs.active", Run: j.active},
+		{Name: "cancel", Doc: "Withdraw a job from the minions that it was not sent to: those that it waits for, and those of a batch whose turn has not come. Return them.",
+			Example: "salt-run jobs.cancel " + sample, Params: jid, Run: j.cancel},
+		{Name: "exit_success", Doc: "Return for each minion of a job whether it succeeded.", Example: "salt-run jobs.exit_success " + sample, Params: jid, Run: j.exitSuccess},
+		{Name: "follow", Doc: "Show the returns of a job, those that are there and those that come, until nothing more is expected. salt-run shows each as it arrives.",
+			Example: "salt-run jobs.follow " + sample, Params: jid, Run: j.follow},
+		{Name: "last_run", Doc: "Return the latest job that the arguments choose, as print_job does.", Example: "salt-run jobs.last_run\nsalt-run jobs.last_run function=test.ping target='web*'",
+			Params: []module.Param{{Name: "function"}, {Name: "target"}, {Name: "metadata", Kind: module.Map}}, Run: j.lastRun},
+		{Name: "list_job", Doc: "Return what a job was, where it stands on each minion, and what each returned.", Example: "salt-run jobs.list_job " + sample, Params: jid, Run: j.listJob},
+		{Name: "list_jobs", Doc: "Return the jobs of the journal. Questions that runners ask minions are left out, unless internal=True.",
+			Example: "salt-run jobs.list_jobs\nsalt-run jobs.list_jobs since=2h fun='cmd.*' user=fred\nsalt-run jobs.list_jobs search_target='web*' start_time='2026-11-21 09:00' end_time='2026-11-21 18:00'",
+			Params:  filters, Run: j.listJobs},
+		{Name: "list_jobs_filter", Doc: "Return the latest jobs of the journal, count of them.", Example: "salt-run jobs.list_jobs_filter 50",
+			Params: []module.Param{{Name: "count", Kind: module.Int, Required: true}, {Name: "filter_find_job", Kind: module.Bool, Default: true}}, Run: j.listLatest},
+		{Name: "list_queued", Doc: "Return the jobs that wait: for minions that are away, and until when, or for their turn in a batch.", Example: "salt-run jobs.list_queued", Run: j.queued},
+		{Name: "lookup_jid", Doc: "Return what each minion returned for a job; with missing=True, also those that have not.", Example: "salt-run jobs.lookup_jid " + sample,
+			Params: append(slices.Clone(jid), module.Param{Name: "returned", Kind: module.Bool, Default: true}, module.Param{Name: "missing", Kind: module.Bool, Default: false}), Run: j.lookup},
+		{Name: "print_job", Doc: "Return a job as list_job does, below its id.", Example: "salt-run jobs.print_job " + sample, Params: jid, Run: j.printJob},
 	}}
 }
 
@@ -44,6 +68,9 @@ type load struct {
 	Fun        value.Value     `json:"fun"`
 	Arg        value.Value     `json:"arg"`
 	Minions    []salt.MinionID `json:"minions"`
+	Missing    []salt.MinionID `json:"missing"`
+	Metadata   value.Value     `json:"metadata"`
+	Internal   bool            `json:"internal"`
 }
 
 // ret is the return of one minion as it was recorded.
@@ -57,148 +84,455 @@ type ret struct {
 	Killed  string        `json:"killed"`
 }
 
-// read returns the start of a job, nil for one that a minion ran by itself, and
-// its returns.
-func (j jobs) read(ctx context.Context, c *module.Call) (*load, []ret, error) {
+func (r *ret) succeeded() bool {
+	if each, ok := r.Success.V.(map[string]any); ok {
+		for _, one := range each {
+			if one == false {
+				return false
+			}
+		}
+	}
+	return r.Success.V != false && r.Killed == ""
+}
+
+// state is where the job stands on the minion that has returned.
+func (r *ret) state() map[string]any {
+	switch {
+	case r.Killed != "":
+		return map[string]any{"state": string(job.Killed), "text": r.Killed}
+	case !r.succeeded():
+		return map[string]any{"state": string(job.Failed)}
+	}
+	return map[string]any{"state": string(job.Done)}
+}
+
+// record is all that is known of a job.
+type record struct {
+	jid    salt.JID
+	start  *load // nil for one that a minion ran by itself
+	rets   []ret
+	states map[string]any // by minion: state, and where there is one text
+}
+
+// read reads the job of the argument jid.
+func (j jobs) read(ctx context.Context, c *module.Call) (*record, error) {
 	jid, err := salt.ParseJID(c.String("jid"))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var start *load
-	var rets []ret
-	err = j.Events(ctx, event.JobSubject(jid, ""), time.Time{}, func(e event.Event) error {
-		switch {
-		case strings.HasSuffix(e.Tag, "/new"):
-			start = &load{}
-			return json.Unmarshal(e.Data, start)
-		case strings.Contains(e.Tag, "/ret/"):
-			var r ret
-			if err := json.Unmarshal(e.Data, &r); err != nil {
-				return err
+	return j.record(ctx, jid)
+}
+
+func (j jobs) record(ctx context.Context, jid salt.JID) (*record, error) {
+	r := &record{jid: jid, states: map[string]any{}}
+	if err := j.Events(ctx, event.JobSubject(jid, ""), time.Time{}, r.add); err != nil {
+		return nil, err
+	}
+	if r.start == nil && len(r.rets) == 0 {
+		return nil, fmt.Errorf("%w: %s", errNoJob, jid)
+	}
+	for _, live := range j.Courses() { // which knows more than is written down
+		if live.JID == jid {
+			for id, s := range live.Standings {
+				r.states[string(id)] = s.Data()
 			}
-			rets = append(rets, r)
 		}
-		return nil
-	})
-	if err == nil && start == nil && len(rets) == 0 {
-		err = fmt.Errorf("%w: %s", errNoJob, jid)
 	}
-	return start, rets, err
+	for i := range r.rets {
+		r.states[string(r.rets[i].ID)] = r.rets[i].state()
+	}
+	return r, nil
+}
+
+func (r *record) add(e event.Event) error {
+	switch parts := strings.SplitN(e.Tag, "/", 5); {
+	case len(parts) < 4:
+	case parts[3] == "new":
+		r.start = &load{}
+		return json.Unmarshal(e.Data, r.start)
+	case parts[3] == "state":
+		var s struct {
+			Minions map[string]value.Value `json:"minions"`
+		}
+		if err := json.Unmarshal(e.Data, &s); err != nil {
+			return err
+		}
+		for id, one := range s.Minions {
+			r.states[id] = one.V
+		}
+	case parts[3] == "ret":
+		var one ret
+		if err := json.Unmarshal(e.Data, &one); err != nil {
+			return err
+		}
+		r.rets = append(r.rets, one)
+	}
+	return nil
 }
 
 func (j jobs) lookup(ctx context.Context, c *module.Call) (any, error) {
-	_, rets, err := j.read(ctx, c)
+	r, err := j.read(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]any{}
-	for _, r := range rets {
-		out[string(r.ID)] = r.Return.V
+	for id, s := range r.states {
+		if c.Bool("missing") {
+			out[id] = "Minion did not return. [" + describe(s) + "]"
+		}
+	}
+	for i := range r.rets {
+		delete(out, string(r.rets[i].ID))
+		if c.Bool("returned") {
+			out[string(r.rets[i].ID)] = r.rets[i].Return.V
+		}
+	}
+	return out, nil
+}
+
+// describe is a state in words.
+func describe(s any) string {
+	m, _ := s.(map[string]any)
+	text, _ := m["state"].(string)
+	if why, _ := m["text"].(string); why != "" {
+		text += ": " + why
+	}
+	return text
+}
+
+func (j jobs) follow(ctx context.Context, c *module.Call) (any, error) {
+	jid, err := salt.ParseJID(c.String("jid"))
+	if err != nil {
+		return nil, err
+	}
+	if err := j.Await(ctx, jid); err != nil {
+		return nil, err
+	}
+	r, err := j.record(ctx, jid)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]any{}
+	for i := range r.rets {
+		out[string(r.rets[i].ID)] = r.rets[i].Return.V
 	}
 	return out, nil
 }
 
 func (j jobs) exitSuccess(ctx context.Context, c *module.Call) (any, error) {
-	start, rets, err := j.read(ctx, c)
+	r, err := j.read(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]any{}
-	if start != nil {
-		for _, id := range start.Minions {
+	if r.start != nil {
+		for _, id := range r.start.Minions {
 			out[string(id)] = false // no return yet
 		}
 	}
-	for _, r := range rets {
-		out[string(r.ID)] = r.Success.V != false && r.Killed == ""
+	for i := range r.rets {
+		out[string(r.rets[i].ID)] = r.rets[i].succeeded()
 	}
 	return out, nil
 }
 
 func (j jobs) listJob(ctx context.Context, c *module.Call) (any, error) {
-	start, rets, err := j.read(ctx, c)
+	r, err := j.read(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	jid, _ := salt.ParseJID(c.String("jid"))
-	out := map[string]any{"jid": string(jid), "StartTime": startTime(jid)}
-	if start != nil {
-		for k, v := range start.describe() {
+	return r.whole(), nil
+}
+
+// whole is everything of a job as Salt shows it, and the states beside that.
+func (r *record) whole() map[string]any {
+	out := map[string]any{"jid": string(r.jid), "StartTime": startTime(r.jid)}
+	if r.start != nil {
+		for k, v := range r.start.describe() {
 			out[k] = v
 		}
 		minions := []any{}
-		for _, id := range start.Minions {
+		for _, id := range r.start.Minions {
 			minions = append(minions, string(id))
 		}
 		out["Minions"] = minions
 	}
 	result := map[string]any{}
-	for _, r := range rets {
-		one := map[string]any{"return": r.Return.V, "retcode": r.Retcode.V, "success": r.Success.V}
-		if r.Killed != "" {
-			one["killed"] = r.Killed
+	for _, one := range r.rets {
+		entry := map[string]any{"return": one.Return.V, "retcode": one.Retcode.V, "success": one.Success.V}
+		if one.Killed != "" {
+			entry["killed"] = one.Killed
 		}
-		result[string(r.ID)] = one
-		if start == nil {
-			out["Function"], out["Arguments"] = r.Fun.V, r.FunArgs.V
+		result[string(one.ID)] = entry
+		if r.start == nil {
+			out["Function"], out["Arguments"] = one.Fun.V, one.FunArgs.V
 		}
 	}
-	out["Result"] = result
-	return out, nil
+	out["Result"], out["States"] = result, r.states
+	return out
 }
 
 func (j jobs) printJob(ctx context.Context, c *module.Call) (any, error) {
-	v, err := j.listJob(ctx, c)
+	r, err := j.read(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{c.String("jid"): v}, nil
+	return map[string]any{string(r.jid): r.whole()}, nil
 }
 
 func (l *load) describe() map[string]any {
-	return map[string]any{
+	out := map[string]any{
 		"Function": l.Fun.V, "Arguments": l.Arg.V, "Target": l.Target.V, "Target-type": l.TargetType, "User": l.User, "StartTime": startTime(l.JID),
 	}
+	if l.Metadata.V != nil {
+		out["Metadata"] = l.Metadata.V
+	}
+	return out
 }
 
-func (j jobs) listJobs(ctx context.Context, c *module.Call) (any, error) {
-	since, err := sinceTime(c.String("since"), time.Now())
-	if err != nil {
-		return nil, err
+// chosen is which jobs are looked for; what is zero chooses all.
+type chosen struct {
+	since, until time.Time
+	user         string
+	functions    []string // shell patterns
+	targets      []string // likewise
+	metadata     map[string]any
+	internal     bool
+}
+
+// readChosen reads the filters of list_jobs.
+func readChosen(c *module.Call, now time.Time) (chosen, error) {
+	f := chosen{user: c.String("user"), metadata: c.Map("search_metadata"), internal: c.Bool("internal")}
+	f.functions = append(patterns(c.Any("search_function")), patterns(c.Any("fun"))...)
+	f.targets = patterns(c.Any("search_target"))
+	for _, m := range []struct {
+		name string
+		to   *time.Time
+	}{{"since", &f.since}, {"start_time", &f.since}, {"end_time", &f.until}} {
+		if c.String(m.name) == "" {
+			continue
+		}
+		t, err := parseMoment(m.name, c.String(m.name), now)
+		if err != nil {
+			return f, err
+		}
+		*m.to = t
 	}
-	out := map[string]any{}
-	err = j.Events(ctx, event.JobSubject("", "new"), since, func(e event.Event) error {
+	return f, nil
+}
+
+// patterns reads a text with commas, or a list.
+func patterns(v any) (list []string) {
+	switch x := v.(type) {
+	case string:
+		return strings.Split(x, ",")
+	case []any:
+		for _, one := range x {
+			list = append(list, fmt.Sprint(one))
+		}
+	}
+	return list
+}
+
+// takes says whether the job is one of those that are looked for.
+func (f *chosen) takes(l *load) bool {
+	started, err := l.JID.Time()
+	return (f.internal || !l.Internal) && (f.user == "" || f.user == l.User) &&
+		err == nil && (f.until.IsZero() || !started.After(f.until)) &&
+		matches(f.functions, l.Fun.V) && matches(f.targets, l.target()) && f.hasMetadata(l.Metadata.V)
+}
+
+// matches says whether one of the patterns, of which none is any, matches the
+// text, or one of several. A function may be named by its beginning, too.
+func matches(patterns []string, v any) bool {
+	if len(patterns) == 0 {
+		return true
+	}
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	return slices.ContainsFunc(list, func(one any) bool {
+		text := fmt.Sprint(one)
+		return slices.ContainsFunc(patterns, func(p string) bool {
+			found, _ := path.Match(p, text) // a pattern that is none matches nothing
+			return found || strings.HasPrefix(text, p+".")
+		})
+	})
+}
+
+// target is the expression, or the ids of a list.
+func (l *load) target() any {
+	text, ok := l.Target.V.(string)
+	if !ok || l.TargetType != "list" {
+		return l.Target.V
+	}
+	list := []any{}
+	for id := range strings.SplitSeq(text, ",") {
+		list = append(list, id)
+	}
+	return list
+}
+
+func (f *chosen) hasMetadata(v any) bool {
+	have, _ := v.(map[string]any)
+	for key, want := range f.metadata {
+		if !reflect.DeepEqual(have[key], want) {
+			return false
+		}
+	}
+	return true
+}
+
+// find returns the jobs that are looked for, the oldest first.
+func (j jobs) find(ctx context.Context, f chosen) (list []load, err error) {
+	err = j.Events(ctx, event.JobSubject("", "new"), f.since, func(e event.Event) error {
 		var l load
 		if err := json.Unmarshal(e.Data, &l); err != nil {
 			return err
 		}
-		if u := c.String("user"); u != "" && u != l.User {
-			return nil
+		if f.takes(&l) {
+			list = append(list, l)
 		}
-		if f := c.String("fun"); f != "" && !strings.HasPrefix(fmt.Sprint(l.Fun.V), f) {
-			return nil
-		}
-		out[string(l.JID)] = l.describe()
 		return nil
 	})
-	return out, err
+	return list, err
 }
 
-// sinceTime reads a span such as 2h, or a moment such as 2026-11-21 or
-// 2026-11-21T12:00:00, in local time.
-func sinceTime(s string, now time.Time) (time.Time, error) {
-	if s == "" {
-		return time.Time{}, nil
+func (j jobs) listJobs(ctx context.Context, c *module.Call) (any, error) {
+	f, err := readChosen(c, time.Now())
+	if err != nil {
+		return nil, err
 	}
+	list, err := j.find(ctx, f)
+	return described(list), err
+}
+
+func described(list []load) map[string]any {
+	out := map[string]any{}
+	for i := range list {
+		out[string(list[i].JID)] = list[i].describe()
+	}
+	return out
+}
+
+func (j jobs) listLatest(ctx context.Context, c *module.Call) (any, error) {
+	list, err := j.find(ctx, chosen{internal: !c.Bool("filter_find_job")})
+	return described(list[max(len(list)-max(c.Int("count"), 0), 0):]), err
+}
+
+func (j jobs) lastRun(ctx context.Context, c *module.Call) (any, error) {
+	list, err := j.find(ctx, chosen{functions: patterns(c.Any("function")), targets: patterns(c.Any("target")), metadata: c.Map("metadata")})
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, errors.New("the journal has no such job")
+	}
+	r, err := j.record(ctx, list[len(list)-1].JID)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{string(r.jid): r.whole()}, nil
+}
+
+// course is how active and list_queued show a job.
+func (c *Course) describe() map[string]any {
+	return map[string]any{
+		"Function": c.Fun, "Arguments": c.Args, "Target": c.Target, "Target-type": c.TargetType, "User": c.User, "StartTime": startTime(c.JID),
+	}
+}
+
+// active shows where jobs stand. Running and Returned are those of Salt; in the
+// place of process ids, of which a job has none, stand the states.
+func (j jobs) active(context.Context, *module.Call) (any, error) {
+	out := map[string]any{}
+	for _, c := range j.Courses() {
+		running, returned, waiting := []any{}, []any{}, []any{}
+		for _, id := range sorted(c.Standings) {
+			switch s := c.Standings[id]; {
+			case s.State.Returned():
+				returned = append(returned, string(id))
+			case s.State == job.Queued:
+				waiting = append(waiting, string(id))
+			case !s.State.Final():
+				running = append(running, map[string]any{string(id): s.Data()["state"]})
+			}
+		}
+		if c.Internal || len(running)+len(waiting) == 0 {
+			continue
+		}
+		one := c.describe()
+		one["Running"], one["Returned"] = running, returned
+		if len(waiting) > 0 {
+			one["Queued"] = waiting
+		}
+		out[string(c.JID)] = one
+	}
+	return out, nil
+}
+
+func sorted(m map[salt.MinionID]job.Standing) []salt.MinionID {
+	ids := make([]salt.MinionID, 0, len(m))
+	for id := range m {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (j jobs) queued(context.Context, *module.Call) (any, error) {
+	out := map[string]any{}
+	for _, c := range j.Courses() {
+		waiting := map[string]any{}
+		for id, s := range c.Standings {
+			if s.State == job.Queued {
+				waiting[string(id)] = describe(s.Data())
+			}
+		}
+		if len(waiting) == 0 {
+			continue
+		}
+		one := c.describe()
+		one["Minions"] = waiting
+		if !c.Until.IsZero() {
+			one["Until"] = c.Until.UTC().Format(time.RFC3339)
+		}
+		out[string(c.JID)] = one
+	}
+	return out, nil
+}
+
+func (j jobs) cancel(_ context.Context, c *module.Call) (any, error) {
+	jid, err := salt.ParseJID(c.String("jid"))
+	if err != nil {
+		return nil, err
+	}
+	ids, err := j.Cancel(jid)
+	if err != nil {
+		return nil, err
+	}
+	out := []any{}
+	for _, id := range ids {
+		out = append(out, string(id))
+	}
+	return out, nil
+}
+
+// parseMoment reads a span such as 2h, or a moment such as 2026-11-21 or
+// 2026-11-21T12:00:00, in local time.
+func parseMoment(name, s string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02"} {
+	for _, layout := range []string{
+		time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02", "2006, Jan 02 15:04:05.000000", "2006, Jan 02 15:04", "2006, Jan 02",
+	} {
 		if t, err := time.ParseInLocation(layout, s, time.Local); err == nil {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("since %q: want a span such as 2h, or a moment such as 2026-11-21T12:00:00", s)
+	return time.Time{}, fmt.Errorf("%s %q: want a span such as 2h, or a moment such as 2026-11-21T12:00:00", name, s)
 }
 
 // startTime is the moment of a jid in Salt's words.

@@ -7,17 +7,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	urcli "github.com/urfave/cli/v2"
 
 	"brine/internal/argument"
-	"brine/internal/bus"
 	"brine/internal/cli"
 	"brine/internal/cli/client"
+	"brine/internal/cli/course"
 	"brine/internal/config"
 	"brine/internal/job"
+	"brine/internal/output"
 	"brine/internal/protocol"
 	"brine/internal/salt"
 	"brine/internal/target"
@@ -31,6 +33,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Examples: []string{
 			"salt '*' test.ping", "salt web1 cmd.run 'uname -sr'", "salt -L web1,web2 grains.get os --out json",
 			"salt -C 'G@os:Debian and web*' test.version,test.ping , -t 10", "salt -d test.ping",
+			"salt '*' -b 10% --max-fail 3 cmd.run 'apt-get -y upgrade'", "salt '*' --queue 2h service.restart nginx", "salt web1 --follow cmd.run 'make world'",
 			"salt '*' --return=master_bus --tag=monitoring cmd.run_all '/usr/lib/nagios/plugins/check_procs -w 150 -c 200'",
 		},
 		Flags:  flags(),
@@ -62,12 +65,26 @@ func flags() []urcli.Flag {
 		&urcli.StringFlag{Category: running, Name: "return", Usage: "minions hand what they return to the returners `NAME,...` too; the master gets it in any case"},
 		&urcli.StringFlag{Category: running, Name: "tag", Usage: "the returner master_bus fires each return under `TAG` (default: master_bus.tag of the minion)"},
 		&urcli.BoolFlag{Category: running, Name: "async", Usage: "start the job, print its id, and do not wait"},
+		&urcli.BoolFlag{Category: running, Name: "follow", Usage: "show what cmd.* writes, line by line, while it runs"},
+		&urcli.StringFlag{Category: running, Name: "batch", Aliases: []string{"b", "batch-size"}, Usage: "run on `N|N%` of the minions at a time; the master does it, and goes on when this command ends"},
+		&urcli.StringFlag{Category: running, Name: "batch-wait", Usage: "wait `SECONDS` before the place of a minion that has ended is taken by the next"},
+		&urcli.IntFlag{Category: running, Name: "batch-safe-limit", Usage: "run in a batch if there are more than `N` minions"},
+		&urcli.IntFlag{Category: running, Name: "batch-safe-size", Value: 8, Usage: "of that batch, run on `N` at a time"},
+		&urcli.BoolFlag{Category: running, Name: "failhard", Usage: "begin no further minion of a batch once one has failed"},
+		&urcli.StringFlag{Category: running, Name: "max-fail", Usage: "begin no further minion of a batch once more than `N|N%` have failed"},
+		&urcli.IntFlag{Category: running, Name: "subset", Usage: "run on `N` of the minions, chosen at random, connected ones first"},
+		&urcli.StringFlag{Category: running, Name: "queue", Usage: "leave the job for minions that are away; each runs it once if it comes back within `TIME`, as in 2h"},
+		&urcli.StringFlag{Category: running, Name: "metadata", Usage: "put `MAP` into the events of the job, as in '{ticket: 17}'"},
+		&urcli.StringFlag{Category: running, Name: "return_config", Aliases: []string{"return-config"}, Usage: "returners take the settings below `NAME` instead of their usual ones"},
+		&urcli.StringFlag{Category: running, Name: "return_kwargs", Aliases: []string{"return-kwargs"}, Usage: "single settings for the returners, as in '{port: 25}': `MAP`"},
+		&urcli.BoolFlag{Category: running, Name: "config-dump", Usage: "print the settings of the master and exit"},
 		&urcli.BoolFlag{Category: running, Name: "preview-target", Usage: "show which minions TARGET means, and run nothing"},
 		&urcli.BoolFlag{Category: running, Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of FUNCTION, or of all"},
 		&urcli.StringFlag{Category: running, Name: "args-separator", Value: ",", Usage: "`WORD` between the arguments of several functions"},
 		&urcli.BoolFlag{Category: running, Name: "args-stdin", Usage: "read further arguments from standard input, one a line"},
 		&urcli.StringFlag{Category: running, Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
 		&urcli.BoolFlag{Category: showing, Name: "static", Aliases: []string{"s"}, Usage: "show all returns at the end, sorted"},
+		&urcli.BoolFlag{Category: showing, Name: "progress", Aliases: []string{"p"}, Usage: "show a progress bar on a terminal"},
 		&urcli.BoolFlag{Category: showing, Name: "verbose", Aliases: []string{"v"}, Usage: "show the job's id and what happens to it"},
 		&urcli.BoolFlag{Category: showing, Name: "show-jid", Usage: "show the job's id"},
 		&urcli.BoolFlag{Category: showing, Name: "summary", Usage: "show a summary at the end"},
@@ -86,6 +103,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
+	if opts.Bool("config-dump") {
+		return dump(env, opts, cfg)
+	}
 	q, err := request(env, opts, cfg)
 	if err != nil {
 		return err
@@ -94,11 +114,10 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	show, err := newShow(env, opts, cfg)
+	show, err := course.New(env, opts, cfg)
 	if err != nil {
 		return err
 	}
-	defer show.file.Close()
 	conn, err := client.Dial(env, cfg.SockDir, client.MasterSocket)
 	if err != nil {
 		return err
@@ -107,13 +126,43 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err := login.Do(ctx, conn); err != nil {
 		return err
 	}
-	return follow(ctx, env, opts, conn, q, show)
+	return show.Follow(ctx, conn, protocol.OpPublish, q, end(q))
+}
+
+// end is what of the job is to be seen.
+func end(q protocol.Publish) course.End {
+	switch {
+	case q.Preview:
+		return course.Previewed
+	case q.Async:
+		return course.Started
+	}
+	return course.Whole
+}
+
+// dump prints the configuration of the master that the tools read.
+func dump(env *cli.Env, opts *urcli.Context, cfg *config.Master) error {
+	form, o := env.OutputForm(opts, "yaml")
+	file, err := env.OpenOutput(opts)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	out, err := output.NewWriter(file, form, o)
+	if err != nil {
+		return cli.Fail(cli.Usage, err)
+	}
+	settings := map[string]any{}
+	for _, key := range cfg.Keys() {
+		settings[key], _ = cfg.Lookup(key)
+	}
+	return errors.Join(out.Whole(settings, ""), out.Close())
 }
 
 // request reads the command line into a request for the master.
 func request(env *cli.Env, opts *urcli.Context, cfg *config.Master) (protocol.Publish, error) {
 	q := protocol.Publish{TargetType: string(target.Glob), Delimiter: opts.String("delimiter"), Async: opts.Bool("async"), Preview: opts.Bool("preview-target"),
-		Returner: opts.String("return"), ReturnTag: opts.String("tag")}
+		Returner: opts.String("return"), ReturnTag: opts.String("tag"), ReturnConfig: opts.String("return_config"), Follow: opts.Bool("follow")}
 	for _, t := range targetFlags {
 		if !opts.Bool(t.name) {
 			continue
@@ -128,6 +177,9 @@ func request(env *cli.Env, opts *urcli.Context, cfg *config.Master) (protocol.Pu
 		return q, err
 	}
 	q.Timeout = timeout
+	if err := further(&q, opts); err != nil {
+		return q, err
+	}
 	words := opts.Args().Slice()
 	if opts.Bool("doc") {
 		return docRequest(q, words)
@@ -160,6 +212,59 @@ func docRequest(q protocol.Publish, words []string) (protocol.Publish, error) {
 	}
 	q.Commands = []job.Command{c}
 	return q, nil
+}
+
+// further reads the options that say how a job goes to its minions.
+func further(q *protocol.Publish, opts *urcli.Context) (err error) {
+	q.Batch = job.BatchOptions{Size: opts.String("batch"), MaxFail: opts.String("max-fail")}
+	if limit := opts.Int("batch-safe-limit"); limit > 0 {
+		q.Batch.SafeLimit, q.Batch.SafeSize = limit, opts.Int("batch-safe-size")
+	}
+	if opts.Bool("failhard") {
+		q.Batch.MaxFail = "0"
+	}
+	if text := opts.String("batch-wait"); text != "" {
+		if q.Batch.Wait, err = span("batch-wait", text); err != nil {
+			return err
+		}
+	}
+	if text := opts.String("queue"); text != "" {
+		if q.Queue, err = span("queue", text); err != nil {
+			return err
+		}
+	}
+	if q.Subset = opts.Int("subset"); opts.IsSet("subset") && q.Subset <= 0 {
+		return cli.Usagef("option --subset: %d is no number of minions above zero", q.Subset)
+	}
+	if q.Metadata.V, err = mapOption(opts, "metadata"); err != nil {
+		return err
+	}
+	q.ReturnKwargs.V, err = mapOption(opts, "return_kwargs")
+	return err
+}
+
+// span reads a time such as 90, 2h or 1h30m; a number alone is seconds.
+func span(option, text string) (job.Seconds, error) {
+	if d, err := time.ParseDuration(text); err == nil && d > 0 {
+		return job.Seconds(d.Seconds()), nil
+	}
+	if s, err := strconv.ParseFloat(text, 64); err == nil && s > 0 && s < 1e9 {
+		return job.Seconds(s), nil
+	}
+	return 0, cli.Usagef("option --%s: %q is no time above zero, such as 90, 15m or 2h", option, text)
+}
+
+// mapOption reads an option whose value is a map, nil where it is not given.
+func mapOption(opts *urcli.Context, name string) (any, error) {
+	text := opts.String(name)
+	if text == "" {
+		return nil, nil
+	}
+	v, err := argument.Word(text)
+	if _, ok := v.(map[string]any); err != nil || !ok {
+		return nil, cli.Usagef("option --%s: %q is no map, such as '{a: 1}'", name, text)
+	}
+	return v, nil
 }
 
 func timeout(text string, byDefault time.Duration) (job.Seconds, error) {
@@ -221,62 +326,4 @@ func commands(functions string, words []string, opts *urcli.Context) ([]job.Comm
 		}
 	}
 	return list, nil
-}
-
-// startTime bounds how long the master may take to begin a job.
-const startTime = 30 * time.Second
-
-// follow runs the job and shows its course.
-func follow(ctx context.Context, env *cli.Env, opts *urcli.Context, conn *bus.Conn, q protocol.Publish, show *show) error {
-	stop := env.Waiting(ctx, cli.Patience, func() string { return show.waitingFor() })
-	defer stop()
-	stream, err := conn.Call(protocol.OpPublish, q)
-	if err != nil {
-		return client.Error(err)
-	}
-	begin, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
-	var start job.Start
-	if err := stream.Decode(begin, &start); err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return cli.Fail(cli.Unavailable, fmt.Errorf("the master did not start the job within %s", startTime))
-		}
-		return client.Error(err)
-	}
-	switch {
-	case q.Preview:
-		return show.preview(start)
-	case q.Async:
-		return show.async(start)
-	}
-	show.begin(start)
-	err = drain(ctx, stream, show)
-	stop()
-	var signal *cli.SignalError
-	if errors.As(context.Cause(ctx), &signal) {
-		show.interrupted()
-		return errors.Join(context.Cause(ctx), show.close())
-	}
-	if closed := show.close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return client.Error(err)
-	}
-	return show.verdict()
-}
-
-func drain(ctx context.Context, stream *bus.Stream, show *show) error {
-	for {
-		b, err := stream.Next(ctx)
-		if isEnd(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := show.update(b); err != nil {
-			return err
-		}
-	}
 }

@@ -13,6 +13,8 @@ import (
 	"brine/internal/argument"
 	"brine/internal/cli"
 	"brine/internal/cli/client"
+	"brine/internal/cli/course"
+	"brine/internal/config"
 	"brine/internal/job"
 	"brine/internal/output"
 	"brine/internal/protocol"
@@ -56,6 +58,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	login, err := client.NewLogin(env, opts, cfg)
 	if err != nil {
 		return err
+	}
+	if jid, ok := followed(q); ok && !opts.Bool("quiet") {
+		return follow(ctx, wait, env, opts, cfg, login, jid)
 	}
 	form, o := env.OutputForm(opts, cfg.Output)
 	if opts.Bool("quiet") {
@@ -105,6 +110,41 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return cli.Exit(cli.Failed)
 	}
 	return nil
+}
+
+// followed says which job jobs.follow is to show.
+func followed(q protocol.Run) (salt.JID, bool) {
+	if q.Command.Function != "jobs.follow" || q.Async || q.Wheel || len(q.Command.Args)+len(q.Command.Kwargs) != 1 {
+		return "", false
+	}
+	word := q.Command.Kwargs["jid"]
+	if len(q.Command.Args) == 1 {
+		word = q.Command.Args[0]
+	}
+	jid, err := salt.ParseJID(fmt.Sprint(word))
+	return jid, err == nil
+}
+
+// follow shows the course of a job as the command that started it would. The end
+// of the time limit leaves the job to itself, as Ctrl-C does.
+func follow(ctx, wait context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *client.Login, jid salt.JID) error {
+	show, err := course.New(env, opts, cfg)
+	if err != nil {
+		return err
+	}
+	conn, err := client.Dial(env, cfg.SockDir, client.MasterSocket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := login.Do(ctx, conn); err != nil {
+		return err
+	}
+	err = show.Follow(wait, conn, protocol.OpFollow, protocol.Follow{JID: jid}, course.Whole)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return cli.Fail(cli.NoReturn, salt.WithHint(errors.New("the job did not end in time"), "it goes on; salt-run jobs.follow "+string(jid)))
+	}
+	return err
 }
 
 func request(opts *urcli.Context) (protocol.Run, error) {

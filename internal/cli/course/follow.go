@@ -1,0 +1,97 @@
+// Package course shows the course of a job that the master tells: returns as they
+// arrive, what commands write while they run, who is missing and why, and the exit
+// code that all of it means. It is for the commands that wait for jobs; it starts
+// none.
+package course
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/cli"
+	"brine/internal/cli/client"
+	"brine/internal/job"
+)
+
+// startTime bounds how long the master may take to begin a job.
+const startTime = 30 * time.Second
+
+// End says what of a job is to be seen.
+type End int
+
+// The ends: its whole course, its id, or only whom it would go to.
+const (
+	Whole End = iota
+	Started
+	Previewed
+)
+
+// Follow asks for a job by op and shows its course to the end. It closes the
+// output.
+func (s *Show) Follow(ctx context.Context, conn *bus.Conn, op string, request any, end End) error {
+	defer s.file.Close()
+	stop := func() {}
+	if s.bar == nil {
+		stop = s.env.Waiting(ctx, cli.Patience, s.waitingFor)
+	}
+	defer stop()
+	stream, err := conn.Call(op, request)
+	if err != nil {
+		return client.Error(err)
+	}
+	start, err := begun(ctx, stream)
+	if err != nil {
+		return err
+	}
+	switch end {
+	case Previewed:
+		return s.preview(start)
+	case Started:
+		return s.async(start)
+	}
+	s.begin(start)
+	err = s.drain(ctx, stream)
+	stop()
+	var signal *cli.SignalError
+	if errors.As(context.Cause(ctx), &signal) {
+		s.interrupted()
+		return errors.Join(context.Cause(ctx), s.close())
+	}
+	if closed := s.close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return client.Error(err)
+	}
+	return s.verdict()
+}
+
+func begun(ctx context.Context, stream *bus.Stream) (start job.Start, err error) {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	if err := stream.Decode(ctx, &start); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return start, cli.Fail(cli.Unavailable, fmt.Errorf("the master did not start the job within %s", startTime))
+		}
+		return start, client.Error(err)
+	}
+	return start, nil
+}
+
+func (s *Show) drain(ctx context.Context, stream *bus.Stream) error {
+	for {
+		b, err := stream.Next(ctx)
+		if isEnd(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.update(b); err != nil {
+			return err
+		}
+	}
+}
