@@ -78,10 +78,17 @@ func (s *system) configure(ts *testscript.TestScript, port int) error {
 	ts.Setenv("PORT", strconv.Itoa(port))
 	err := s.write("master", "master", fmt.Sprintf("interface: 127.0.0.1\nret_port: %d\n", port))
 	for _, id := range s.ids {
+		if n := strings.TrimPrefix(id, "master"); isMaster(id) {
+			err = errors.Join(err, s.write(id, "master", fmt.Sprintf("interface: 127.0.0.%s\nret_port: %d\n", n, port)))
+			continue
+		}
 		err = errors.Join(err, s.write(id, "minion", fmt.Sprintf("id: %s\nmaster: 127.0.0.1\nmaster_port: %d\n", id, port)))
 	}
 	return err
 }
+
+// isMaster tells the names of masters, such as master2, from those of minions.
+func isMaster(name string) bool { return strings.HasPrefix(name, "master") }
 
 // write writes one configuration with everything of the daemon in one folder.
 func (s *system) write(dir, file, text string) error {
@@ -237,7 +244,7 @@ func start(s *system, ts *testscript.TestScript, args []string) error {
 // before it, there is another one.
 func (s *system) startOne(ts *testscript.TestScript, name string, options []string) error {
 	program := "salt-minion"
-	if name == "master" {
+	if isMaster(name) {
 		program = "salt-master"
 	}
 	n, err := listenNotices()

@@ -43,11 +43,11 @@ func (t Trust) judge(address, pinFile string, pinned, shown pki.PublicKey, sig [
 	}
 	switch {
 	case t.Verify && sig == nil:
-		return salt.WithHint(fmt.Errorf("%w: The master did not send its public-key signature, but signature verification is enabled on the minion; the master at %s has the fingerprint %s", ErrSignature, address, shown.SHA256()),
-			"Either disable signature verification on the minion (verify_master_pubkey_sign) or enable signing the public on the master (master_sign_pubkey)!")
+		return salt.WithHint(fmt.Errorf("%w: The master did not send its public-key signature, but signature verification is enabled on the minion. Either disable signature verification on the minion or enable signing the public on the master! The master at %s has the fingerprint %s", ErrSignature, address, shown.SHA256()),
+			"the settings are verify_master_pubkey_sign of the minion and master_sign_pubkey of the master")
 	case !t.Verify && sig != nil:
-		return salt.WithHint(fmt.Errorf("%w: The masters sent its public-key signature, but signature verification is not enabled on the minion; the master at %s has the fingerprint %s", ErrSignature, address, shown.SHA256()),
-			"Either enable signature verification on the minion (verify_master_pubkey_sign) or disable signing the public key on the master (master_sign_pubkey)!")
+		return salt.WithHint(fmt.Errorf("%w: The masters sent its public-key signature, but signature verification is not enabled on the minion. Either enable signature verification on the minion or disable signing the public key on the master! The master at %s has the fingerprint %s", ErrSignature, address, shown.SHA256()),
+			"the settings are verify_master_pubkey_sign of the minion, with the public half of the signing pair beside its keys, and master_sign_pubkey of the master")
 	case t.Verify:
 		return t.judgeSignature(address, shown, sig)
 	case pinned.IsZero(), pinned.Equal(shown), t.OpenMode:
@@ -77,8 +77,8 @@ func (t Trust) judgeFinger(address string, shown pki.PublicKey) error {
 // already.
 func (t Trust) judgeSignature(address string, shown pki.PublicKey, sig []byte) error {
 	if t.VerifyKey.IsZero() {
-		return salt.WithHint(fmt.Errorf("%w: Verification public key %s does not exist, so the signature of the master at %s can not be checked", ErrSignature, filepath.Base(t.VerifyFile), address),
-			"You need to copy it from the master to the minions pki directory: "+t.VerifyFile)
+		return salt.WithHint(fmt.Errorf("%w: Verification public key %s does not exist. You need to copy it from the master to the minions pki directory; the master at %s has the fingerprint %s",
+			ErrSignature, filepath.Base(t.VerifyFile), address, shown.SHA256()), "copy it to "+t.VerifyFile)
 	}
 	err := t.VerifyKey.VerifyPublic(shown, sig)
 	if err != nil && t.SHA1 {
@@ -156,9 +156,12 @@ func (h *handshake) pin() error {
 	if h.pinned.Equal(h.shown) {
 		return nil
 	}
-	if !h.pinned.IsZero() {
+	switch {
+	case !h.pinned.IsZero() && h.trust.Verify: // masters with one signing key take turns
+		h.log.Debug("a signed key of another master", "master", h.master, "fingerprint", h.shown.SHA256(), "before", h.pinned.SHA256())
+	case !h.pinned.IsZero():
 		h.log.Warn("the master's key has changed; the new one is trusted from now on", "master", h.master, "fingerprint", h.shown.SHA256(), "before", h.pinned.SHA256())
-	} else {
+	default:
 		h.log.Info("trusting the master's key from now on", "master", h.master, "fingerprint", h.shown.SHA256(), "file", h.pinFile)
 	}
 	if err := atomicfile.Write(h.pinFile, h.shown.PEM(), 0o644); err != nil {

@@ -96,12 +96,8 @@ func (u *uplink) live(ctx context.Context, s *session) *session {
 
 // tune tells of the master that is now in use.
 func (u *uplink) tune(s *session) {
-	before := u.lastMaster
-	u.lastMaster = s.name
+	u.tellChange(s.name)
 	u.m.localEvent("__master_connected", s.name)
-	if before != "" && before != s.name {
-		u.log.Warn("Master ip address changed from " + before + " to " + s.name)
-	}
 }
 
 // localEvent fires an event of the minion itself on its own bus.

@@ -13,7 +13,9 @@ import (
 
 	"brine/internal/bus"
 	"brine/internal/link"
+	"brine/internal/logging"
 	"brine/internal/protocol"
+	"brine/internal/salt"
 )
 
 // uplink keeps a connection to one master at a time: of a list, one after the
@@ -33,10 +35,11 @@ type uplink struct {
 	pauses     pauses
 	rounds     int       // without a master, in a row
 	nameless   int       // of those in which the name of the only master had no address
-	lastMaster string    // the one that was in use last
+	lastMaster string    // the one that was in use last, or is tried in its place
 	toldAway   time.Time // when the log last said that no master can be reached
 	started    bool      // the start was announced
-	doubts     int       // how often the first master was lost soon after the minion came back to it
+	told       logging.Throttle
+	doubts     int // how often the first master was lost soon after the minion came back to it
 }
 
 func newUplink(m *Minion, r *roster) *uplink {
@@ -157,6 +160,9 @@ func (u *uplink) tellUnreachable(err error, pause time.Duration) {
 func (u *uplink) tryAll(ctx context.Context) error {
 	var refused, failed error
 	for _, name := range u.roster.round() {
+		if u.rounds == 0 {
+			u.tellChange(name)
+		}
 		s, err := u.open(ctx, name)
 		if err == nil {
 			err = u.serve(ctx, s)
@@ -165,12 +171,10 @@ func (u *uplink) tryAll(ctx context.Context) error {
 		case err == nil, errors.Is(err, errAccepted), ctx.Err() != nil:
 			return nil
 		case errors.Is(err, errShort):
-			return err
+			failed = err // the next one may be better
 		case refusal(err):
 			refused = errors.Join(refused, err)
-			if u.roster.several() {
-				u.log.Error("master "+name+" is passed over", "err", err)
-			}
+			u.tellRefused(ctx, name, err)
 		default:
 			failed = err
 			if u.roster.several() {
@@ -182,6 +186,27 @@ func (u *uplink) tryAll(ctx context.Context) error {
 		return refused
 	}
 	return failed
+}
+
+// tellRefused says loudly, and not all the time, that a master is refused or refuses.
+func (u *uplink) tellRefused(ctx context.Context, name string, err error) {
+	if !u.told.First(name, time.Now()) {
+		return
+	}
+	if errors.Is(err, link.ErrMasterKey) || errors.Is(err, link.ErrSignature) {
+		u.log.Log(ctx, logging.LevelCritical, "The Salt Master server's public key did not authenticate!")
+	}
+	if u.roster.several() || len(u.m.uplinks) > 1 { // or else these are the last words of the minion
+		u.log.Error("master "+name+" is passed over", "err", err, "hint", salt.Hint(err))
+	}
+}
+
+// tellChange tells that another master is tried than the last time.
+func (u *uplink) tellChange(name string) {
+	if u.lastMaster != "" && u.lastMaster != name {
+		u.log.Warn("Master ip address changed from " + u.lastMaster + " to " + name)
+	}
+	u.lastMaster = name
 }
 
 func refusal(err error) bool {
@@ -301,9 +326,6 @@ func (v *verdicts) refused(u *uplink, err error) error {
 	}
 	if v.errs == nil {
 		v.errs = map[*uplink]error{}
-	}
-	if v.errs[u] == nil {
-		u.log.Error("master "+u.name()+" refuses this minion, or is refused by it; the others are not affected", "err", err)
 	}
 	v.errs[u] = err
 	if len(v.errs) < v.uplinks {

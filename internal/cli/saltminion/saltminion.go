@@ -67,7 +67,9 @@ func refusal(ctx context.Context, log *logging.Log, err error) error {
 		log.Log(ctx, logging.LevelCritical, "To repair this issue, delete the public key for this minion on the Salt Master and restart this minion.")
 		log.Log(ctx, logging.LevelCritical, "Or restart the Salt Master in open mode to clean out the keys. The Salt Minion will now exit.")
 	case errors.Is(err, link.ErrMasterKey), errors.Is(err, link.ErrSignature):
-		log.Log(ctx, logging.LevelCritical, "The Salt Master server's public key did not authenticate!")
+		// The daemon has said so.
+	case errors.Is(err, link.ErrNoAddress):
+		return cli.Fail(cli.Unavailable, err)
 	default:
 		return err
 	}

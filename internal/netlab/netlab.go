@@ -1,0 +1,150 @@
+// Package netlab makes hosts of their own on one machine, each a network namespace,
+// with cables between them that a test can pull: what happens when packets vanish
+// is another thing than what happens when a process ends.
+//
+// It is for tests and benchmarks as root; it is no simulation: programs in its
+// hosts use the kernel's own network.
+package netlab
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// Lab is some hosts. The end of the test removes them.
+type Lab struct {
+	tb     testing.TB
+	prefix string
+	cables int
+}
+
+// Host is one of them.
+type Host struct {
+	lab  *Lab
+	name string // of the namespace
+}
+
+var count atomic.Int64
+
+// New returns a lab without hosts. Where the machine does not allow one it skips
+// the test and says why.
+func New(tb testing.TB) *Lab {
+	tb.Helper()
+	l := &Lab{tb: tb, prefix: fmt.Sprintf("brine%d-%d-", os.Getpid(), count.Add(1))}
+	if err := l.try(); err != nil {
+		tb.Skipf("no network namespaces here: %v", err)
+	}
+	return l
+}
+
+func (l *Lab) try() error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("they are for root")
+	}
+	for _, program := range []string{"ip", "nft"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return err
+		}
+	}
+	name := l.prefix + "try"
+	defer func() { _ = run("ip", "netns", "del", name) }()
+	if err := run("ip", "netns", "add", name); err != nil {
+		return err
+	}
+	return run("ip", "netns", "exec", name, "nft", "add", "table", "inet", "cut")
+}
+
+func run(words ...string) error {
+	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(words, " "), err, out)
+	}
+	return nil
+}
+
+// Host adds a host that knows nobody yet, and has a file of names of its own.
+func (l *Lab) Host(name string) *Host {
+	l.tb.Helper()
+	h := &Host{l, l.prefix + name}
+	l.must(run("ip", "netns", "add", h.name))
+	l.tb.Cleanup(func() { _ = run("ip", "netns", "del", h.name) })
+	dir := filepath.Join("/etc/netns", h.name)
+	l.must(os.MkdirAll(dir, 0o755))
+	l.tb.Cleanup(func() { os.RemoveAll(dir); os.Remove(filepath.Dir(dir)) })
+	h.SetNames("")
+	h.Run("ip", "link", "set", "lo", "up")
+	return h
+}
+
+func (l *Lab) must(err error) {
+	l.tb.Helper()
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+}
+
+// Connect lays a cable between two hosts, each with its addresses, written with the
+// length of the prefix.
+func (l *Lab) Connect(a, b *Host, addressesOfA, addressesOfB []string) {
+	l.tb.Helper()
+	l.cables++
+	name := fmt.Sprintf("cable%d", l.cables)
+	l.must(run("ip", "link", "add", name, "netns", a.name, "type", "veth", "peer", "name", name, "netns", b.name))
+	for h, addresses := range map[*Host][]string{a: addressesOfA, b: addressesOfB} {
+		for _, address := range addresses {
+			words := []string{"ip", "addr", "add", address, "dev", name}
+			if strings.Contains(address, ":") {
+				words = append(words, "nodad")
+			}
+			h.Run(words...)
+		}
+		h.Run("ip", "link", "set", name, "up")
+	}
+}
+
+// Command is a program that will run on this host.
+func (h *Host) Command(program string, args ...string) *exec.Cmd {
+	return exec.Command("ip", append([]string{"netns", "exec", h.name, program}, args...)...)
+}
+
+// Run runs a program on this host, which must succeed.
+func (h *Host) Run(words ...string) {
+	h.lab.tb.Helper()
+	h.lab.must(run(append([]string{"ip", "netns", "exec", h.name}, words...)...))
+}
+
+// SetNames sets the names that programs on this host resolve, as /etc/hosts has
+// them. A program that runs sees the change.
+func (h *Host) SetNames(lines string) {
+	h.lab.tb.Helper()
+	h.lab.must(os.WriteFile(filepath.Join("/etc/netns", h.name, "hosts"), []byte("127.0.0.1 localhost\n"+lines), 0o644))
+}
+
+// What Cut drops.
+const (
+	Incoming = "input"
+	Outgoing = "output"
+)
+
+// Cut drops all packets in these directions, but those of the host with itself. No
+// side hears of it.
+func (h *Host) Cut(directions ...string) {
+	h.lab.tb.Helper()
+	h.Run("nft", "add", "table", "inet", "cut")
+	for _, d := range directions {
+		device := map[string]string{Incoming: "iifname", Outgoing: "oifname"}[d]
+		h.Run("nft", "add", "chain", "inet", "cut", d, fmt.Sprintf("{ type filter hook %s priority 0; }", d))
+		h.Run("nft", "add", "rule", "inet", "cut", d, device, "!=", "lo", "drop")
+	}
+}
+
+// Mend undoes Cut.
+func (h *Host) Mend() {
+	h.lab.tb.Helper()
+	h.Run("nft", "delete", "table", "inet", "cut")
+}

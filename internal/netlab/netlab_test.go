@@ -1,0 +1,35 @@
+package netlab
+
+import (
+	"testing"
+)
+
+// reaches pings once.
+func reaches(h *Host, address string) bool {
+	return h.Command("ip", "route", "get", address).Run() == nil &&
+		h.Command("sh", "-c", "timeout 1 bash -c 'exec 3<>/dev/tcp/"+address+"/7' 2>&1 | grep -q refused").Run() == nil
+}
+
+func TestLab(t *testing.T) {
+	t.Parallel()
+	l := New(t)
+	a, b := l.Host("a"), l.Host("b")
+	l.Connect(a, b, []string{"10.77.1.1/24", "fd77:1::1/64"}, []string{"10.77.1.2/24", "fd77:1::2/64"})
+	if !reaches(a, "10.77.1.2") || !reaches(b, "10.77.1.1") {
+		t.Fatal("a cable, and no connection")
+	}
+	for _, d := range [][]string{{Incoming}, {Outgoing}, {Incoming, Outgoing}} {
+		b.Cut(d...)
+		if reaches(a, "10.77.1.2") || reaches(b, "10.77.1.1") {
+			t.Errorf("%v is cut, and there is a connection", d)
+		}
+		b.Mend()
+		if !reaches(a, "10.77.1.2") {
+			t.Errorf("%v is mended, and there is no connection", d)
+		}
+	}
+	b.SetNames("10.77.1.1 someone\n")
+	if b.Command("getent", "hosts", "someone").Run() != nil || a.Command("getent", "hosts", "someone").Run() == nil {
+		t.Error("a name is that of one host")
+	}
+}
