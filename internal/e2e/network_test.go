@@ -157,7 +157,10 @@ func (s *site) begin(i int, name string) (jid string) {
 	return words[len(words)-1]
 }
 
-func (s *site) finish(name string) { s.t.Helper(); s.must(os.WriteFile(s.path(name+".go"), nil, 0o644)) }
+func (s *site) finish(name string) {
+	s.t.Helper()
+	s.must(os.WriteFile(s.path(name+".go"), nil, 0o644))
+}
 
 // returns are the returns of a job in the journal of a master.
 func (s *site) returns(i int, jid string) (values []string) {
@@ -271,7 +274,7 @@ func TestManyLosses(t *testing.T) {
 // TestNamesOfMasters changes what a name means: it is asked for at each attempt.
 func TestNamesOfMasters(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "master: salt.test\n")
+	s := newSite(t, "master: salt.test\nretry_dns: 1\n")
 	s.until("the name has no address, and the minion stays", func() bool {
 		b, _ := os.ReadFile(s.find("web1").stderr)
 		return bytes.Contains(b, []byte("the name of the master has no address"))
