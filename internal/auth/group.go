@@ -2,6 +2,8 @@ package auth
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os/exec"
 	"os/user"
 	"strings"
@@ -72,6 +74,25 @@ func systemGroups(ctx context.Context, name string) []string {
 		}
 	}
 	return names
+}
+
+// Shadow returns the password field of a user from the system's shadow database.
+// It changes when the password is changed or locked. It is "" where the database
+// has no such user or this process may not read it. It is never remembered.
+func (u *Users) Shadow(ctx context.Context, name salt.UserName) (string, error) {
+	if strings.HasPrefix(string(name), "-") {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "getent", "shadow", string(name)).Output()
+	var ended *exec.ExitError
+	if err != nil && (ctx.Err() != nil || !errors.As(err, &ended)) {
+		return "", fmt.Errorf("look up the password entry of %s: %w", name, err)
+	}
+	_, rest, _ := strings.Cut(string(out), ":")
+	field, _, _ := strings.Cut(rest, ":")
+	return field, nil
 }
 
 // ask runs a program of the system and returns what it prints, also when it

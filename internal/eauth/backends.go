@@ -17,6 +17,9 @@ import (
 type System struct {
 	// Groups are those of a local user.
 	Groups func(ctx context.Context, name salt.UserName) []string
+	// Shadow is the password field of a local user, which says whether it was
+	// changed or locked; "" where the system shows none.
+	Shadow func(ctx context.Context, name salt.UserName) (string, error)
 	// PAMHelper is the program that talks to PAM.
 	PAMHelper string
 }
@@ -47,6 +50,7 @@ var makers = map[string]func(o options, cfg *config.Master, sys System) (Backend
 	"file": func(o options, cfg *config.Master, _ System) (Backend, error) {
 		return newPasswordFile(o, func(name string) string { return under(cfg, name) })
 	},
+	"pam": func(_ options, cfg *config.Master, sys System) (Backend, error) { return newPAM(cfg, sys) },
 	"sharedsecret": func(_ options, cfg *config.Master, _ System) (Backend, error) {
 		return newSharedSecret(cfg.SharedSecret)
 	},

@@ -77,7 +77,7 @@ func (l *logins) takeChallenge(inbox string) []byte {
 
 // backends sets up those of external_auth.
 func (m *Master) backends(cfg *config.Master) (*eauth.Backends, error) {
-	return eauth.Parse(cfg, eauth.System{Groups: m.users.Groups, PAMHelper: pamHelper()})
+	return eauth.Parse(cfg, eauth.System{Groups: m.users.Groups, Shadow: m.users.Shadow, PAMHelper: pamHelper()})
 }
 
 // pamHelper is the program that talks to PAM: it stands beside this one.

@@ -21,6 +21,7 @@ var foreign = []struct {
 }{
 	{"github.com/aymanbagabas/go-udiff", "runner", "how the answers of minions differ, as a unified diff"},
 	{"github.com/dlclark/regexp2", "target/pyre", "the one engine behind expressions in the language of Python"},
+	{"github.com/ebitengine/purego", "pam/libpam", "the library of PAM is called without its headers"},
 	{"github.com/fsnotify/fsnotify", "pki", "the key directory is the only one that is watched"},
 	{"github.com/go-crypt/crypt", "eauth", "hashes of passwords"},
 	{"github.com/go-sql-driver/mysql", "sink sink/dbtest", "a destination of the sink"},

@@ -1,0 +1,42 @@
+// Package saltpam is the program salt-pam: it asks PAM one question for the
+// master and ends. People do not call it; it is a program of its own so that the
+// modules of PAM run in no daemon.
+package saltpam
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	urcli "github.com/urfave/cli/v2"
+
+	"brine/internal/cli"
+	"brine/internal/pam"
+	"brine/internal/pam/libpam"
+)
+
+// Run runs salt-pam.
+func Run(ctx context.Context, env *cli.Env) int {
+	return env.Run(ctx, cli.Spec{
+		Synopsis: []string{"<QUESTION"},
+		Summary:  "Ask PAM about a user, for salt-master: a question as JSON on standard input, the answer as JSON on standard output.",
+		Examples: []string{`echo '{"service": "login", "user": "fred", "account_only": true}' | salt-pam`},
+		Run:      run,
+	})
+}
+
+// maxQuestion bounds the question.
+const maxQuestion = 64 << 10
+
+func run(_ context.Context, env *cli.Env, _ *urcli.Context) error {
+	var q pam.Question
+	if err := json.NewDecoder(io.LimitReader(env.Stdin, maxQuestion)).Decode(&q); err != nil {
+		return cli.Fail(cli.Usage, fmt.Errorf("read the question: %w", err))
+	}
+	answer, err := libpam.Ask(q)
+	if err != nil {
+		return cli.Fail(cli.Unavailable, err)
+	}
+	return json.NewEncoder(env.Stdout).Encode(answer)
+}
