@@ -99,14 +99,16 @@ func setUp(env *testscript.Env) error {
 }
 
 // condition answers what a script asks of the machine: [root] for the right to
-// act as other users, [tmpfs] for that to mount a small disk, [node] for Node with
-// a client of NATS.
+// act as other users, [users] for that to make some, [tmpfs] for that to mount a
+// small disk, [node] for Node with a client of NATS.
 func condition(name string) (bool, error) {
 	switch name {
 	case "root":
 		return os.Geteuid() == 0, nil
 	case "node":
 		return hasNode(), nil
+	case "users":
+		return mayMakeUsers(), nil
 	case "tmpfs":
 		return mayMount(), nil
 	}

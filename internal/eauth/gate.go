@@ -21,7 +21,7 @@ const (
 	verifyTime = 30 * time.Second
 	// lookEvery is how old what is known of an account may be: one that is
 	// locked or removed loses its tokens within that time.
-	lookEvery = 10 * time.Second
+	lookEvery = 5 * time.Second
 	// blindTime is how long a login holds where its account can not be looked
 	// at again.
 	blindTime = 5 * time.Minute

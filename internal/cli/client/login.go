@@ -209,6 +209,9 @@ const maxSecretFile = 4096
 // readSecret returns the first line of a file that nobody else may read.
 func readSecret(path, what string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		err = cli.Fail(cli.NoPermission, err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", what, err)
 	}

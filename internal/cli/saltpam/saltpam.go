@@ -29,14 +29,38 @@ func Run(ctx context.Context, env *cli.Env) int {
 // maxQuestion bounds the question.
 const maxQuestion = 64 << 10
 
-func run(_ context.Context, env *cli.Env, _ *urcli.Context) error {
+func run(ctx context.Context, env *cli.Env, _ *urcli.Context) error {
 	var q pam.Question
 	if err := json.NewDecoder(io.LimitReader(env.Stdin, maxQuestion)).Decode(&q); err != nil {
 		return cli.Fail(cli.Usage, fmt.Errorf("read the question: %w", err))
 	}
-	answer, err := libpam.Ask(q)
+	if err := adopt(); err != nil {
+		return fmt.Errorf("adopt what modules start: %w", err)
+	}
+	answer, err := ask(ctx, q)
 	if err != nil {
-		return cli.Fail(cli.Unavailable, err)
+		return err
 	}
 	return json.NewEncoder(env.Stdout).Encode(answer)
+}
+
+// ask asks the library. When ctx ends first, what the modules have started ends
+// with it; they themselves end with this process.
+func ask(ctx context.Context, q pam.Question) (pam.Answer, error) {
+	type result struct {
+		pam.Answer
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		a, err := libpam.Ask(q)
+		done <- result{a, cli.Fail(cli.Unavailable, err)}
+	}()
+	select {
+	case r := <-done:
+		return r.Answer, r.err
+	case <-ctx.Done():
+		killChildren()
+		return pam.Answer{}, context.Cause(ctx)
+	}
 }

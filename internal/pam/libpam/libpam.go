@@ -42,7 +42,7 @@ type (
 	handle  struct{}
 	message struct {
 		style int32
-		text  *byte
+		_     uintptr // its text
 	}
 	response struct {
 		text unsafe.Pointer // of malloc; the library frees it
