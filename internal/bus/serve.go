@@ -74,7 +74,7 @@ func (r *Request) Send(ctx context.Context, v any) error {
 	return r.SendRaw(ctx, b)
 }
 
-// SendRaw is Send for what is JSON already.
+// SendRaw is Send for what is encoded already, and for bytes that are no JSON.
 func (r *Request) SendRaw(ctx context.Context, b []byte) error {
 	return r.out.send(ctx, frameItem, b)
 }

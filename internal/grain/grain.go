@@ -44,6 +44,9 @@ type Options struct {
 	// GrainsFile is the YAML file of static grains, /etc/salt/grains for
 	// example; empty or missing means none.
 	GrainsFile string
+	// Custom are the grains that programs gave. They win over facts, the file over
+	// them.
+	Custom map[string]any
 	// Root is where /etc, /proc, /run and /sys are found; empty means "/".
 	Root string
 }
@@ -77,8 +80,11 @@ var sources = []source{
 	{"process", (*machine).process},
 	{"security", (*machine).security},
 	{"virtual", (*machine).virtual},
+	{"programs", (*machine).custom},
 	{"grains file", (*machine).file},
 }
+
+func (m *machine) custom() (map[string]any, error) { return m.Custom, nil }
 
 // Collect returns all grains. The map is never nil: an error names what is
 // missing from it, such as a grains file with a mistake (by file and line) or a

@@ -28,6 +28,7 @@ import (
 	"brine/internal/logging"
 	"brine/internal/pki"
 	"brine/internal/relay"
+	"brine/internal/roots"
 	"brine/internal/socket"
 )
 
@@ -56,6 +57,7 @@ type Master struct {
 	facts   *facts
 	mine    *mine
 	pillars pillars
+	files   *roots.Roots
 	ledger  *ledger
 	relay   *relay.Relay
 	present *presence
@@ -86,7 +88,7 @@ type keyWaiters struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, jobs: newJobs(), present: newPresence(), serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, jobs: newJobs(), files: roots.New(o.Config.FileRoots), present: newPresence(), serving: make(chan struct{})}
 	m.waiting.on = map[chan struct{}]struct{}{}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)

@@ -29,6 +29,8 @@ func (m *Master) register() {
 		s.Handle(minion, protocol.OpRun, m.peerRun)
 		s.Handle(minion, protocol.OpMine, m.changeMine)
 		s.Handle(minion, protocol.OpMineGet, m.readMine)
+		s.Handle(minion, protocol.OpFiles, m.listFiles)
+		s.Handle(minion, protocol.OpFile, m.sendFile)
 	}
 	s.Handle(bus.RoleUser, protocol.OpPublish, m.publish)
 	s.Handle(bus.RoleUser, protocol.OpFollow, m.follow)

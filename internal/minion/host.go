@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"sync"
 	"time"
@@ -11,10 +12,14 @@ import (
 	"brine/internal/bus"
 	"brine/internal/config"
 	"brine/internal/event"
+	"brine/internal/extension"
+	"brine/internal/filecache"
 	"brine/internal/grain"
 	"brine/internal/module"
+	"brine/internal/peer"
 	"brine/internal/protocol"
 	"brine/internal/returner"
+	"brine/internal/roots"
 	"brine/internal/value"
 )
 
@@ -22,6 +27,7 @@ import (
 // it up, and anew when asked.
 type grains struct {
 	cfg     *config.Minion
+	custom  *extension.Set
 	version string
 	once    sync.Once
 	done    chan struct{}
@@ -30,15 +36,16 @@ type grains struct {
 	err     error // what could not be found out
 }
 
-func newGrains(cfg *config.Minion, version string) *grains {
-	g := &grains{cfg: cfg, version: version, done: make(chan struct{})}
+func newGrains(cfg *config.Minion, version string, log *slog.Logger) *grains {
+	g := &grains{cfg: cfg, custom: extension.OfMinion(extension.Grains, cfg.ModuleDirs, cfg.CacheDir, log), version: version, done: make(chan struct{})}
 	go g.collect(context.Background()) // bounded by package grain
 	return g
 }
 
 func (g *grains) collect(ctx context.Context) {
+	custom := g.custom.Collect(ctx, extension.Request{ID: g.cfg.ID, Options: g.cfg.Raw}, extension.Env{ConfigDir: g.cfg.ConfigDir})
 	facts, err := grain.Collect(ctx, grain.Options{
-		ID: g.cfg.ID, ConfigGrains: g.cfg.Grains, GrainsFile: filepath.Join(g.cfg.ConfigDir, "grains"), Version: g.version, Master: firstOf(g.cfg.Master),
+		ID: g.cfg.ID, Custom: custom, ConfigGrains: g.cfg.Grains, GrainsFile: filepath.Join(g.cfg.ConfigDir, "grains"), Version: g.version, Master: firstOf(g.cfg.Master),
 	})
 	g.mu.Lock()
 	g.facts, g.err = facts, err
@@ -103,9 +110,9 @@ func (m *Minion) refreshGrains(ctx context.Context) error {
 // host is this minion as functions see it.
 func (m *Minion) host() *module.Host {
 	h := &module.Host{
-		ID: m.id, Version: m.version, Config: m.cfg.Raw, CacheDir: m.cfg.CacheDir, Log: m.log,
+		ID: m.id, Version: m.version, Config: m.cfg.Raw, ConfigDir: m.cfg.ConfigDir, CacheDir: m.cfg.CacheDir, Log: m.log, Custom: m.modules, Files: m.files(nil),
 		GrainsFile: filepath.Join(m.cfg.ConfigDir, "grains"), Grains: m.grains.now, RefreshGrains: m.refreshGrains, Pillar: m.pillarData, RefreshPillar: m.refreshPillar,
-		Events: events{m}, Publisher: m.peers(nil), Mine: m.peers(nil), Jobs: m.jobs, Returners: returner.Names(), Scheduler: m.schedule, Master: masterLink{m}, Fingerprint: m.key.Public().SHA256(),
+		Events: events{m}, Publisher: m.peers(nil), Mine: m.peers(nil), Jobs: m.jobs, Returners: returner.Names(m.custom), Scheduler: m.schedule, Master: masterLink{m}, Fingerprint: m.key.Public().SHA256(),
 	}
 	if s := m.session(); s != nil {
 		h.MasterFingerprint = s.Master.SHA256()
@@ -117,7 +124,7 @@ func (m *Minion) host() *module.Host {
 // with its pillar and its mine.
 func (u *uplink) host() *module.Host {
 	h, reach := u.m.host(), u.m.peers(u)
-	h.Publisher, h.Mine, h.Pillar = reach, reach, u.pillarData
+	h.Publisher, h.Mine, h.Pillar, h.Files = reach, reach, u.pillarData, u.m.files(u)
 	if s := u.session.Load(); s != nil {
 		h.MasterFingerprint = s.Master.SHA256()
 	}
@@ -176,6 +183,15 @@ func single(e module.Event) (protocol.Fire, error) {
 		f.Pretag = &e.Pretag
 	}
 	return f, nil
+}
+
+// files are those of a master, of preferred while it lasts, or of this machine with file_client local.
+func (m *Minion) files(preferred *uplink) *filecache.Cache {
+	var source filecache.Source = peer.Files{Conn: func() *bus.Conn { return m.conn(preferred, "") }}
+	if m.cfg.FileClient == "local" {
+		source = roots.New(m.cfg.FileRoots)
+	}
+	return filecache.New(m.cfg.CacheDir, source)
 }
 
 // masterLink implements module.MasterLink.

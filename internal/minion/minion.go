@@ -21,6 +21,7 @@ import (
 	"brine/internal/bus"
 	"brine/internal/config"
 	"brine/internal/daemon"
+	"brine/internal/extension"
 	"brine/internal/job"
 	"brine/internal/journal"
 	"brine/internal/logging"
@@ -55,6 +56,8 @@ type Minion struct {
 	schedule *scheduler
 	seen     *job.Seen
 	grains   *grains
+	modules  *extension.Set // that people have added
+	custom   *extension.Set // likewise, returners
 	jobs     *jobTable
 	users    auth.Users
 	reload   func() (*config.Minion, error)
@@ -77,6 +80,7 @@ func New(ctx context.Context, o Options) (*Minion, error) {
 	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, jobs: newJobTable(o.Config.ProcessCountMax)}
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, func() { m.cancel(errStopping) })
+	m.modules, m.custom = extension.OfMinion(extension.Modules, m.cfg.ModuleDirs, m.cfg.CacheDir, m.log), extension.OfMinion(extension.Returners, m.cfg.ModuleDirs, m.cfg.CacheDir, m.log)
 	if err := m.open(ctx); err != nil {
 		m.close()
 		return nil, err
@@ -106,7 +110,7 @@ func (m *Minion) open(ctx context.Context) error {
 	if err := m.checkMine(); err != nil {
 		return err
 	}
-	m.grains = newGrains(m.cfg, m.version)
+	m.grains = newGrains(m.cfg, m.version, m.log)
 	if err := m.openBus(ctx); err != nil {
 		return err
 	}

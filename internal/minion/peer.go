@@ -15,17 +15,21 @@ import (
 // peers reaches other minions, and the mine, over a connection to a master: that of
 // preferred while it lasts, else the first there is.
 func (m *Minion) peers(preferred *uplink) peer.Client {
-	return peer.Client{Conn: func(master string) *bus.Conn {
-		if master == "" && preferred != nil {
-			if s := preferred.session.Load(); s != nil {
-				return s.Conn
-			}
-		}
-		if s := m.sessionWith(master); s != nil {
+	return peer.Client{Conn: func(master string) *bus.Conn { return m.conn(preferred, master) }}
+}
+
+// conn is the connection to the named master; for "" that of preferred while it
+// lasts, else the first there is. It is nil for none.
+func (m *Minion) conn(preferred *uplink, master string) *bus.Conn {
+	if master == "" && preferred != nil {
+		if s := preferred.session.Load(); s != nil {
 			return s.Conn
 		}
-		return nil
-	}}
+	}
+	if s := m.sessionWith(master); s != nil {
+		return s.Conn
+	}
+	return nil
 }
 
 // sessionWith is the connection to the named master, or to the first there is for "";
@@ -56,6 +60,14 @@ func (m *Minion) hostOf(e *job.Envelope, u *uplink) *module.Host {
 		h.Publisher, h.Environ = peer.Published{By: e.From}, []string{peer.PublishedBy + "=" + e.From}
 	}
 	return h
+}
+
+// passFiles asks the master's file server what a local tool asks.
+func (m *Minion) passFiles(ctx context.Context, r *bus.Request) error {
+	if m.session() == nil {
+		return bus.Errorf(bus.Unavailable, "there is no connection to the master and its files")
+	}
+	return m.passToMaster(ctx, r)
 }
 
 // passToMaster asks the master what a local tool asks, and passes the answer on

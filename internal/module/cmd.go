@@ -118,7 +118,7 @@ var cmdModule = &Module{
 		},
 		{
 			Name:    "script",
-			Doc:     "Fetch a script, run it and return its pid, retcode, stdout and stderr. The source is a path on the minion or an address that the minion can fetch; args are one line or a list.",
+			Doc:     "Fetch a script, run it and return its pid, retcode, stdout and stderr. The source is a path on the minion or an address (salt://, http://, https://); args are one line or a list.",
 			Example: "salt '*' cmd.script /srv/scripts/runme.sh\nsalt '*' cmd.script /srv/scripts/runme.sh 'arg1 arg2 \"arg 3\"' runas=nobody",
 			Params:  scriptParams,
 			Run: func(ctx context.Context, c *Call) (any, error) {
@@ -191,7 +191,7 @@ var cmdModule = &Module{
 var (
 	runAllParams = slices.Concat(commandParams, []Param{{Name: "redirect_stderr", Kind: Bool, Default: false}})
 	chrootParams = slices.Concat([]Param{{Name: "root", Kind: String, Required: true}}, commandParams)
-	scriptParams = slices.Concat([]Param{{Name: "source", Kind: String, Required: true}, {Name: "args"}}, commandParams[1:])
+	scriptParams = slices.Concat([]Param{{Name: "source", Kind: String, Required: true}, {Name: "args"}}, commandParams[1:], []Param{saltenv})
 	codeParams   = slices.Concat([]Param{{Name: "lang", Kind: String, Required: true}, {Name: "code", Required: true}, {Name: "args"}}, commandParams[1:])
 )
 
@@ -257,7 +257,7 @@ func cmdShell(ctx context.Context, c *Call) (any, error) {
 
 // runScript copies the script to a private place, runs it and removes it.
 func (c *Call) runScript(ctx context.Context) (process.Ending, error) {
-	source, err := c.open(ctx, c.String("source"))
+	source, err := c.open(ctx, c.String("source"), c.String("saltenv"))
 	if err != nil {
 		return process.Ending{}, err
 	}
@@ -344,20 +344,6 @@ func writeScript(path string, source io.Reader, user *syscall.Credential) error 
 	}
 	uid, gid := int(user.Uid), int(user.Gid)
 	return errors.Join(os.Chown(path, uid, gid), os.Chown(filepath.Dir(path), uid, gid))
-}
-
-// open opens a file of the minion, or what its file source knows by an address.
-func (c *Call) open(ctx context.Context, source string) (io.ReadCloser, error) {
-	source = strings.TrimPrefix(source, "file://")
-	switch {
-	case filepath.IsAbs(source):
-		return os.Open(source)
-	case !strings.Contains(source, "://"):
-		return nil, invalid("source %q is neither an absolute path nor an address", source)
-	case c.Host.Files == nil:
-		return nil, unavailable("file source for " + source)
-	}
-	return c.Host.Files.Open(ctx, source)
 }
 
 func cmdShellInfo(ctx context.Context, c *Call) (any, error) {

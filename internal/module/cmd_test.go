@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/user"
@@ -252,19 +251,8 @@ func TestCmdScript(t *testing.T) {
 	bad(t, nil, "cmd.script", "neither an absolute path nor an address", nil, "x.sh")
 	bad(t, nil, "cmd.script", "no such file", nil, "/nosuch.sh")
 	bad(t, nil, "cmd.script", "can not run in the background", map[string]any{"bg": true}, script)
-	fetched := &Host{Files: files{"salt://x.sh": "#!/bin/sh\necho fetched\n"}}
+	fetched, _ := serving(t, map[string]string{"x.sh": "#!/bin/sh\necho fetched\n"})
 	same(t, "fetched script", good(t, fetched, "cmd.script", nil, "salt://x.sh").(map[string]any)["stdout"], "fetched")
-}
-
-// files is a file source in memory.
-type files map[string]string
-
-func (f files) Open(_ context.Context, url string) (io.ReadCloser, error) {
-	text, ok := f[url]
-	if !ok {
-		return nil, os.ErrNotExist
-	}
-	return io.NopCloser(strings.NewReader(text)), nil
 }
 
 func TestCmdExecCode(t *testing.T) {

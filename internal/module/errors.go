@@ -28,9 +28,13 @@ func (e *ArgumentError) Error() string {
 type UnknownError struct {
 	Function salt.Function
 	Nearest  []string // what the caller may have meant, best first
+	Cause    error    // why a program that would have it can not be used; nil if there is none
 }
 
 func (e *UnknownError) Error() string {
+	if e.Cause != nil {
+		return fmt.Sprintf("'%s' is not available: %v", e.Function, e.Cause)
+	}
 	text := fmt.Sprintf("'%s' is not available.", e.Function)
 	if len(e.Nearest) > 0 {
 		text += " Did you mean " + strings.Join(e.Nearest, " or ") + "?"

@@ -2,11 +2,12 @@ package module
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"syscall"
 	"time"
 
+	"brine/internal/extension"
+	"brine/internal/filecache"
 	"brine/internal/process"
 	"brine/internal/salt"
 )
@@ -25,6 +26,7 @@ type Host struct {
 	RefreshPillar func(context.Context) error // ask the master for it again
 	Config        map[string]any              // the minion's configuration by Salt's key names
 
+	ConfigDir  string // where the configuration lies; "" if nowhere
 	GrainsFile string // where grains.setval keeps grains; "" if nowhere
 	CacheDir   string // for files that may be lost; "" for the system's place
 
@@ -33,7 +35,8 @@ type Host struct {
 	Events EventBus
 	Jobs   JobTable
 	Master MasterLink
-	Files  FileSource
+	Files  *filecache.Cache // of the file server; nil if there is none
+	Custom *extension.Set   // modules that people have added; nil for none
 
 	Publisher Publisher // the way to other minions
 	Mine      Mine      // what minions keep for each other
@@ -105,11 +108,6 @@ type MasterLink interface {
 	Ping(ctx context.Context, master string) error
 }
 
-// FileSource opens what is named by a salt:// or https:// address.
-type FileSource interface {
-	Open(ctx context.Context, url string) (io.ReadCloser, error)
-}
-
 func (h *Host) events() (EventBus, error) {
 	if h.Events == nil {
 		return nil, unavailable("event bus")
@@ -129,6 +127,13 @@ func (h *Host) master() (MasterLink, error) {
 		return nil, unavailable("connection to a master")
 	}
 	return h.Master, nil
+}
+
+func (h *Host) files() (*filecache.Cache, error) {
+	if h.Files == nil {
+		return nil, unavailable("file server")
+	}
+	return h.Files, nil
 }
 
 // grains returns the minion's grains, an empty map if it has none.

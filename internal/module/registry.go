@@ -13,6 +13,7 @@ type Table []*Module
 var modules = Table{
 	cmdModule,
 	configModule,
+	cpModule,
 	diskModule,
 	eventModule,
 	fileModule,

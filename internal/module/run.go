@@ -27,11 +27,11 @@ func (t Table) Run(ctx context.Context, c Call) Result {
 		c.Host = &Host{}
 	}
 	c.table = t
-	module, f := t.find(string(c.Function))
-	if f == nil {
-		return failed(&c, &UnknownError{c.Function, t.suggest(string(c.Function))})
+	f, err := c.find(ctx)
+	if err != nil {
+		return failed(&c, err)
 	}
-	if err := c.bind(module, f); err != nil {
+	if err := c.bind(c.Function.Module(), f); err != nil {
 		return failed(&c, err)
 	}
 	value, err := c.invoke(ctx, f)
@@ -44,6 +44,25 @@ func (t Table) Run(ctx context.Context, c Call) Result {
 	}
 	return Result{Return: value, Retcode: code, Success: code == 0, Out: f.Out}
 }
+
+// find returns the function that is called: a built-in one, or else one of the
+// programs that people have added.
+func (c *Call) find(ctx context.Context) (*Function, error) {
+	if _, f := c.table.find(string(c.Function)); f != nil {
+		return f, nil
+	}
+	f, err := c.Host.custom(ctx, string(c.Function))
+	switch {
+	case err != nil:
+		return nil, &UnknownError{Function: c.Function, Cause: err}
+	case f == nil:
+		return nil, &UnknownError{Function: c.Function, Nearest: c.all(ctx).suggest(string(c.Function))}
+	}
+	return f, nil
+}
+
+// all is everything that can be called.
+func (c *Call) all(ctx context.Context) Table { return c.table.With(ctx, c.Host.Custom) }
 
 // invoke runs the function itself; a panic becomes an ExceptionError.
 func (c *Call) invoke(ctx context.Context, f *Function) (value any, err error) {

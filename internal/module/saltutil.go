@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"brine/internal/extension"
 	"brine/internal/salt"
 )
 
@@ -96,6 +97,34 @@ var saltutilModule = &Module{
 				}
 				return c.signalJob(sig)
 			},
+		},
+		{
+			Name:    "sync_all",
+			Doc:     "Synchronise the programs of the master's _modules, _grains and _returners and return what has changed, by kind.",
+			Example: `salt '*' saltutil.sync_all`,
+			Params:  syncParams,
+			Run:     syncAll,
+		},
+		{
+			Name:    "sync_grains",
+			Doc:     "Synchronise the programs of the master's _grains and return what has changed. Then the grains are collected again, unless refresh is False.",
+			Example: "salt '*' saltutil.sync_grains\nsalt '*' saltutil.sync_grains saltenv=base,dev",
+			Params:  syncParams,
+			Run:     runSync(extension.Grains),
+		},
+		{
+			Name:    "sync_modules",
+			Doc:     "Synchronise the programs of the master's _modules and return what has changed; what the master has no more goes. Their functions can be called at once.",
+			Example: "salt '*' saltutil.sync_modules\nsalt '*' saltutil.sync_modules saltenv=base,dev",
+			Params:  syncParams,
+			Run:     runSync(extension.Modules),
+		},
+		{
+			Name:    "sync_returners",
+			Doc:     "Synchronise the programs of the master's _returners and return what has changed.",
+			Example: `salt '*' saltutil.sync_returners`,
+			Params:  syncParams,
+			Run:     runSync(extension.Returners),
 		},
 		{
 			Name:    "term_all_jobs",

@@ -19,10 +19,10 @@ var sysModule = &Module{
 			Doc:     "Return the parameters of the functions that the pattern selects: a function, a module or a glob.",
 			Example: "salt '*' sys.argspec cmd.run\nsalt '*' sys.argspec 'test.arg*'",
 			Params:  []Param{{Name: "module", Kind: String, Default: ""}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Run: func(ctx context.Context, c *Call) (any, error) {
 				specs := map[string]any{}
-				c.table.each(c.String("module"), func(m *Module, f *Function) { specs[m.Name+"."+f.Name] = argspec(f) })
-				return specs, c.nothingSelected(len(specs), c.String("module"))
+				c.all(ctx).each(c.String("module"), func(m *Module, f *Function) { specs[m.Name+"."+f.Name] = argspec(f) })
+				return specs, c.nothingSelected(ctx, len(specs), c.String("module"))
 			},
 		},
 		{
@@ -30,12 +30,12 @@ var sysModule = &Module{
 			Doc:     "Return the documentation of functions: all, or those that the arguments select, each a function, a module or a glob.",
 			Example: "salt '*' sys.doc\nsalt '*' sys.doc cmd test.ping\nsalt '*' sys.doc 'network.*'",
 			Varargs: true,
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Run: func(ctx context.Context, c *Call) (any, error) {
 				docs := map[string]any{}
 				for _, pattern := range c.patterns() {
-					c.table.each(pattern, func(m *Module, f *Function) { docs[m.Name+"."+f.Name] = document(m.Name, f) })
+					c.all(ctx).each(pattern, func(m *Module, f *Function) { docs[m.Name+"."+f.Name] = document(m.Name, f) })
 				}
-				return docs, c.nothingSelected(len(docs), c.patterns()...)
+				return docs, c.nothingSelected(ctx, len(docs), c.patterns()...)
 			},
 		},
 		{
@@ -43,10 +43,10 @@ var sysModule = &Module{
 			Doc:     "Return the names of functions: all, or those that the arguments select, each a module or a glob.",
 			Example: "salt '*' sys.list_functions\nsalt '*' sys.list_functions file 'sys.list_*'",
 			Varargs: true,
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Run: func(ctx context.Context, c *Call) (any, error) {
 				names := []string{}
 				for _, pattern := range c.patterns() {
-					names = append(names, c.table.Functions(pattern)...)
+					names = append(names, c.all(ctx).Functions(pattern)...)
 				}
 				slices.Sort(names)
 				return slices.Compact(names), nil
@@ -57,8 +57,8 @@ var sysModule = &Module{
 			Doc:     "Return the names of modules: all, or those that match one of the globs.",
 			Example: "salt '*' sys.list_modules\nsalt '*' sys.list_modules 's*'",
 			Varargs: true,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return selectNames(c.table.Names(), c.patterns()), nil
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return selectNames(c.all(ctx).Names(), c.patterns()), nil
 			},
 		},
 		{
@@ -72,7 +72,7 @@ var sysModule = &Module{
 		},
 		{
 			Name:    "reload_modules",
-			Doc:     "Return True. The functions are part of the program, so there is never an older state to reload; scripts that ask need not change.",
+			Doc:     "Return True. Programs that were added are found when they are called, so there is never an older state to reload; scripts that ask need not change.",
 			Example: `salt '*' sys.reload_modules`,
 			Run:     func(context.Context, *Call) (any, error) { return true, nil },
 		},
@@ -89,13 +89,13 @@ func (c *Call) patterns() []string {
 
 // nothingSelected is the error for patterns without wildcards that selected
 // nothing: then the name is wrong. A glob may select nothing.
-func (c *Call) nothingSelected(found int, patterns ...string) error {
+func (c *Call) nothingSelected(ctx context.Context, found int, patterns ...string) error {
 	if found > 0 || strings.ContainsAny(strings.Join(patterns, ""), "*?[") {
 		return nil
 	}
 	name := strings.Join(patterns, " ")
 	if strings.Contains(name, ".") {
-		return &UnknownError{salt.Function(name), c.table.suggest(name)}
+		return &UnknownError{Function: salt.Function(name), Nearest: c.all(ctx).suggest(name)}
 	}
 	return fmt.Errorf("there is no module %q", name)
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"brine/internal/extension"
 	"brine/internal/salt"
 )
 
@@ -45,7 +46,11 @@ type Host struct {
 	// Fire puts an event on the master's bus, or into the outbox for it; nil where
 	// there is neither.
 	Fire func(ctx context.Context, tag string, data any) error
-	Log  *slog.Logger
+	// Custom are the returners that people have added; nil for none. A built-in one
+	// stays what it is.
+	Custom    *extension.Set
+	ConfigDir string // for their environment
+	Log       *slog.Logger
 }
 
 // text returns a setting, or its default.
@@ -78,13 +83,39 @@ type sender func(ctx context.Context, r Return) error
 // ErrUnknown is wrapped by the error of Open for a name that is no returner's.
 var ErrUnknown = errors.New("there is no such returner")
 
-// Names are the names of all returners, sorted.
-func Names() []string {
-	names := make([]string, len(table))
-	for i, r := range table {
-		names[i] = r.Name
+// Names are the names of all returners, those among them that people have added,
+// sorted.
+func Names(custom *extension.Set) []string {
+	var names []string
+	for _, r := range table {
+		names = append(names, r.Name)
 	}
-	return names
+	for _, p := range custom.Programs() {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// find returns the returner of that name.
+func (h *Host) find(name string) (*Returner, error) {
+	i, found := slices.BinarySearchFunc(table, name, func(r *Returner, name string) int { return strings.Compare(r.Name, name) })
+	if found {
+		return table[i], nil
+	}
+	if p := h.Custom.Find(name); p != nil {
+		return programReturner(p), nil
+	}
+	return nil, salt.WithHint(fmt.Errorf("%w: %q", ErrUnknown, name), "the returners are "+strings.Join(Names(h.Custom), ", "))
+}
+
+// programReturner is a program that takes returns.
+func programReturner(p *extension.Program) *Returner {
+	return &Returner{Name: p.Name, open: func(h *Host, _ Options) (sender, error) {
+		return func(ctx context.Context, r Return) error {
+			return p.Return(ctx, extension.Request{ID: r.ID, JID: r.JID, Options: h.Config, Return: r.Data()}, extension.Env{ConfigDir: h.ConfigDir, JID: r.JID})
+		}, nil
+	}}
 }
 
 // Set is the returners of one job, ready. The zero value is none.
@@ -107,15 +138,15 @@ func Open(names []string, o Options, h *Host) (Set, error) {
 		if name = strings.TrimSpace(name); name == "" || s.has(name) {
 			continue
 		}
-		i, found := slices.BinarySearchFunc(table, name, func(r *Returner, name string) int { return strings.Compare(r.Name, name) })
-		if !found {
-			return Set{}, salt.WithHint(fmt.Errorf("%w: %q", ErrUnknown, name), "the returners are "+strings.Join(Names(), ", "))
+		r, err := h.find(name)
+		if err != nil {
+			return Set{}, err
 		}
-		send, err := table[i].open(h, o)
+		send, err := r.open(h, o)
 		if err != nil {
 			return Set{}, fmt.Errorf("returner %s: %w", name, err)
 		}
-		s.ready = append(s.ready, ready{table[i], send})
+		s.ready = append(s.ready, ready{r, send})
 	}
 	return s, nil
 }

@@ -42,8 +42,8 @@ func host(t *testing.T, config map[string]any) *Host {
 }
 
 func TestTable(t *testing.T) {
-	if !slices.IsSorted(Names()) || len(Names()) == 0 {
-		t.Errorf("the table is not sorted: %v", Names())
+	if !slices.IsSorted(Names(nil)) || len(Names(nil)) == 0 {
+		t.Errorf("the table is not sorted: %v", Names(nil))
 	}
 	for _, r := range table {
 		if r.Doc == "" || r.open == nil {

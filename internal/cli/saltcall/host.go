@@ -7,10 +7,13 @@ import (
 	"sync"
 
 	"brine/internal/config"
+	"brine/internal/extension"
+	"brine/internal/filecache"
 	"brine/internal/grain"
 	"brine/internal/module"
 	"brine/internal/pki"
 	"brine/internal/returner"
+	"brine/internal/roots"
 	"brine/internal/version"
 )
 
@@ -18,11 +21,13 @@ import (
 // first asks for them: most never do.
 func newHost(cfg *config.Minion, log *slog.Logger) *module.Host {
 	file := filepath.Join(cfg.ConfigDir, "grains")
+	modules, custom := extension.OfMinion(extension.Modules, cfg.ModuleDirs, cfg.CacheDir, log), extension.OfMinion(extension.Returners, cfg.ModuleDirs, cfg.CacheDir, log)
 	collect := func() map[string]any {
 		o := grain.Options{ID: cfg.ID, ConfigGrains: cfg.Grains, GrainsFile: file, Version: version.Version()}
 		if len(cfg.Master) > 0 {
 			o.Master = cfg.Master[0]
 		}
+		o.Custom = extension.OfMinion(extension.Grains, cfg.ModuleDirs, cfg.CacheDir, log).Collect(context.Background(), extension.Request{ID: cfg.ID, Options: cfg.Raw}, extension.Env{ConfigDir: cfg.ConfigDir})
 		facts, err := grain.Collect(context.Background(), o) // bounded by package grain
 		if err != nil {
 			log.Warn("facts are incomplete", "err", err)
@@ -30,7 +35,7 @@ func newHost(cfg *config.Minion, log *slog.Logger) *module.Host {
 		return facts
 	}
 	h := &module.Host{
-		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, GrainsFile: file, CacheDir: cfg.CacheDir, Log: log, Returners: returner.Names(), Grains: sync.OnceValue(collect),
+		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, ConfigDir: cfg.ConfigDir, GrainsFile: file, Custom: modules, Files: filecache.New(cfg.CacheDir, roots.New(cfg.FileRoots)), CacheDir: cfg.CacheDir, Log: log, Returners: returner.Names(custom), Grains: sync.OnceValue(collect),
 	}
 	if key, err := pki.LoadPublic(filepath.Join(cfg.PKIDir, "minion.pub")); err == nil {
 		h.Fingerprint = key.SHA256()

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"brine/internal/cli"
+	"brine/internal/extension"
 	"brine/internal/job"
 	"brine/internal/module"
 	"brine/internal/returner"
@@ -13,7 +14,7 @@ import (
 // returners makes ready what takes the return beside the master.
 func (c *call) returners() (returner.Set, error) {
 	h := c.host()
-	host := &returner.Host{ID: c.cfg.ID, Config: c.cfg.Raw, Log: c.log.Logger}
+	host := &returner.Host{ID: c.cfg.ID, Config: c.cfg.Raw, Log: c.log.Logger, Custom: extension.OfMinion(extension.Returners, c.cfg.ModuleDirs, c.cfg.CacheDir, c.log.Logger), ConfigDir: c.cfg.ConfigDir}
 	if h.Events != nil {
 		host.Fire = func(ctx context.Context, tag string, data any) error {
 			ctx, cancel := context.WithTimeout(ctx, c.wait)

@@ -15,6 +15,7 @@ import (
 	"brine/internal/cli"
 	"brine/internal/cli/client"
 	"brine/internal/config"
+	"brine/internal/filecache"
 	"brine/internal/link"
 	"brine/internal/module"
 	"brine/internal/peer"
@@ -74,8 +75,14 @@ func (d *throughDaemon) Complete(h *module.Host) {
 	peers := peer.Client{Conn: func(string) *bus.Conn { return d.conn }}
 	h.Publisher, h.Mine = peers, peers
 	h.Pillar = pillarOver(d.conn, d.wait, h.Log)
+	h.Files = filesOver(h, d.conn)
 	h.Master = &daemonStatus{d}
 	h.Scheduler = &daemonSchedule{d}
+}
+
+// filesOver are the files of the master at the other end.
+func filesOver(h *module.Host, conn *bus.Conn) *filecache.Cache {
+	return filecache.New(h.CacheDir, peer.Files{Conn: func() *bus.Conn { return conn }})
 }
 
 // daemonStatus tells of the daemon's connection; it implements module.MasterLink.
@@ -191,6 +198,7 @@ func (d *direct) Complete(h *module.Host) {
 	peers := peer.Client{Conn: func(string) *bus.Conn { return d.link.Conn }}
 	h.Publisher, h.Mine = peers, peers
 	h.Pillar = pillarOver(d.link.Conn, d.wait, h.Log)
+	h.Files = filesOver(h, d.link.Conn)
 	h.Master = d
 	h.MasterFingerprint = d.link.Master.SHA256()
 }

@@ -1,0 +1,193 @@
+package extension
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"brine/internal/process"
+	"brine/internal/salt"
+	"brine/internal/value"
+)
+
+const (
+	// callTime is what a function gets that does not say another limit.
+	callTime = time.Hour
+	// grainsTime is what a program gets to find its facts: the minion's start waits
+	// for them.
+	grainsTime = 10 * time.Second
+	// maxAnswer is how long an answer may be, in bytes.
+	maxAnswer = 256 << 20
+	// maxReason is how much of it is the error of a function that failed.
+	maxReason = 4 << 10
+	// maxLogged is how much of what a program writes to standard error is logged.
+	maxLogged = 32 << 10
+)
+
+// Request is what a program reads from standard input.
+type Request struct {
+	ID      salt.MinionID
+	JID     salt.JID
+	Args    []any          // the declared ones in their order, then all others by position
+	Kwargs  map[string]any // further ones by name
+	Grains  map[string]any
+	Pillar  map[string]any
+	Options map[string]any // the configuration
+	Return  map[string]any // for a returner: what to hand on
+}
+
+func (r Request) encode(word string) (string, error) {
+	m := map[string]any{
+		"fun": word, "id": string(r.ID), "jid": string(r.JID), "args": r.Args, "kwargs": r.Kwargs,
+		"grains": r.Grains, "pillar": r.Pillar, "options": r.Options,
+	}
+	for key, v := range m {
+		if list, ok := v.([]any); ok && list == nil {
+			m[key] = []any{}
+		} else if d, ok := v.(map[string]any); ok && d == nil {
+			m[key] = map[string]any{}
+		}
+	}
+	if r.Return != nil {
+		m["return"] = r.Return
+	}
+	b, err := value.Encode(m)
+	return string(b), err
+}
+
+// Env is what a program finds in its environment beside that of the daemon.
+type Env struct {
+	ConfigDir string // SALT_CONFIG_DIR, so that salt-call finds the same minion
+	JID       salt.JID
+	Extra     []string // NAME=value
+}
+
+// Answer is what a program answered.
+type Answer struct {
+	Value any
+	Code  int // with which it ended
+}
+
+// Call calls a function. A program that ends with another code than 0 has failed
+// and may still have an answer; without one its last words are the error, beside
+// the code. The end of ctx ends it with all that it started.
+func (p *Program) Call(ctx context.Context, name string, f Function, r Request, env Env) (Answer, error) {
+	limit := callTime
+	if f.Timeout != nil {
+		limit = time.Duration(*f.Timeout * float64(time.Second))
+	}
+	return p.call(ctx, name, f.Answer == "text", limit, r, env)
+}
+
+func (p *Program) call(ctx context.Context, word string, text bool, limit time.Duration, r Request, env Env) (Answer, error) {
+	request, err := r.encode(word)
+	if err != nil {
+		return Answer{}, err
+	}
+	e, err := p.run(ctx, word, request, env, limit, maxAnswer)
+	if err != nil {
+		return Answer{}, err
+	}
+	p.logStderr(ctx, word, r.JID, e.Stderr)
+	e.Stderr = lastOf(e.Stderr, maxReason)
+	a := Answer{Code: e.Code}
+	var bad error
+	if text {
+		a.Value = strings.TrimRight(e.Stdout, "\r\n")
+	} else if strings.TrimSpace(e.Stdout) != "" {
+		a.Value, bad = value.Decode([]byte(e.Stdout))
+	}
+	switch {
+	case e.Code < 0, e.Code > 0 && (bad != nil || strings.TrimSpace(e.Stdout) == ""):
+		return a, e.Failure(p.Name)
+	case bad != nil:
+		return a, fmt.Errorf("%s answered what is no JSON: %w", p.Name, bad)
+	}
+	return a, nil
+}
+
+// run runs the program in a process group of its own.
+func (p *Program) run(ctx context.Context, word, request string, env Env, limit time.Duration, size int) (process.Ending, error) {
+	variables := process.Environ(false)
+	if env.ConfigDir != "" {
+		variables = append(variables, "SALT_CONFIG_DIR="+env.ConfigDir)
+	}
+	if env.JID != "" {
+		variables = append(variables, "SALT_JID="+string(env.JID))
+	}
+	program := process.Program{
+		Args: []string{p.Path, word}, Dir: "/", Env: append(variables, env.Extra...), Stdin: &request, Timeout: limit, Limit: size,
+	}
+	e, err := program.Run(ctx)
+	if err == nil && e.TimedOut {
+		err = fmt.Errorf("%s ran longer than %v and was ended", p.Name, limit)
+	}
+	return e, err
+}
+
+func lastOf(s string, n int) string {
+	if len(s) > n {
+		return "..." + s[len(s)-n:]
+	}
+	return s
+}
+
+// logStderr logs what a program wrote there, line by line.
+func (p *Program) logStderr(ctx context.Context, word string, jid salt.JID, text string) {
+	if len(text) > maxLogged {
+		text = text[:maxLogged] + "..."
+	}
+	for line := range strings.Lines(text) {
+		p.set.log.Log(ctx, slog.LevelInfo, "a program says", "program", p.Name, "fun", word, "jid", jid, "text", strings.TrimRight(line, "\r\n"))
+	}
+}
+
+// Collect asks all programs of the kind Grains for facts, at once, and merges them
+// in the order of their names. One that fails is logged, and gives none.
+func (s *Set) Collect(ctx context.Context, r Request, env Env) map[string]any {
+	programs := s.Programs()
+	found := make([]map[string]any, len(programs))
+	var wg sync.WaitGroup
+	for i, p := range programs {
+		wg.Go(func() {
+			a, err := p.call(ctx, "grains", false, grainsTime, r, env)
+			facts, ok := a.Value.(map[string]any)
+			if err == nil && a.Code != 0 {
+				err = fmt.Errorf("exit code %d", a.Code)
+			}
+			if err == nil && !ok {
+				err = fmt.Errorf("%s answered no dictionary", p.Name)
+			}
+			if err != nil {
+				s.log.Warn("a program has given no grains", "program", p.Path, "err", err)
+				return
+			}
+			found[i] = facts
+		})
+	}
+	wg.Wait()
+	all := map[string]any{}
+	for _, facts := range found {
+		maps.Copy(all, facts)
+	}
+	return all
+}
+
+// Return hands a return to a returner.
+func (p *Program) Return(ctx context.Context, r Request, env Env) error {
+	a, err := p.call(ctx, "returner", false, 0, r, env)
+	if err == nil && a.Code != 0 {
+		err = fmt.Errorf("%s: exit code %d", p.Name, a.Code)
+	}
+	return err
+}
+
+// CacheDir is where the programs of a kind lie that came from the master.
+func CacheDir(cacheDir string, kind Kind) string {
+	return filepath.Join(cacheDir, "extmods", string(kind))
+}

@@ -1,0 +1,203 @@
+// Package extension runs the programs that people add to Brine: modules, grains and
+// returners on a minion, runners on a master. All follow one contract, which stands
+// in doc/modules.md: a word as the first argument, a request as JSON on standard
+// input, the answer as JSON on standard output.
+//
+// It does not know what modules or returners are to Brine, and it does not decide
+// who may call what.
+package extension
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"brine/internal/salt"
+)
+
+// Kind is what a program adds to, and the name of the directory for it.
+type Kind string
+
+// The kinds.
+const (
+	Modules   Kind = "modules"
+	Grains    Kind = "grains"
+	Returners Kind = "returners"
+	Runners   Kind = "runners"
+)
+
+// Folder is where the programs of the kind lie in file_roots.
+func (k Kind) Folder() string { return "_" + string(k) }
+
+// Set is the programs of one kind in some directories. They are looked at anew each
+// time, so that one that was just put there is found. A nil Set is empty. It is safe
+// for concurrent use.
+type Set struct {
+	kind Kind
+	dirs []string
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	known  map[string]known // what programs say of themselves, by path
+	warned map[string]bool
+}
+
+// New returns the programs of a kind in the given directories; of two with one name
+// that of the first directory counts. A directory that does not exist is empty.
+func New(kind Kind, log *slog.Logger, dirs ...string) *Set {
+	return &Set{kind: kind, dirs: dirs, log: log, known: map[string]known{}, warned: map[string]bool{}}
+}
+
+// Within returns the directories where programs of a kind lie in each of dirs:
+// modules in the directory itself, the others in one below it.
+func Within(kind Kind, dirs []string) []string {
+	var all []string
+	for _, dir := range dirs {
+		if kind == Modules {
+			all = append(all, dir)
+		}
+		all = append(all, filepath.Join(dir, string(kind)), filepath.Join(dir, kind.Folder()))
+	}
+	return all
+}
+
+// OfMinion returns what people have added to a minion: in its module_dirs, or on the
+// master, from where Sync brought it.
+func OfMinion(kind Kind, moduleDirs []string, cacheDir string, log *slog.Logger) *Set {
+	return New(kind, log, append(Within(kind, moduleDirs), CacheDir(cacheDir, kind))...)
+}
+
+// Program is one program as it was found.
+type Program struct {
+	Name string // the name of the file without what follows a dot
+	Path string
+	kind Kind
+	set  *Set
+	info fs.FileInfo
+}
+
+// ErrUnsafe is wrapped by the error for a program that somebody else could have
+// written.
+var ErrUnsafe = errors.New("it is not safe to run")
+
+// Programs returns what there is, sorted by name. What can not be used is left out
+// and the log says why, once.
+func (s *Set) Programs() []*Program {
+	if s == nil {
+		return nil
+	}
+	var list []*Program
+	for _, dir := range s.dirs {
+		for _, p := range s.in(dir) {
+			if !slices.ContainsFunc(list, func(o *Program) bool { return o.Name == p.Name }) {
+				list = append(list, p)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b *Program) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Find returns the program of that name, or nil.
+func (s *Set) Find(name string) *Program {
+	for _, p := range s.Programs() {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// in returns the programs of one directory.
+func (s *Set) in(dir string) []*Program {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			s.warn("directory of programs can not be read", dir, err)
+		}
+		return nil
+	}
+	if err := checkOwner(dir); err != nil && len(entries) > 0 {
+		s.warn("directory of programs is passed over", dir, err)
+		return nil
+	}
+	var list []*Program
+	for _, e := range entries {
+		if p := s.at(filepath.Join(dir, e.Name())); p != nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// at returns the program at path, nil if there is none that can be used.
+func (s *Set) at(path string) *Program {
+	name, _, _ := strings.Cut(filepath.Base(path), ".")
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || name == "" || strings.HasPrefix(name, "_") {
+		return nil
+	}
+	if info.Mode()&0o111 == 0 {
+		s.note("a file beside the programs is not executable, so it is none itself", path)
+		return nil
+	}
+	if _, err := salt.ParseFunction(name + ".x"); err != nil {
+		s.warn("program is passed over: its name is not that of a module", path, err)
+		return nil
+	}
+	if err := checkOwner(path); err != nil {
+		s.warn("program is passed over", path, err)
+		return nil
+	}
+	return &Program{Name: name, Path: path, kind: s.kind, set: s, info: info}
+}
+
+// checkOwner refuses what somebody else than root and the daemon's own user may
+// have written: it would run with all their rights.
+func checkOwner(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if owner := info.Sys().(*syscall.Stat_t).Uid; owner != 0 && int(owner) != os.Geteuid() {
+		return fmt.Errorf("%w: it belongs to the user with the number %d", ErrUnsafe, owner)
+	}
+	if info.Mode()&0o022 != 0 {
+		return salt.WithHint(fmt.Errorf("%w: others may write it", ErrUnsafe), "chmod go-w "+path)
+	}
+	return nil
+}
+
+// warn logs a mistake once.
+func (s *Set) warn(text, path string, err error) {
+	if s.first(path + "\x00" + err.Error()) {
+		s.log.Warn(text, "path", path, "err", err, "hint", salt.Hint(err))
+	}
+}
+
+func (s *Set) note(text, path string) {
+	if s.first(path) {
+		s.log.Debug(text, "path", path)
+	}
+}
+
+// maxWarned bounds the memory for what was said.
+const maxWarned = 10_000
+
+func (s *Set) first(what string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.warned[what] || len(s.warned) > maxWarned {
+		return false
+	}
+	s.warned[what] = true
+	return true
+}

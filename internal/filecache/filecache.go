@@ -1,0 +1,236 @@
+// Package filecache keeps a minion's copies of the files of a file server. The
+// content lies under its own sum, which is checked when it is written and again when
+// it is used; a tree of hard links gives it the names that people know,
+// files/ENVIRONMENT/PATH.
+//
+// It does not know where files come from: that is a [Source].
+package filecache
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"brine/internal/roots"
+)
+
+// Source is a file server.
+type Source interface {
+	Environments(ctx context.Context) ([]string, error)
+	// List returns the files of an environment, sorted by path, without sums.
+	List(ctx context.Context, env string) ([]roots.File, error)
+	// Stat returns a file with its sum; an unknown one is an error that wraps
+	// roots.ErrNotFound.
+	Stat(ctx context.Context, env, path string) (roots.File, error)
+	// Get writes the content to w, unless its sum is have.
+	Get(ctx context.Context, env, path, have string, w io.Writer) (roots.File, error)
+}
+
+// Cache is the copies below one directory. Several processes may use it at once.
+type Cache struct {
+	Source
+	dir string
+}
+
+// New returns the cache in dir, which is made when it is first needed.
+func New(dir string, s Source) *Cache { return &Cache{s, dir} }
+
+// The two halves of the directory.
+const (
+	content = "content" // by sum
+	names   = "files"   // by environment and path, links to content
+)
+
+// Dir is where the copies of an environment lie by their paths.
+func (c *Cache) Dir(env string) string { return filepath.Join(c.dir, names, env) }
+
+// Fetch brings the copy of a file up to date and returns it with the place where
+// it lies. What the source sends is taken only if it has the sum that it promised.
+func (c *Cache) Fetch(ctx context.Context, env, name string) (string, roots.File, error) {
+	if err := errors.Join(roots.CheckEnvironment(env), roots.CheckPath(name)); err != nil {
+		return "", roots.File{}, err
+	}
+	root, err := c.open()
+	if err != nil {
+		return "", roots.File{}, err
+	}
+	defer root.Close()
+	link := path.Join(names, env, name)
+	have := sumOf(root, link)
+	tmp, sum, file, err := c.download(ctx, root, env, name, have)
+	if err != nil {
+		return "", roots.File{}, err
+	}
+	place := filepath.Join(c.dir, link)
+	if have != "" && file.SHA256 == have {
+		return place, file, root.Remove(tmp)
+	}
+	if sum != file.SHA256 {
+		return "", roots.File{}, errors.Join(fmt.Errorf("%s in environment %s: the content that came has the sum %s, not %s", name, env, sum, file.SHA256), root.Remove(tmp))
+	}
+	return place, file, c.keep(root, tmp, sum, link)
+}
+
+func (c *Cache) open() (*os.Root, error) {
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(root.MkdirAll(content, 0o700), root.MkdirAll(names, 0o700)); err != nil {
+		root.Close()
+		return nil, err
+	}
+	return root, nil
+}
+
+// download writes what the source sends to a temporary file and returns its sum.
+func (c *Cache) download(ctx context.Context, root *os.Root, env, name, have string) (tmp, sum string, file roots.File, err error) {
+	tmp = path.Join(content, ".tmp-"+rand.Text())
+	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", "", roots.File{}, err
+	}
+	h := sha256.New()
+	file, err = c.Get(ctx, env, name, have, io.MultiWriter(f, h))
+	if err = cmp.Or(err, f.Close()); err != nil {
+		return "", "", roots.File{}, errors.Join(err, root.Remove(tmp))
+	}
+	return tmp, hex.EncodeToString(h.Sum(nil)), file, nil
+}
+
+// keep files the content and points link to it. What lay there before goes, and
+// its content with the last of its names.
+func (c *Cache) keep(root *os.Root, tmp, sum, link string) error {
+	if err := makeRoom(root, path.Dir(link)); err != nil {
+		return err
+	}
+	old := sumOf(root, link)
+	next := path.Join(content, ".tmp-"+rand.Text())
+	if err := root.Link(tmp, next); err != nil { // first: content with one name is for the taking
+		return err
+	}
+	if err := root.Rename(tmp, path.Join(content, sum)); err != nil {
+		return err
+	}
+	if info, err := root.Lstat(link); err == nil && info.IsDir() { // the path of a directory is that of a file now
+		if err := root.RemoveAll(link); err != nil {
+			return err
+		}
+	}
+	if err := root.Rename(next, link); err != nil {
+		return errors.Join(err, root.Remove(next))
+	}
+	if old != "" && old != sum {
+		return dropUnused(root, path.Join(content, old))
+	}
+	return nil
+}
+
+// makeRoom makes a directory, in place of a file that has the name of one of its
+// parents.
+func makeRoom(root *os.Root, dir string) error {
+	for parent := dir; parent != "."; parent = path.Dir(parent) {
+		if info, err := root.Lstat(parent); err == nil && !info.IsDir() {
+			if err := root.Remove(parent); err != nil {
+				return err
+			}
+		}
+	}
+	return root.MkdirAll(dir, 0o700)
+}
+
+func dropUnused(root *os.Root, blob string) error {
+	info, err := root.Lstat(blob)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Nlink == 1 {
+		return root.Remove(blob)
+	}
+	return nil
+}
+
+// sumOf is the sum of what lies there now, "" for nothing.
+func sumOf(root *os.Root, name string) string {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	h := sha256.New()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	if _, err := io.Copy(h, f); err != nil {
+		return ""
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// FetchAll brings up to date the copies of all files whose path is below prefix,
+// "" for all of them, and returns what there is, sorted.
+func (c *Cache) FetchAll(ctx context.Context, env, prefix string) ([]Copy, error) {
+	files, err := c.List(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	var all []Copy
+	for _, f := range files {
+		if !Below(f.Path, prefix) {
+			continue
+		}
+		place, file, err := c.Fetch(ctx, env, f.Path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Copy{file, place})
+	}
+	return all, nil
+}
+
+// Copy is a file with the place of its copy.
+type Copy struct {
+	roots.File
+	Place string
+}
+
+// Below tells whether a path is below a directory of the same tree, "" for the tree.
+func Below(name, dir string) bool {
+	dir = strings.Trim(dir, "/")
+	return dir == "" || strings.HasPrefix(name, dir+"/")
+}
+
+// Cached returns the place of a copy, whether or not it is up to date.
+func (c *Cache) Cached(env, name string) (string, bool) {
+	if errors.Join(roots.CheckEnvironment(env), roots.CheckPath(name)) != nil {
+		return "", false
+	}
+	place := filepath.Join(c.Dir(env), name)
+	info, err := os.Lstat(place)
+	return place, err == nil && info.Mode().IsRegular()
+}
+
+// Copies returns the files of an environment of which there are copies.
+func (c *Cache) Copies(ctx context.Context, env string) ([]roots.File, error) {
+	if err := roots.CheckEnvironment(env); err != nil {
+		return nil, err
+	}
+	return roots.New(map[string][]string{env: {c.Dir(env)}}).List(ctx, env)
+}

@@ -1,0 +1,105 @@
+package master
+
+import (
+	"context"
+	"errors"
+
+	"brine/internal/bus"
+	"brine/internal/protocol"
+	"brine/internal/roots"
+)
+
+const (
+	// listPart is how many files of a list travel in one message.
+	listPart = 500
+	// filePart is how many bytes of a file travel in one message.
+	filePart = 256 << 10
+)
+
+// listFiles tells a minion which files there are for all minions: file_roots has
+// no secrets of one before another. What is for one only is the pillar's.
+func (m *Master) listFiles(ctx context.Context, r *bus.Request) error {
+	var q protocol.Files
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	if q.Environment == "" {
+		envs, err := m.files.Environments(ctx)
+		return errors.Join(err, r.Send(ctx, protocol.FileList{Environments: envs}))
+	}
+	files, err := m.files.List(ctx, q.Environment)
+	if err != nil {
+		return m.fileError(r, protocol.GetFile{Environment: q.Environment}, err)
+	}
+	for len(files) > 0 {
+		part := protocol.FileList{}
+		for _, f := range files[:min(listPart, len(files))] {
+			part.Files = append(part.Files, protocol.File(f))
+		}
+		if err := r.Send(ctx, part); err != nil {
+			return err
+		}
+		files = files[len(part.Files):]
+	}
+	return nil
+}
+
+// sendFile sends a file to a minion, unless it has it.
+func (m *Master) sendFile(ctx context.Context, r *bus.Request) error {
+	var q protocol.GetFile
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	f, err := m.files.Stat(ctx, q.Environment, q.Path)
+	if err != nil {
+		return m.fileError(r, q, err)
+	}
+	if err := r.Send(ctx, protocol.File(f)); err != nil || q.Stat || f.SHA256 == q.Have {
+		return err
+	}
+	out := &pieces{ctx: ctx, r: r}
+	if _, err := m.files.Get(ctx, q.Environment, q.Path, "", out); err != nil {
+		return m.fileError(r, q, err)
+	}
+	return out.flush()
+}
+
+// fileError is what a minion is told. A path that leaves the roots is an attack or
+// a mistake; the log has it.
+func (m *Master) fileError(r *bus.Request, q protocol.GetFile, err error) error {
+	switch {
+	case errors.Is(err, roots.ErrPath):
+		m.log.Warn("file refused", "minion", r.From.Name, "env", q.Environment, "path", q.Path, "err", err)
+		return bus.Errorf(bus.Denied, "%w", err)
+	case errors.Is(err, roots.ErrNotFound):
+		return bus.Errorf(bus.NotFound, "%w", err)
+	}
+	m.log.Error("file not sent", "minion", r.From.Name, "env", q.Environment, "path", q.Path, "err", err)
+	return bus.Errorf(bus.Unavailable, "the files of environment %q can not be read; the log of the master says why", q.Environment)
+}
+
+// pieces sends what is written to it as messages of a good size.
+type pieces struct {
+	ctx context.Context
+	r   *bus.Request
+	buf []byte
+}
+
+// Write implements io.Writer.
+func (p *pieces) Write(b []byte) (int, error) {
+	p.buf = append(p.buf, b...)
+	for len(p.buf) >= filePart {
+		if err := p.r.SendRaw(p.ctx, p.buf[:filePart]); err != nil {
+			return 0, err
+		}
+		p.buf = append(p.buf[:0], p.buf[filePart:]...)
+	}
+	return len(b), nil
+}
+
+func (p *pieces) flush() error {
+	if len(p.buf) == 0 {
+		return nil
+	}
+	return p.r.SendRaw(p.ctx, p.buf)
+}

@@ -1,0 +1,389 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"brine/internal/filecache"
+	"brine/internal/roots"
+)
+
+// The parameters that functions of cp share.
+var (
+	cpSource  = Param{Name: "path", Kind: String, Required: true}
+	cpDest    = Param{Name: "dest", Kind: Path, Required: true}
+	cpPrefix  = Param{Name: "prefix", Kind: String, Default: ""}
+	cpParents = Param{Name: "makedirs", Kind: Bool, Default: false}
+)
+
+// cpModule brings files of the master to the minion.
+var cpModule = &Module{
+	Name: "cp",
+	Doc: "Functions that bring files of the master's file_roots, and of the web, to the minion. The copies are kept under the " +
+		"minion's cachedir and checked by their SHA-256; only what has changed is sent. With file_client local, and with " +
+		"salt-call --local, the files are those of the minion's own file_roots.",
+	Functions: []Function{
+		{
+			Name:    "cache_dest",
+			Doc:     "Return where the copy of a file lies, or would lie.",
+			Example: `salt '*' cp.cache_dest salt://path/to/file`,
+			Params:  []Param{cpSource, saltenv},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				files, name, env, err := c.ofServer(c.String("path"))
+				if err != nil {
+					return nil, err
+				}
+				place, _ := files.Cached(env, name)
+				return place, nil
+			},
+		},
+		{
+			Name:    "cache_dir",
+			Doc:     "Copy all files below a directory of the master and return where the copies lie. include_pat and exclude_pat are shell patterns for whole paths.",
+			Example: `salt '*' cp.cache_dir salt://path/to/dir include_pat='*.py'`,
+			Params:  []Param{cpSource, saltenv, {Name: "include_pat", Kind: String}, {Name: "exclude_pat", Kind: String}},
+			Run:     cpCacheDir,
+		},
+		{
+			Name:    "cache_file",
+			Doc:     "Copy a file of the master, or of the web, and return where the copy lies.",
+			Example: "salt '*' cp.cache_file salt://path/to/file\nsalt '*' cp.cache_file 'salt://path/to/file?saltenv=dev'",
+			Params:  []Param{cpSource, saltenv},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.fetch(ctx, c.String("path"), c.String("saltenv"))
+			},
+		},
+		{
+			Name:    "cache_files",
+			Doc:     "Copy several files and return where the copies lie.",
+			Example: `salt '*' cp.cache_files salt://a,salt://b`,
+			Params:  []Param{{Name: "paths", Kind: Words, Required: true}, saltenv},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				places := []string{}
+				for _, address := range c.Words("paths") {
+					place, err := c.fetch(ctx, address, c.String("saltenv"))
+					if err != nil {
+						return nil, err
+					}
+					places = append(places, place)
+				}
+				return places, nil
+			},
+		},
+		{
+			Name:    "cache_master",
+			Doc:     "Copy all files of an environment and return where the copies lie.",
+			Example: `salt '*' cp.cache_master`,
+			Params:  []Param{saltenv},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				files, err := c.Host.files()
+				if err != nil {
+					return nil, err
+				}
+				return places(files.FetchAll(ctx, c.String("saltenv"), ""))
+			},
+		},
+		{
+			Name:    "envs",
+			Doc:     "Return the environments of the file server.",
+			Example: `salt '*' cp.envs`,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				files, err := c.Host.files()
+				if err != nil {
+					return nil, err
+				}
+				return files.Environments(ctx)
+			},
+		},
+		{
+			Name:    "get_dir",
+			Doc:     "Copy a directory of the master, with its own name, into a directory of the minion and return the files that it has now.",
+			Example: `salt '*' cp.get_dir salt://path/to/dir /minion/dest`,
+			Params:  []Param{cpSource, cpDest, saltenv},
+			Run:     cpGetDir,
+		},
+		{
+			Name:    "get_file",
+			Doc:     "Copy a file of the master to a place on the minion and return that place. An existing file keeps its mode.",
+			Example: "salt '*' cp.get_file salt://path/to/file /minion/dest\nsalt '*' cp.get_file salt://path/to/file /new/dir/file makedirs=True",
+			Params:  []Param{cpSource, cpDest, saltenv, cpParents},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				if _, _, ok := saltAddress(c.String("path"), ""); !ok {
+					return nil, invalid("%q is not an address that begins with salt://; cp.get_url takes others", c.String("path"))
+				}
+				return c.put(ctx, c.String("path"), c.String("dest"))
+			},
+		},
+		{
+			Name:    "get_file_str",
+			Doc:     "Return the content of a file of the master, or of the web.",
+			Example: `salt '*' cp.get_file_str salt://my/file`,
+			Params:  []Param{cpSource, saltenv},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				place, err := c.fetch(ctx, c.String("path"), c.String("saltenv"))
+				if err != nil {
+					return nil, err
+				}
+				return readText(place)
+			},
+		},
+		{
+			Name:    "get_url",
+			Doc:     "Copy what an address (salt://, http://, https://, file://) names to a place on the minion, by default among the copies, and return the place. With source_hash, such as sha256=..., it must have that digest.",
+			Example: "salt '*' cp.get_url salt://my/file /tmp/mine\nsalt '*' cp.get_url https://www.example.com/index.html /tmp/index.html",
+			Params:  []Param{cpSource, {Name: "dest", Kind: String, Default: ""}, saltenv, cpParents, {Name: "source_hash", Kind: String}},
+			Run:     cpGetURL,
+		},
+		{
+			Name:    "hash_file",
+			Doc:     "Return the digest of a file, of the master or of the minion, and its kind.",
+			Example: `salt '*' cp.hash_file salt://path/to/file`,
+			Params:  []Param{cpSource, saltenv},
+			Run:     cpHashFile,
+		},
+		{
+			Name:    "is_cached",
+			Doc:     "Return where the copy of a file lies, whether or not it is up to date; an empty text if there is none.",
+			Example: `salt '*' cp.is_cached salt://path/to/file`,
+			Params:  []Param{cpSource, saltenv},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				files, name, env, err := c.ofServer(c.String("path"))
+				if err != nil {
+					return nil, err
+				}
+				if place, ok := files.Cached(env, name); ok {
+					return place, nil
+				}
+				return "", nil
+			},
+		},
+		{
+			Name:    "list_master",
+			Doc:     "Return the files of the master's file server.",
+			Example: "salt '*' cp.list_master\nsalt '*' cp.list_master dev prefix=web",
+			Params:  []Param{saltenv, cpPrefix},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.listMaster(ctx, func(name string) []string { return []string{name} })
+			},
+		},
+		{
+			Name:    "list_master_dirs",
+			Doc:     "Return the directories of the master's file server in which there are files.",
+			Example: `salt '*' cp.list_master_dirs`,
+			Params:  []Param{saltenv, cpPrefix},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.listMaster(ctx, func(name string) (dirs []string) {
+					for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+						dirs = append(dirs, dir)
+					}
+					return dirs
+				})
+			},
+		},
+		{
+			Name:    "list_minion",
+			Doc:     "Return the files of which the minion has copies.",
+			Example: `salt '*' cp.list_minion`,
+			Params:  []Param{saltenv},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				files, err := c.Host.files()
+				if err != nil {
+					return nil, err
+				}
+				list, err := files.Copies(ctx, c.String("saltenv"))
+				return paths(list), err
+			},
+		},
+		{
+			Name:    "stat_file",
+			Doc:     "Return the mode of a file of the master, as octal digits.",
+			Example: `salt '*' cp.stat_file salt://path/to/file`,
+			Params:  []Param{cpSource, saltenv},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				files, name, env, err := c.ofServer(c.String("path"))
+				if err != nil {
+					return nil, err
+				}
+				f, err := files.Stat(ctx, env, name)
+				return octal(f.Mode), err
+			},
+		},
+	},
+}
+
+// ofServer takes an address of the file server apart, or a bare path on it.
+func (c *Call) ofServer(address string) (files *filecache.Cache, name, env string, err error) {
+	if files, err = c.Host.files(); err != nil {
+		return nil, "", "", err
+	}
+	name, env, ok := saltAddress(address, c.String("saltenv"))
+	if !ok {
+		name, env = address, c.String("saltenv")
+	}
+	return files, name, env, errors.Join(roots.CheckEnvironment(env), roots.CheckPath(name))
+}
+
+func paths(files []roots.File) []string {
+	list := make([]string, len(files))
+	for i, f := range files {
+		list[i] = f.Path
+	}
+	return list
+}
+
+func places(copies []filecache.Copy, err error) (any, error) {
+	list := make([]string, len(copies))
+	for i, one := range copies {
+		list[i] = one.Place
+	}
+	return list, err
+}
+
+// listMaster lists what the server has below the prefix, by what of makes of each
+// path.
+func (c *Call) listMaster(ctx context.Context, of func(string) []string) (any, error) {
+	files, err := c.Host.files()
+	if err != nil {
+		return nil, err
+	}
+	all, err := files.List(ctx, c.String("saltenv"))
+	list := []string{}
+	for _, f := range all {
+		if filecache.Below(f.Path, c.String("prefix")) {
+			list = append(list, of(f.Path)...)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), err
+}
+
+func cpCacheDir(ctx context.Context, c *Call) (any, error) {
+	files, name, env, err := c.ofServer(strings.TrimSuffix(c.String("path"), "/"))
+	if err != nil {
+		return nil, err
+	}
+	all, err := files.List(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	list := []string{}
+	for _, f := range all {
+		include, exclude := c.String("include_pat"), c.String("exclude_pat")
+		if !filecache.Below(f.Path, name) || include != "" && !pathMatch(include, f.Path) || exclude != "" && pathMatch(exclude, f.Path) {
+			continue
+		}
+		place, _, err := files.Fetch(ctx, env, f.Path)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, place)
+	}
+	return list, nil
+}
+
+// pathMatch matches a shell pattern in which * also stands for slashes, as in Salt.
+func pathMatch(pattern, name string) bool {
+	return globMatch(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(name, "/", "\x00"))
+}
+
+func cpGetDir(ctx context.Context, c *Call) (any, error) {
+	files, name, env, err := c.ofServer(strings.TrimSuffix(c.String("path"), "/"))
+	if err != nil {
+		return nil, err
+	}
+	copies, err := files.FetchAll(ctx, env, name)
+	if err != nil {
+		return nil, err
+	}
+	if len(copies) == 0 {
+		return nil, errors.Join(roots.ErrNotFound, errors.New("below "+c.String("path")))
+	}
+	list := []string{}
+	for _, one := range copies {
+		place := filepath.Join(c.String("dest"), path.Base(name), strings.TrimPrefix(one.Path, name+"/"))
+		if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
+			return nil, err
+		}
+		if err := putFile(ctx, one.Place, place); err != nil {
+			return nil, err
+		}
+		list = append(list, place)
+	}
+	return list, nil
+}
+
+// put copies what an address names to dest, or into it if that is a directory.
+func (c *Call) put(ctx context.Context, address, dest string) (any, error) {
+	if !filepath.IsAbs(dest) {
+		return nil, invalid("dest %q is not an absolute path", dest)
+	}
+	place, err := c.fetch(ctx, address, c.String("saltenv"))
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(dest); err == nil && info.IsDir() || strings.HasSuffix(dest, "/") {
+		dest = filepath.Join(dest, filepath.Base(place))
+	}
+	if c.Bool("makedirs") {
+		if err := os.MkdirAll(filepath.Dir(dest), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	return dest, putFile(ctx, place, dest)
+}
+
+// putFile copies a file whole or not at all. The copy gets the usual mode, not the
+// private one of a cache.
+func putFile(ctx context.Context, from, to string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return errors.Join(err, &fs.PathError{Op: "copy", Path: from, Err: errors.New("it is no regular file")})
+	}
+	return writeFrom(ctx, to, &io.LimitedReader{R: f, N: math.MaxInt64}, 0o644)
+}
+
+func cpGetURL(ctx context.Context, c *Call) (any, error) {
+	place, err := c.fetch(ctx, c.String("path"), c.String("saltenv"))
+	if err != nil {
+		return nil, err
+	}
+	if want := c.String("source_hash"); want != "" {
+		form, digits, ok := strings.Cut(strings.Replace(want, ":", "=", 1), "=")
+		if !ok {
+			form, digits = "sha256", want
+		}
+		if got, err := hashFile(ctx, place, form); err != nil || !strings.EqualFold(got, digits) {
+			return nil, errors.Join(err, invalid("%s has the %s digest %s, not %s", c.String("path"), form, got, digits))
+		}
+	}
+	if c.String("dest") == "" {
+		return place, nil
+	}
+	return c.put(ctx, c.String("path"), c.String("dest"))
+}
+
+func cpHashFile(ctx context.Context, c *Call) (any, error) {
+	if local := c.String("path"); filepath.IsAbs(local) {
+		sum, err := hashFile(ctx, local, "sha256")
+		return map[string]any{"hsum": sum, "hash_type": "sha256"}, err
+	}
+	files, name, env, err := c.ofServer(c.String("path"))
+	if err != nil {
+		return nil, err
+	}
+	f, err := files.Stat(ctx, env, name)
+	return map[string]any{"hsum": f.SHA256, "hash_type": "sha256"}, err
+}

@@ -1,0 +1,108 @@
+package module
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"brine/internal/extension"
+)
+
+// With returns the functions of t and those of the programs that people have added.
+// What is built in stays: a program may add functions to a module of that name, but
+// takes the place of none. A program that does not describe itself has none; whoever
+// calls one of its functions is told why.
+func (t Table) With(ctx context.Context, custom *extension.Set) Table {
+	all := slices.Clone(t)
+	for _, p := range custom.Programs() {
+		d, err := p.Describe(ctx)
+		if err != nil {
+			continue
+		}
+		m := programModule(p, d)
+		i, found := slices.BinarySearchFunc(all, m.Name, func(o *Module, name string) int { return strings.Compare(o.Name, name) })
+		if found {
+			all[i] = all[i].with(m)
+		} else {
+			all = slices.Insert(all, i, m)
+		}
+	}
+	return all
+}
+
+// with returns m with those functions of more that it does not have.
+func (m *Module) with(more *Module) *Module {
+	both := *m
+	both.Functions = slices.Clone(m.Functions)
+	for _, f := range more.Functions {
+		i, found := slices.BinarySearchFunc(both.Functions, f.Name, func(o Function, name string) int { return strings.Compare(o.Name, name) })
+		if !found {
+			both.Functions = slices.Insert(both.Functions, i, f)
+		}
+	}
+	return &both
+}
+
+// custom looks a function up among the programs that people have added. It is nil
+// if there is none; the error says why a program can not be used.
+func (h *Host) custom(ctx context.Context, name string) (*Function, error) {
+	module, short, _ := strings.Cut(name, ".")
+	p := h.Custom.Find(module)
+	if p == nil {
+		return nil, nil
+	}
+	d, err := p.Describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f, ok := d.Functions[short]
+	if !ok {
+		return nil, nil
+	}
+	made := programFunction(p, short, f)
+	return &made, nil
+}
+
+func programModule(p *extension.Program, d extension.Description) *Module {
+	m := &Module{Name: p.Name, Doc: d.Doc}
+	for _, name := range slices.Sorted(maps.Keys(d.Functions)) {
+		m.Functions = append(m.Functions, programFunction(p, name, d.Functions[name]))
+	}
+	return m
+}
+
+func programFunction(p *extension.Program, name string, f extension.Function) Function {
+	made := Function{Name: name, Doc: f.Doc, Example: f.Example, Varargs: f.Varargs, Kwargs: f.Kwargs}
+	if made.Example == "" {
+		made.Example = "salt '*' " + p.Name + "." + name
+	}
+	for _, a := range f.Args {
+		made.Params = append(made.Params, Param{Name: a.Name, Kind: argKinds[a.Type], Required: a.Required, Default: a.Default})
+	}
+	made.Run = func(ctx context.Context, c *Call) (any, error) {
+		a, err := p.Call(ctx, name, f, c.request(), c.Host.environment(c))
+		c.SetRetcode(a.Code)
+		return a.Value, err
+	}
+	return made
+}
+
+// argKinds are the kinds of the types that a description can name.
+var argKinds = map[string]Kind{"any": Any, "bool": Bool, "dict": Map, "float": Float, "int": Int, "list": List, "text": String}
+
+// request is the call as a program gets it.
+func (c *Call) request() extension.Request {
+	r := c.Host.Request()
+	r.JID, r.Args, r.Kwargs = c.JID, slices.Concat(c.bound, c.varargs), c.extra
+	return r
+}
+
+// Request is what a program is told of the minion.
+func (h *Host) Request() extension.Request {
+	return extension.Request{ID: h.ID, Grains: h.grains(), Pillar: h.pillar(), Options: h.Config}
+}
+
+func (h *Host) environment(c *Call) extension.Env {
+	return extension.Env{ConfigDir: h.ConfigDir, JID: c.JID, Extra: h.Environ}
+}

@@ -1,0 +1,130 @@
+package module
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"brine/internal/roots"
+)
+
+// saltenv is the parameter that names an environment of the file server.
+var saltenv = Param{Name: "saltenv", Kind: String, Default: "base"}
+
+// saltAddress takes salt://PATH apart, with its ?saltenv=ENVIRONMENT if it has one.
+// It is false for another address.
+func saltAddress(address, env string) (name, environment string, ok bool) {
+	name, ok = strings.CutPrefix(address, "salt://")
+	if !ok {
+		return "", "", false
+	}
+	name, query, _ := strings.Cut(name, "?")
+	if values, err := url.ParseQuery(query); err == nil && values.Get("saltenv") != "" {
+		env = values.Get("saltenv")
+	}
+	return strings.TrimPrefix(name, "/"), env, true
+}
+
+// fetch brings what an address names to this machine and returns its path: that of
+// a copy for salt://, http:// and https://, the path itself for one of this machine.
+func (c *Call) fetch(ctx context.Context, address, env string) (string, error) {
+	if name, env, ok := saltAddress(address, env); ok {
+		files, err := c.Host.files()
+		if err != nil {
+			return "", err
+		}
+		place, _, err := files.Fetch(ctx, env, name)
+		return place, err
+	}
+	local := strings.TrimPrefix(address, "file://")
+	switch {
+	case strings.HasPrefix(address, "http://"), strings.HasPrefix(address, "https://"):
+		return c.download(ctx, address)
+	case filepath.IsAbs(local):
+		_, err := os.Stat(local)
+		return local, err
+	}
+	return "", invalid("source %q is neither an absolute path nor an address that begins with salt://, http:// or https://", address)
+}
+
+// open opens what an address names.
+func (c *Call) open(ctx context.Context, address, env string) (io.ReadCloser, error) {
+	place, err := c.fetch(ctx, address, env)
+	if err != nil {
+		return nil, err
+	}
+	return os.Open(place)
+}
+
+// maxDownload bounds what is fetched from the web, in bytes.
+const maxDownload = 4 << 30
+
+// download fetches an address of the web. The copy lies in a directory that only
+// this address has.
+func (c *Call) download(ctx context.Context, address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return "", invalid("%q is not an address of the web", address)
+	}
+	base := path.Base(u.Path)
+	if base == "/" || roots.CheckEnvironment(base) != nil {
+		base = "index"
+	}
+	sum := sha256.Sum256([]byte(address))
+	place := filepath.Join(cmp.Or(c.Host.CacheDir, os.TempDir()), "urls", hex.EncodeToString(sum[:]), base)
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return "", err
+	}
+	answer, err := http.DefaultClient.Do(q)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("fetch %s: %s", u.Redacted(), answer.Status)
+	}
+	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
+		return "", err
+	}
+	return place, writeFrom(ctx, place, &io.LimitedReader{R: answer.Body, N: maxDownload + 1}, 0o600)
+}
+
+// writeFrom replaces the file at place by what r gives, whole or not at all. A file
+// that was there keeps its mode.
+func writeFrom(ctx context.Context, place string, r *io.LimitedReader, mode fs.FileMode) (err error) {
+	if info, err := os.Stat(place); err == nil && info.Mode().IsRegular() {
+		mode = info.Mode().Perm()
+	}
+	f, err := os.CreateTemp(filepath.Dir(place), ".tmp-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
+	if _, err := io.Copy(f, untilDone{ctx, r}); err != nil {
+		return err
+	}
+	if r.N <= 0 {
+		return errors.New("there is more of it than can be taken")
+	}
+	if err := cmp.Or(f.Chmod(mode), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), place)
+}

@@ -1,0 +1,120 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"brine/internal/bus"
+	"brine/internal/protocol"
+	"brine/internal/roots"
+)
+
+// Files implements filecache.Source over a connection to the master, or to the
+// minion's daemon, which passes it on.
+type Files struct {
+	Conn func() *bus.Conn // the one in use, nil for none
+}
+
+var errNoFiles = errors.New("there is no connection to the master and its files")
+
+func (f Files) call(op string, q any) (*bus.Stream, error) {
+	c := f.Conn()
+	if c == nil {
+		return nil, errNoFiles
+	}
+	return c.Call(op, q)
+}
+
+// Environments implements filecache.Source.
+func (f Files) Environments(ctx context.Context) ([]string, error) {
+	var envs []string
+	err := f.list(ctx, "", func(l protocol.FileList) { envs = append(envs, l.Environments...) })
+	return envs, err
+}
+
+// List implements filecache.Source.
+func (f Files) List(ctx context.Context, env string) ([]roots.File, error) {
+	if err := roots.CheckEnvironment(env); err != nil {
+		return nil, err
+	}
+	var files []roots.File
+	err := f.list(ctx, env, func(l protocol.FileList) {
+		for _, one := range l.Files {
+			files = append(files, roots.File(one))
+		}
+	})
+	return files, err
+}
+
+func (f Files) list(ctx context.Context, env string, take func(protocol.FileList)) error {
+	stream, err := f.call(protocol.OpFiles, protocol.Files{Environment: env})
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for {
+		var l protocol.FileList
+		err := stream.Decode(ctx, &l)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fileError(err)
+		}
+		take(l)
+	}
+}
+
+// Stat implements filecache.Source.
+func (f Files) Stat(ctx context.Context, env, name string) (roots.File, error) {
+	return f.get(ctx, protocol.GetFile{Environment: env, Path: name, Stat: true}, io.Discard)
+}
+
+// Get implements filecache.Source.
+func (f Files) Get(ctx context.Context, env, name, have string, w io.Writer) (roots.File, error) {
+	return f.get(ctx, protocol.GetFile{Environment: env, Path: name, Have: have}, w)
+}
+
+func (f Files) get(ctx context.Context, q protocol.GetFile, w io.Writer) (roots.File, error) {
+	stream, err := f.call(protocol.OpFile, q)
+	if err != nil {
+		return roots.File{}, err
+	}
+	defer stream.Close()
+	var head protocol.File
+	if err := stream.Decode(ctx, &head); err != nil {
+		return roots.File{}, fileError(err)
+	}
+	for {
+		b, err := stream.Next(ctx)
+		if _, err := w.Write(b); err != nil {
+			return roots.File{}, err
+		}
+		if errors.Is(err, io.EOF) {
+			return roots.File(head), nil
+		}
+		if err != nil {
+			return roots.File{}, fileError(err)
+		}
+	}
+}
+
+// fileError gives an answer of the master the meaning that package roots has for it.
+func fileError(err error) error {
+	switch bus.CodeOf(err) {
+	case bus.NotFound:
+		return told{err, roots.ErrNotFound}
+	case bus.Denied:
+		return told{err, roots.ErrPath}
+	}
+	return err
+}
+
+// told is an error with the words of the master.
+type told struct {
+	error
+	meaning error
+}
+
+func (t told) Unwrap() []error { return []error{t.error, t.meaning} }

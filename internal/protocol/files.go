@@ -1,0 +1,36 @@
+package protocol
+
+import "io/fs"
+
+// The requests of the file server.
+const (
+	OpFiles = "files" // Files → FileList ...: what there is
+	OpFile  = "file"  // GetFile → File, then its content in pieces, each a message
+)
+
+// Files asks what an environment has; without one, which environments there are.
+type Files struct {
+	Environment string `json:"env,omitempty"`
+}
+
+// FileList is a part of the answer.
+type FileList struct {
+	Environments []string `json:"envs,omitempty"`
+	Files        []File   `json:"files,omitempty"`
+}
+
+// File is a file without its content.
+type File struct {
+	Path   string      `json:"path"`
+	Size   int64       `json:"size"`
+	Mode   fs.FileMode `json:"mode"`             // the permission bits
+	SHA256 string      `json:"sha256,omitempty"` // not in a list
+}
+
+// GetFile asks for a file.
+type GetFile struct {
+	Environment string `json:"env"`
+	Path        string `json:"path"`
+	Have        string `json:"have,omitempty"` // the sum of the content that the asker has: that is not sent again
+	Stat        bool   `json:"stat,omitempty"` // send no content at all
+}

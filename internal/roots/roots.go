@@ -1,0 +1,203 @@
+// Package roots reads the directories of file_roots: regular files, by environment
+// and by a path below one of the environment's directories. Nothing outside of them
+// is ever opened, whatever a path or a symbolic link says.
+//
+// It does not decide who may have a file, and it writes nothing.
+package roots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"unicode"
+)
+
+// Bounds of what is served. Both protect the one who asks as well: the list and the
+// file end up in its memory and on its disk.
+const (
+	maxFiles = 100_000
+	maxSize  = 4 << 30
+	maxPath  = 1024 // bytes
+)
+
+// File is what there is to know of a file without its content.
+type File struct {
+	Path   string      // below its root, with slashes
+	Size   int64       // in bytes
+	Mode   fs.FileMode // the permission bits
+	SHA256 string      // hexadecimal; empty in a list
+}
+
+// The errors that say whose fault it is: of the path, or that there is nothing.
+var (
+	ErrPath     = errors.New("not a path below the file roots")
+	ErrNotFound = errors.New("there is no such file")
+)
+
+// Roots are the directories by environment. It is safe for concurrent use.
+type Roots struct {
+	dirs map[string][]string
+	sums sums
+}
+
+// New returns the view of the given directories, the first of an environment wins.
+// A directory that does not exist is empty.
+func New(dirs map[string][]string) *Roots { return &Roots{dirs: dirs} }
+
+// CheckPath tells whether path can name a file: relative, with slashes, without
+// empty, "." and ".." parts, backslashes and control characters. It is never
+// decoded: %2e is a percent sign and two characters.
+func CheckPath(name string) error {
+	if len(name) > maxPath || name == "." || !fs.ValidPath(name) || strings.Contains(name, `\`) || strings.ContainsFunc(name, unicode.IsControl) {
+		return fmt.Errorf("%w: %q", ErrPath, name)
+	}
+	return nil
+}
+
+// CheckEnvironment tells whether name can be that of an environment: one part of a
+// path.
+func CheckEnvironment(name string) error {
+	if CheckPath(name) != nil || strings.Contains(name, "/") {
+		return fmt.Errorf("%w: environment %q", ErrPath, name)
+	}
+	return nil
+}
+
+// Environments returns the names of the environments, sorted.
+func (r *Roots) Environments(context.Context) ([]string, error) {
+	return slices.Sorted(maps.Keys(r.dirs)), nil
+}
+
+// List returns the files of an environment, sorted by path, without their sums. A
+// symbolic link to a file within its root is a file; one to a directory is not
+// followed, though what is behind it can be opened.
+func (r *Roots) List(ctx context.Context, env string) ([]File, error) {
+	if err := CheckEnvironment(env); err != nil {
+		return nil, err
+	}
+	if _, known := r.dirs[env]; !known {
+		return nil, fmt.Errorf("%w: environment %q", ErrNotFound, env)
+	}
+	found := map[string]File{}
+	for _, dir := range r.dirs[env] {
+		if err := listRoot(ctx, dir, found); err != nil {
+			return nil, err
+		}
+	}
+	list := make([]File, 0, len(found))
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		list = append(list, found[name])
+	}
+	return list, nil
+}
+
+// listRoot adds what found does not have yet.
+func listRoot(ctx context.Context, dir string, found map[string]File) error {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil || d.IsDir() || CheckPath(name) != nil {
+			return nil // what can not be read is not there
+		}
+		info, err := root.Stat(name)
+		if err != nil || !info.Mode().IsRegular() {
+			return nil
+		}
+		if _, known := found[name]; !known {
+			found[name] = File{Path: name, Size: info.Size(), Mode: info.Mode().Perm()}
+		}
+		if len(found) > maxFiles {
+			return fmt.Errorf("%s: more than %d files", dir, maxFiles)
+		}
+		return nil
+	})
+}
+
+// Stat returns a file with its sum.
+func (r *Roots) Stat(_ context.Context, env, name string) (File, error) {
+	f, file, err := r.open(env, name)
+	if err != nil {
+		return File{}, err
+	}
+	return file, f.Close()
+}
+
+// Get writes the content of a file to w, unless its sum is have: then w gets
+// nothing. The content may be another one than the sum says, if the file is being
+// written to; who takes it compares.
+func (r *Roots) Get(_ context.Context, env, name, have string, w io.Writer) (File, error) {
+	f, file, err := r.open(env, name)
+	if err != nil {
+		return File{}, err
+	}
+	defer f.Close()
+	if file.SHA256 == have {
+		return file, nil
+	}
+	_, err = io.Copy(w, io.LimitReader(f, maxSize))
+	return file, err
+}
+
+// open opens a file and reads its sum.
+func (r *Roots) open(env, name string) (*os.File, File, error) {
+	if err := errors.Join(CheckEnvironment(env), CheckPath(name)); err != nil {
+		return nil, File{}, err
+	}
+	for _, dir := range r.dirs[env] {
+		f, info, err := openIn(dir, name)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, File{}, err
+		}
+		sum, err := r.sums.of(f, info)
+		if err != nil {
+			f.Close()
+			return nil, File{}, err
+		}
+		return f, File{Path: name, Size: info.Size(), Mode: info.Mode().Perm(), SHA256: sum}, nil
+	}
+	return nil, File{}, fmt.Errorf("%w: %q in environment %q", ErrNotFound, name, env)
+}
+
+// openIn opens a regular file below dir. The system call does not wait, so that a
+// pipe holds up nobody; what leaves dir is, as far as the asker is told, not there.
+func openIn(dir, name string) (*os.File, fs.FileInfo, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, nil, ErrNotFound
+	}
+	defer root.Close()
+	f, err := root.OpenFile(path.Clean(name), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, nil, ErrNotFound
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, nil, ErrNotFound
+	}
+	if info.Size() > maxSize {
+		f.Close()
+		return nil, nil, fmt.Errorf("%q has %d bytes, the limit is %d", name, info.Size(), int64(maxSize))
+	}
+	return f, info, nil
+}

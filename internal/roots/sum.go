@@ -1,0 +1,71 @@
+package roots
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// maxSums bounds the memory for sums; beyond it they are made anew.
+const maxSums = 50_000
+
+// sums remembers the sums of files that have not changed since.
+type sums struct {
+	mu    sync.Mutex
+	known map[fileState]string
+}
+
+// fileState tells one content of one file from all others, as far as the system
+// does.
+type fileState struct {
+	dev, ino         uint64
+	size             int64
+	modified, status int64 // nanoseconds
+}
+
+// stateOf is false for a file that changed within the last moment: it may change
+// again within the same tick of the clock.
+func stateOf(info fs.FileInfo) (fileState, bool) {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || time.Since(info.ModTime()).Abs() < 100*time.Millisecond {
+		return fileState{}, false
+	}
+	return fileState{s.Dev, s.Ino, s.Size, s.Mtim.Nano(), s.Ctim.Nano()}, true
+}
+
+// of returns the SHA-256 of the content and leaves f at its beginning.
+func (s *sums) of(f *os.File, info fs.FileInfo) (string, error) {
+	state, settled := stateOf(info)
+	s.mu.Lock()
+	sum, known := s.known[state]
+	s.mu.Unlock()
+	if settled && known {
+		return sum, nil
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
+	sum = hex.EncodeToString(h.Sum(nil))
+	if settled {
+		s.remember(state, sum)
+	}
+	return sum, nil
+}
+
+func (s *sums) remember(state fileState, sum string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil || len(s.known) >= maxSums {
+		s.known = map[fileState]string{}
+	}
+	s.known[state] = sum
+}
