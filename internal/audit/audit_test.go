@@ -38,7 +38,7 @@ func start(t *testing.T, change func(*Options)) *world {
 	}
 	dir := t.TempDir()
 	w.opts = Options{HeadFile: filepath.Join(dir, "head"), KeyFile: filepath.Join(dir, "key"), Log: bustest.Log(t)}
-	if w.opts.Queue, err = journal.OpenQueue(t.Context(), w.bus.Conn(), "AUDIT"); err != nil {
+	if w.opts.Queue, err = journal.OpenQueue(t.Context(), w.bus.Conn(), "AUDIT", nil); err != nil {
 		t.Fatal(err)
 	}
 	if w.opts.Position, err = j.Table(t.Context(), "audit"); err != nil {
@@ -667,7 +667,7 @@ func FuzzParse(f *testing.F) {
 // BenchmarkRecord is one entry beside one message that is stored without it.
 func BenchmarkRecord(b *testing.B) {
 	bus := bustest.StartStore(b)
-	q, err := journal.OpenQueue(b.Context(), bus.Conn(), "BARE")
+	q, err := journal.OpenQueue(b.Context(), bus.Conn(), "BARE", nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -677,7 +677,7 @@ func BenchmarkRecord(b *testing.B) {
 	}
 	dir := b.TempDir()
 	o := Options{HeadFile: filepath.Join(dir, "head"), KeyFile: filepath.Join(dir, "key"), Log: slog.New(slog.DiscardHandler)}
-	if o.Queue, err = journal.OpenQueue(b.Context(), bus.Conn(), "AUDIT"); err == nil {
+	if o.Queue, err = journal.OpenQueue(b.Context(), bus.Conn(), "AUDIT", nil); err == nil {
 		o.Position, err = j.Table(b.Context(), "audit")
 	}
 	if err != nil {

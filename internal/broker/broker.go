@@ -42,6 +42,11 @@ const (
 	// maxPerUser is how many connections an ordinary user may have through the
 	// local socket, which is open to all.
 	maxPerUser = 256
+	// maxStore is no limit: the streams have bounds of their own (event_max_bytes). The
+	// server's would be three quarters of what is free now, and it would not open a
+	// stream that may grow beyond: a master would not start on a disk that will do for
+	// long.
+	maxStore = 1 << 50
 )
 
 // The one account for traffic, and the server's own.
@@ -80,6 +85,7 @@ type Broker struct {
 	opts   Options
 	server *server.Server
 	gate   *gate
+	health *Health
 	nc     *nats.Conn // the daemon's own connection
 	sys    *nats.Conn
 	mu     sync.Mutex
@@ -109,7 +115,8 @@ func Start(o Options) (*Broker, error) {
 		return nil, fmt.Errorf("start the bus: %w", err)
 	}
 	fatal := make(chan string, 1)
-	s.SetLoggerV2(&serverLog{o.Log.With("part", "bus"), fatal}, false, false, false)
+	b := &Broker{opts: o, server: s, gate: g, users: map[uint32]int{}, health: newHealth()}
+	s.SetLoggerV2(&serverLog{o.Log.With("part", "bus"), fatal, b.health}, false, false, false)
 	g.account, err = s.LookupAccount(account)
 	if err != nil {
 		return nil, fmt.Errorf("start the bus: %w", err)
@@ -118,7 +125,6 @@ func Start(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the bus: %w", err)
 	}
-	b := &Broker{opts: o, server: s, gate: g, users: map[uint32]int{}}
 	if err := b.open(fatal); err != nil {
 		b.Stop()
 		return nil, err
@@ -134,10 +140,7 @@ func serverOptions(o Options, g *gate) (*server.Options, error) {
 		JetStream: o.StoreDir != "", StoreDir: o.StoreDir, SyncAlways: o.SyncAlways, DisableJetStreamBanner: true, NoSublistCache: false,
 		Accounts: []*server.Account{server.NewAccount(account), server.NewAccount(system)}, SystemAccount: system,
 		CustomClientAuthentication: g, AlwaysEnableNonce: false, MaxClosedClients: 100,
-		// The streams have bounds of their own (event_max_bytes). The server's would be
-		// three quarters of what is free now, and it would not open a stream that
-		// may grow beyond: a master would not start on a disk that will do for long.
-		JetStreamMaxStore: 1 << 50,
+		JetStreamMaxStore: maxStore,
 		MaxConn:           1 << 20, // the operating system's limit on open files comes first
 		WriteDeadline:     10 * time.Second, DisableShortFirstPing: true,
 	}
@@ -211,6 +214,7 @@ func (b *Broker) open(fatal <-chan string) error {
 		}
 	}
 	var err error
+	b.wg.Go(b.heal)
 	if b.nc, err = b.internal(b.gate.daemon); err != nil {
 		return err
 	}
@@ -292,6 +296,10 @@ func (b *Broker) internal(secret string) (*nats.Conn, error) {
 	return nc, nil
 }
 
+// Store tells whether the journal's disk can be written; it implements
+// journal.Store.
+func (b *Broker) Store() *Health { return b.health }
+
 // Conn is the daemon's own connection.
 func (b *Broker) Conn() *nats.Conn { return b.nc }
 
@@ -335,6 +343,7 @@ func (b *Broker) disconnected(m *nats.Msg) {
 // Stop closes every connection and the store. When it returns nothing of the
 // broker runs.
 func (b *Broker) Stop() {
+	b.health.stop()
 	b.mu.Lock()
 	for _, l := range b.locals {
 		l.Close()

@@ -7,10 +7,12 @@ import (
 )
 
 // serverLog passes the server's words on to our log. What it calls fatal ends
-// the start, not the process.
+// the start, not the process. What it says of a store that can not be written is for
+// health: nobody else is told.
 type serverLog struct {
-	log   *slog.Logger
-	fatal chan string
+	log    *slog.Logger
+	fatal  chan string
+	health *Health
 }
 
 func (l *serverLog) Noticef(f string, a ...any) { l.log.Debug(fmt.Sprintf(f, a...)) }
@@ -26,7 +28,12 @@ func (l *serverLog) Warnf(f string, a ...any) {
 	l.log.Warn(text)
 }
 
-func (l *serverLog) Errorf(f string, a ...any) { l.log.Warn(fmt.Sprintf(f, a...)) }
+// Errorf passes errors on as warnings, since most are about peers.
+func (l *serverLog) Errorf(f string, a ...any) {
+	text := fmt.Sprintf(f, a...)
+	l.log.Warn(text)
+	l.health.heard(text)
+}
 
 func (l *serverLog) Fatalf(f string, a ...any) {
 	text := fmt.Sprintf(f, a...)

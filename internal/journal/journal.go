@@ -35,12 +35,14 @@ const stream = "EVENTS"
 type Options struct {
 	MaxAge   time.Duration // events older than that go; 0 keeps them
 	MaxBytes int64         // when the store is larger, the oldest go; 0 or less is no limit
+	Store    Store         // tells of a store that can not be written; nil never does
 }
 
 // Journal is an open journal. Its methods may be called concurrently.
 type Journal struct {
 	js     jetstream.JetStream
 	stream jetstream.Stream
+	writer *writer
 	closed <-chan struct{} // closed with the connection
 }
 
@@ -48,17 +50,10 @@ type Journal struct {
 // sender takes to try again.
 const dedupWindow = 10 * time.Minute
 
-// maxPending is how many appends may wait for their acknowledgement.
-const maxPending = 4096
-
-// stallWait is how long one waits for room among them: on a busy machine longer
-// than the library's fifth of a second.
-const stallWait = 30 * time.Second
-
 // Open opens the journal in the JetStream that nc is connected to, making what
 // is missing.
 func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(maxPending))
+	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +71,11 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", storageError(err))
 	}
-	return &Journal{js: js, stream: s, closed: closing(nc)}, nil
+	w, err := newWriter(nc, o.Store)
+	if err != nil {
+		return nil, fmt.Errorf("open the journal: %w", err)
+	}
+	return &Journal{js: js, stream: s, writer: w, closed: w.closed}, nil
 }
 
 // storageError gives the server's word for a full disk its usual name.
@@ -89,20 +88,6 @@ func storageError(err error) error {
 	return err
 }
 
-// closing returns a channel that is closed when nc is. The client library leaves
-// appends that were under way then without an answer.
-func closing(nc *nats.Conn) <-chan struct{} {
-	status := nc.StatusChanged(nats.CLOSED)
-	closed := make(chan struct{})
-	go func() { // ends with the connection
-		if !nc.IsClosed() {
-			<-status
-		}
-		close(closed)
-	}()
-	return closed
-}
-
 // Append stores e and returns its place. id names the event: a second one of the
 // same id is not stored and returns the place of the first.
 func (j *Journal) Append(ctx context.Context, e event.Event, id string) (uint64, error) {
@@ -113,88 +98,71 @@ func (j *Journal) Append(ctx context.Context, e event.Event, id string) (uint64,
 	return p.Wait(ctx)
 }
 
-// Pending is an append under way.
-type Pending struct {
-	ack    jetstream.PubAckFuture
-	before []jetstream.PubAckFuture // of the pieces before the last one
-	closed <-chan struct{}
-	seq    uint64 // once it is stored
-}
-
-// Places returns where the pieces of the event lie, for Fetch, once Wait has
-// returned nil.
-func (p *Pending) Places(ctx context.Context) ([]uint64, error) {
-	places := make([]uint64, 0, len(p.before)+1)
-	for _, ack := range p.before {
-		one := Pending{ack: ack, closed: p.closed}
-		seq, err := one.Wait(ctx)
-		if err != nil {
-			return nil, err
-		}
-		places = append(places, seq)
-	}
-	p.before = nil
-	return append(places, p.seq), nil
-}
-
-// Wait returns when the event is stored. It and Places are for one goroutine.
-func (p *Pending) Wait(ctx context.Context) (uint64, error) {
-	if p.seq > 0 {
-		return p.seq, nil
-	}
-	select {
-	case a := <-p.ack.Ok():
-		p.seq = a.Sequence
-		return a.Sequence, nil
-	case err := <-p.ack.Err():
-		return 0, fmt.Errorf("store the event: %w", err)
-	case <-p.closed:
-		return 0, fmt.Errorf("store the event: %w", nats.ErrConnectionClosed)
-	case <-ctx.Done():
-		return 0, fmt.Errorf("store the event: %w", context.Cause(ctx))
-	}
-}
-
 // Begin starts to store e, in the order of the calls, without waiting. An id ""
 // is never taken for a repetition.
 func (j *Journal) Begin(e event.Event, id string) (*Pending, error) {
+	m := message(e, id)
+	if len(m.Data) > maxPart {
+		return j.beginParts(m, id)
+	}
+	return j.writer.send(m)
+}
+
+// BeginAll is Begin for several events, which costs less than one call for each. The
+// word of the Pending is for all of them, its place that of the last.
+func (j *Journal) BeginAll(events []event.Event, id func(i int) string) (*Pending, error) {
+	msgs := make([]*nats.Msg, 0, len(events))
+	for i, e := range events {
+		m := message(e, id(i))
+		if len(m.Data) > maxPart {
+			msgs = append(msgs, pieces(m, id(i))...)
+			continue
+		}
+		msgs = append(msgs, m)
+	}
+	return j.writer.send(msgs...)
+}
+
+func message(e event.Event, id string) *nats.Msg {
 	e.Seq = 0 // the store gives it
-	body := e.Append(nil)
-	m := &nats.Msg{Subject: event.Subject(e.Tag), Data: body}
+	m := &nats.Msg{Subject: event.Subject(e.Tag), Data: e.Append(make([]byte, 0, len(e.Tag)+len(e.From)+len(e.Data)+32))}
 	if id != "" {
 		m.Header = nats.Header{jetstream.MsgIDHeader: {id}}
 	}
-	if len(body) > maxPart {
-		return j.beginParts(m, id)
-	}
-	ack, err := j.js.PublishMsgAsync(m, jetstream.WithStallWait(stallWait))
-	if err != nil {
-		return nil, fmt.Errorf("store the event: %w", err)
-	}
-	return &Pending{ack: ack, closed: j.closed}, nil
+	return m
 }
 
 // beginParts stores a long event in pieces. Only the last one's acknowledgement
 // counts: pieces that miss it are never read.
 func (j *Journal) beginParts(m *nats.Msg, id string) (*Pending, error) {
+	var all []*Pending
+	for _, piece := range pieces(m, id) {
+		p, err := j.writer.send(piece)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	last := all[len(all)-1]
+	last.before = all[:len(all)-1]
+	return last, nil
+}
+
+// pieces cuts a long event into messages.
+func pieces(m *nats.Msg, id string) []*nats.Msg {
 	if id == "" {
 		id = nats.NewInbox()
 	}
 	body := m.Data
 	count := (len(body) + maxPart - 1) / maxPart
-	var acks []jetstream.PubAckFuture
+	msgs := make([]*nats.Msg, count)
 	for n := range count {
-		piece := body[n*maxPart : min((n+1)*maxPart, len(body))]
-		ack, err := j.js.PublishMsgAsync(&nats.Msg{Subject: m.Subject, Data: piece, Header: nats.Header{
+		msgs[n] = &nats.Msg{Subject: m.Subject, Data: body[n*maxPart : min((n+1)*maxPart, len(body))], Header: nats.Header{
 			jetstream.MsgIDHeader: {fmt.Sprintf("%s#%d", id, n)},
 			partHeader:            {fmt.Sprintf("%s/%d/%d", id, n, count)},
-		}}, jetstream.WithStallWait(stallWait))
-		if err != nil {
-			return nil, fmt.Errorf("store the event: %w", err)
-		}
-		acks = append(acks, ack)
+		}}
 	}
-	return &Pending{ack: acks[count-1], before: acks[:count-1], closed: j.closed}, nil
+	return msgs
 }
 
 // Fetch reads the event whose pieces lie at these places.

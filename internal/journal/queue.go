@@ -17,7 +17,7 @@ import (
 // be counted by somebody. Its methods may be called concurrently.
 type Queue struct {
 	nc      *nats.Conn
-	js      jetstream.JetStream
+	writer  *writer
 	stream  jetstream.Stream
 	name    string
 	subject string
@@ -36,13 +36,17 @@ type Entry struct {
 const MaxEntry = maxPart
 
 // OpenQueue opens the queue of this name, made of capital letters, in the
-// JetStream that nc is connected to.
-func OpenQueue(ctx context.Context, nc *nats.Conn, name string) (*Queue, error) {
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(maxPending))
+// JetStream that nc is connected to. The store may be nil.
+func OpenQueue(ctx context.Context, nc *nats.Conn, name string, store Store) (*Queue, error) {
+	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{nc: nc, js: js, name: name, subject: "salt.queue." + name, closed: closing(nc)}
+	w, err := newWriter(nc, store)
+	if err != nil {
+		return nil, fmt.Errorf("open the queue %s: %w", name, err)
+	}
+	q := &Queue{nc: nc, name: name, subject: "salt.queue." + name, writer: w, closed: w.closed}
 	q.stream, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: name, Subjects: []string{q.subject}, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, AllowDirect: true,
 		Duplicates: dedupWindow,
@@ -82,15 +86,16 @@ func (q *Queue) BeginAfter(body []byte, last uint64) (*Pending, error) {
 	if len(body) > MaxEntry {
 		return nil, fmt.Errorf("put into the queue %s: %d bytes, the limit is %d", q.name, len(body), MaxEntry)
 	}
-	return q.begin(&nats.Msg{Subject: q.subject, Data: body}, jetstream.WithExpectLastSequence(last), jetstream.WithStallWait(stallWait))
+	header := nats.Header{jetstream.ExpectedLastSeqHeader: {strconv.FormatUint(last, 10)}}
+	return q.begin(&nats.Msg{Subject: q.subject, Data: body, Header: header})
 }
 
-func (q *Queue) begin(m *nats.Msg, opts ...jetstream.PublishOpt) (*Pending, error) {
-	ack, err := q.js.PublishMsgAsync(m, opts...)
+func (q *Queue) begin(m *nats.Msg) (*Pending, error) {
+	p, err := q.writer.send(m)
 	if err != nil {
 		return nil, fmt.Errorf("put into the queue %s: %w", q.name, err)
 	}
-	return &Pending{ack: ack, closed: q.closed}, nil
+	return p, nil
 }
 
 // Put is Begin without an id, and Wait.

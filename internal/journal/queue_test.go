@@ -16,7 +16,7 @@ import (
 
 func openQueue(t *testing.T, b *broker.Broker) *journal.Queue {
 	t.Helper()
-	q, err := journal.OpenQueue(t.Context(), b.Conn(), "OUTBOX")
+	q, err := journal.OpenQueue(t.Context(), b.Conn(), "OUTBOX", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -171,7 +171,7 @@ func (m *Master) openBroker() error {
 
 func (m *Master) openJournal(ctx context.Context) error {
 	var err error
-	m.journal, err = journal.Open(ctx, m.broker.Conn(), journal.Options{MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes})
+	m.journal, err = journal.Open(ctx, m.broker.Conn(), journal.Options{MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes, Store: m.broker.Store()})
 	if err != nil {
 		return err
 	}

@@ -203,6 +203,7 @@ func TestForwardRefusals(t *testing.T) {
 	if got := heard(t, p.minion.SockDir, minion.SocketName, "no", "fire_master"); len(got) != 0 {
 		t.Errorf("on the minion's bus: %+v", got)
 	}
+	until(t, "the master knows of the refusals", func() bool { return len(p.atMaster("salt/audit/refused")) == 3 && p.status().Outbox == 0 })
 	p.lose()
 	t.Run("without a master", check)
 	if s := p.status(); s.Outbox != 0 {

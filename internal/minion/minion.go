@@ -166,7 +166,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, m.broker.Stop)
-	j, err := journal.Open(ctx, m.broker.Conn(), journal.Options{MaxAge: localRetention, MaxBytes: m.cfg.OutboxMaxBytes})
+	j, err := journal.Open(ctx, m.broker.Conn(), journal.Options{MaxAge: localRetention, MaxBytes: m.cfg.OutboxMaxBytes, Store: m.broker.Store()})
 	if err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func openOutbox(ctx context.Context, m *Minion, link *atomic.Pointer[session], n
 		return nil, err
 	}
 	var err error
-	if o.queue, err = journal.OpenQueue(ctx, m.broker.Conn(), queueName+name); err != nil {
+	if o.queue, err = journal.OpenQueue(ctx, m.broker.Conn(), queueName+name, m.broker.Store()); err != nil {
 		return nil, err
 	}
 	if o.span, err = o.queue.Span(ctx); err != nil {

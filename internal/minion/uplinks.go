@@ -112,7 +112,7 @@ func (m *Minion) plainWaits(ctx context.Context, uplinks int) (bool, error) {
 
 // waitingIn is how many letters wait in the outbox of this name.
 func (m *Minion) waitingIn(ctx context.Context, box string) (uint64, error) {
-	q, err := journal.OpenQueue(ctx, m.broker.Conn(), queueName+box)
+	q, err := journal.OpenQueue(ctx, m.broker.Conn(), queueName+box, m.broker.Store())
 	if err != nil {
 		return 0, err
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"brine/internal/bus"
@@ -107,28 +108,37 @@ func (r *Relay) Fire(ctx context.Context, f protocol.Fire, from string, check fu
 }
 
 // store stores events in their order. id names them all, "" for none.
-func (r *Relay) store(ctx context.Context, events []event.Event, id, from string) (fired protocol.Fired, err error) {
-	pending := make([]*journal.Pending, len(events))
+func (r *Relay) store(ctx context.Context, events []event.Event, id, from string) (protocol.Fired, error) {
 	// Named by the verified sender, so that nobody can make the journal take
 	// somebody else's event for a repetition.
 	name := event.Escape(from) + "/" + event.Escape(id) + "/"
-	for i, e := range events {
-		each := ""
-		if id != "" {
-			each = name + strconv.Itoa(i)
+	pending, err := r.journal.BeginAll(events, func(i int) string {
+		if id == "" {
+			return ""
 		}
-		if pending[i], err = r.journal.Begin(e, each); err != nil {
-			return protocol.Fired{}, err
-		}
+		return name + strconv.Itoa(i)
+	})
+	if err != nil {
+		return protocol.Fired{}, notStored(err)
 	}
-	r.fired.Add(uint64(len(pending)))
-	fired.Outcome = protocol.Stored
-	for _, p := range pending {
-		if fired.Seq, err = p.Wait(ctx); err != nil {
-			return protocol.Fired{}, err
-		}
+	r.fired.Add(uint64(len(events)))
+	seq, err := pending.Wait(ctx)
+	if err != nil {
+		return protocol.Fired{}, notStored(err)
 	}
-	return fired, nil
+	return protocol.Fired{Outcome: protocol.Stored, Seq: seq}, nil
+}
+
+// notStored tells who fires why the journal takes nothing; other errors are ours.
+func notStored(err error) error {
+	if !errors.Is(err, journal.ErrStore) {
+		return err
+	}
+	e := bus.Errorf(bus.Unavailable, "%w", err)
+	if errors.Is(err, syscall.ENOSPC) {
+		return e.WithHint("the disk is full: make room, and it goes on by itself")
+	}
+	return e
 }
 
 func (r *Relay) events(f protocol.Fire, from string, check func(tag string) error) ([]event.Event, error) {

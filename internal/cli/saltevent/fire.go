@@ -72,6 +72,10 @@ func deliver(ctx context.Context, s *session, events []protocol.FireEvent, limit
 	var fired protocol.Fired
 	err := s.ask(limited, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: events}, &fired)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		var why *bus.Error
+		if errors.As(err, &why) { // it was refused each time
+			return cli.Fail(cli.Unavailable, salt.WithHint(fmt.Errorf("not stored within %s: %w", limit, why), why.Hint))
+		}
 		return cli.Fail(cli.Unavailable, fmt.Errorf("not confirmed within %s: stored or not", limit))
 	}
 	return err

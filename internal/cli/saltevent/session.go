@@ -3,6 +3,7 @@ package saltevent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -99,7 +100,8 @@ func passing(err error) bool {
 	return code == bus.Unavailable || code == bus.Busy
 }
 
-// ask asks the daemon, again and again while it is away, until ctx ends.
+// ask asks the daemon, again and again while it is away, until ctx ends. Then the
+// error has the cause of that, and what the daemon said last.
 func (s *session) ask(ctx context.Context, op string, in, out any) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		c, err := s.get(ctx)
@@ -115,7 +117,7 @@ func (s *session) ask(ctx context.Context, op string, in, out any) error {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), client.Error(err))
 		}
 	}
 }

@@ -1,0 +1,120 @@
+package broker
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Health tells whether the store can be written. Once a write has failed, on a full
+// disk say, the server's store takes nothing any more and leaves writers without an
+// answer; that it says in its log alone. The broker opens the store anew when there is
+// room again.
+type Health struct {
+	mu      sync.Mutex
+	cause   error
+	failed  chan struct{} // closed while there is a cause
+	alarm   chan struct{} // wakes heal
+	stopped chan struct{}
+	end     sync.Once
+}
+
+func newHealth() *Health {
+	return &Health{failed: make(chan struct{}), alarm: make(chan struct{}, 1), stopped: make(chan struct{})}
+}
+
+// Failed returns a channel that is closed while the store can not be written, and
+// another one once it can again.
+func (h *Health) Failed() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failed
+}
+
+// Err is why the store can not be written; nil if it can.
+func (h *Health) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cause
+}
+
+// signs are in what the server logs when a write has failed.
+var signs = []string{"Critical write error", "JetStream failed to store a msg"}
+
+// heard looks for them.
+func (h *Health) heard(text string) {
+	for _, sign := range signs {
+		if strings.Contains(text, sign) {
+			h.fail(text)
+			return
+		}
+	}
+}
+
+func (h *Health) fail(text string) {
+	cause := errors.New(text)
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO} {
+		if strings.Contains(text, errno.Error()) {
+			cause = errno
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cause != nil {
+		return
+	}
+	h.cause = cause
+	close(h.failed)
+	h.alarm <- struct{}{} // heal takes it before it can be well again
+}
+
+func (h *Health) well() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cause, h.failed = nil, make(chan struct{})
+}
+
+func (h *Health) stop() { h.end.Do(func() { close(h.stopped) }) }
+
+// healEvery is how often it is tried whether there is room again.
+const healEvery = time.Second
+
+// heal opens the store anew after a failed write, as soon as the disk takes
+// something again, until the broker stops.
+func (b *Broker) heal() {
+	tick := time.NewTicker(healEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-b.health.alarm:
+		case <-b.health.stopped:
+			return
+		}
+		b.opts.Log.Error("the journal can not be written; nothing is stored until it can", "err", b.health.Err())
+		for b.reopen() != nil {
+			select {
+			case <-tick.C:
+			case <-b.health.stopped:
+				return
+			}
+		}
+		b.health.well()
+		b.opts.Log.Warn("the journal is written again")
+	}
+}
+
+// reopen opens the store anew if the disk takes something.
+func (b *Broker) reopen() error {
+	if err := b.checkStore(); err != nil {
+		return err
+	}
+	if err := b.server.ShutdownJetStream(); err != nil {
+		return err
+	}
+	o := b.opts
+	return b.server.EnableJetStream(&server.JetStreamConfig{StoreDir: o.StoreDir, SyncAlways: o.SyncAlways, MaxStore: maxStore, MaxMemory: maxStore})
+}
