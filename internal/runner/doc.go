@@ -91,6 +91,7 @@ func Table(h *Host) module.Table {
 		networkModule(h),
 		pillarModule(h),
 		saltModule(h),
+		stateModule(),
 		surveyModule(h),
 		testModule(h),
 	}

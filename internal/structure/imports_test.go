@@ -42,7 +42,7 @@ var layers = []layer{
 	{"cli/saltmaster", "cli cli/serve config logging master version", "starts one daemon"},
 	{"cli/saltminion", "cli cli/serve config link logging minion version", "starts one daemon; the words of a refusal are those of link"},
 	{"cli/saltpam", "cli pam pam/libpam", "asks PAM one question and ends; the only program that loads its library"},
-	{"cli/saltrun", "argument cli cli/client cli/course config job output protocol salt", "asks the master and shows what comes"},
+	{"cli/saltrun", "argument bus cli cli/client cli/course config event job output protocol salt", "asks the master and shows what comes"},
 	{"cli/serve", "cli config daemon logging pki salt", "what the commands of both daemons share, the words for key files that are not safe among it; not the daemons"},
 	{"config", "atomicfile salt", "files to typed settings; rules in them are parsed by the packages that own them"},
 	{"daemon", "atomicfile salt", "what a daemon owes the system around it"},

@@ -11,6 +11,7 @@ import (
 	urcli "github.com/urfave/cli/v2"
 
 	"brine/internal/argument"
+	"brine/internal/bus"
 	"brine/internal/cli"
 	"brine/internal/cli/client"
 	"brine/internal/cli/course"
@@ -62,6 +63,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if jid, ok := followed(q); ok && !opts.Bool("quiet") {
 		return follow(ctx, wait, env, opts, cfg, login, jid)
 	}
+	if watches(q) {
+		return watch(wait, env, opts, cfg, login, q.Command)
+	}
 	form, o := env.OutputForm(opts, cfg.Output)
 	if opts.Bool("quiet") {
 		form = "quiet"
@@ -75,14 +79,11 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return cli.Fail(cli.Usage, err)
 	}
-	conn, err := client.Dial(env, cfg.SockDir, client.MasterSocket)
+	conn, err := dial(ctx, env, cfg, login)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := login.Do(ctx, conn); err != nil {
-		return err
-	}
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the runner " + string(q.Command.Function) })()
 	stream, err := conn.Call(protocol.OpRun, q)
 	if err != nil {
@@ -112,6 +113,19 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	return nil
 }
 
+// dial connects to the master, as who the options name.
+func dial(ctx context.Context, env *cli.Env, cfg *config.Master, login *client.Login) (*bus.Conn, error) {
+	conn, err := client.Dial(env, cfg.SockDir, client.MasterSocket)
+	if err != nil {
+		return nil, err
+	}
+	if err := login.Do(ctx, conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
 // followed says which job jobs.follow is to show.
 func followed(q protocol.Run) (salt.JID, bool) {
 	if q.Command.Function != "jobs.follow" || q.Async || q.Wheel || len(q.Command.Args)+len(q.Command.Kwargs) != 1 {
@@ -132,14 +146,11 @@ func follow(ctx, wait context.Context, env *cli.Env, opts *urcli.Context, cfg *c
 	if err != nil {
 		return err
 	}
-	conn, err := client.Dial(env, cfg.SockDir, client.MasterSocket)
+	conn, err := dial(ctx, env, cfg, login)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := login.Do(ctx, conn); err != nil {
-		return err
-	}
 	err = show.Follow(wait, conn, protocol.OpFollow, protocol.Follow{JID: jid}, course.Whole)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return cli.Fail(cli.NoReturn, salt.WithHint(errors.New("the job did not end in time"), "it goes on; salt-run jobs.follow "+string(jid)))
