@@ -31,6 +31,7 @@ func (m *Master) letters(ctx context.Context, r *bus.Request) error {
 		return bus.Errorf(bus.Usage, "%d letters at once: the limit is %d", len(q.Letters), protocol.MaxLetters)
 	}
 	id := salt.MinionID(r.From.Name)
+	defer m.room.stored(id)
 	// What has begun is finished, also when the minion is cut off: the ledger must
 	// know what became of it.
 	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)

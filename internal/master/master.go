@@ -62,6 +62,7 @@ type Master struct {
 	relay   *relay.Relay
 	present *presence
 	jobs    *jobs
+	room    *room
 	waiting keyWaiters
 	serving chan struct{}    // closed when everything is open; connections wait for it
 	told    logging.Throttle // of words on keys that are not accepted
@@ -88,7 +89,7 @@ type keyWaiters struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, jobs: newJobs(), files: roots.New(o.Config.FileRoots), present: newPresence(), serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, jobs: newJobs(), room: newRoom(), files: roots.New(o.Config.FileRoots), present: newPresence(), serving: make(chan struct{})}
 	m.waiting.on = map[chan struct{}]struct{}{}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)

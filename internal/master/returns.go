@@ -31,6 +31,7 @@ type known struct {
 	user     string
 	backend  string // by which the user was authenticated; "" for one of this machine
 	metadata any
+	returned map[salt.MinionID]bool // guarded by jobs; what came before a restart is not in it
 }
 
 func knownOf(p *plan) *known {
@@ -125,6 +126,19 @@ func (j *jobs) back(id salt.MinionID, key string) {
 	}
 }
 
+// note notes that a minion has returned; again says that it had before.
+func (j *jobs) note(k *known, id salt.MinionID, returned bool) (again bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if again = k.returned[id]; returned && !again {
+		if k.returned == nil {
+			k.returned = map[salt.MinionID]bool{}
+		}
+		k.returned[id] = true
+	}
+	return again
+}
+
 func (j *jobs) find(jid salt.JID) *known {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -152,7 +166,7 @@ func (m *Master) returned(ctx context.Context, r *bus.Request) error {
 		return m.passOutput(ctx, id, jid, rep)
 	}
 	if !rep.State.Returned() {
-		m.heard(ctx, id, jid, rep, nil)
+		m.heard(ctx, id, jid, k, rep, nil)
 		return nil
 	}
 	e, err := returnEvent(id, jid, k, rep)
@@ -166,7 +180,7 @@ func (m *Master) returned(ctx context.Context, r *bus.Request) error {
 	if _, err := p.Wait(ctx); err != nil {
 		return err
 	}
-	m.heard(ctx, id, jid, rep, largePlaces(ctx, len(r.Body), p))
+	m.heard(ctx, id, jid, k, rep, largePlaces(ctx, len(r.Body), p))
 	return nil
 }
 
@@ -185,9 +199,10 @@ func largePlaces(ctx context.Context, size int, p *journal.Pending) []uint64 {
 
 // heard tells the course of a job what a minion said. Of a job without a course,
 // as after a restart of the master, one is made when it is still running.
-func (m *Master) heard(ctx context.Context, id salt.MinionID, jid salt.JID, rep job.Report, places []uint64) {
+func (m *Master) heard(ctx context.Context, id salt.MinionID, jid salt.JID, k *known, rep job.Report, places []uint64) {
+	again := m.jobs.note(k, id, rep.State.Returned())
 	c := m.jobs.course(jid)
-	if c == nil && (rep.State == job.Running || rep.State == job.Received) {
+	if c == nil && !again && (rep.State == job.Running || rep.State == job.Received) {
 		c = m.adopt(ctx, jid)
 	}
 	switch {
@@ -254,7 +269,7 @@ func (m *Master) readReturn(ctx context.Context, id salt.MinionID, jid salt.JID,
 		if len(p.pending) > 0 {
 			stored = p.pending[0]
 		}
-		m.heard(ctx, id, jid, ret.Report, largePlaces(ctx, len(l.Body), stored))
+		m.heard(ctx, id, jid, k, ret.Report, largePlaces(ctx, len(l.Body), stored))
 	}
 	return nil
 }

@@ -133,10 +133,15 @@ func (o *outbox) ask(ctx context.Context, s *session, batch []waitingLetter) ([]
 		q.Letters[i] = l.Letter
 		size += len(l.Body)
 	}
+	leave, err := askRoom(ctx, s, size)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, answerTime+time.Duration(size/slowest)*time.Second)
 	defer cancel()
 	var d protocol.Delivered
-	err := s.Ask(ctx, protocol.OpLetters, q, &d)
+	err = s.Ask(ctx, protocol.OpLetters, q, &d)
 	var refused *bus.Error
 	if errors.As(err, &refused) && refused.Permanent() && len(batch) == 1 {
 		return []protocol.Delivery{{Refused: refused}}, nil // the request itself, as one that is too large
@@ -148,6 +153,30 @@ func (o *outbox) ask(ctx context.Context, s *session, batch []waitingLetter) ([]
 		return nil, fmt.Errorf("the master's answer tells of %d letters, it was sent %d", len(d.Letters), len(batch))
 	}
 	return d.Letters, nil
+}
+
+// roomTime bounds the wait until the master has room for large letters: others'
+// go first.
+const roomTime = 10 * time.Minute
+
+// askRoom waits until the master has room for letters of this size. A master that
+// knows nothing of rooms has it.
+func askRoom(ctx context.Context, s *session, size int) (leave func(), err error) {
+	if size <= protocol.SmallLetters {
+		return func() {}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, roomTime)
+	defer cancel()
+	stream, err := s.Call(protocol.OpRoom, protocol.Room{Bytes: int64(size)})
+	if err != nil {
+		return nil, err
+	}
+	var room protocol.Room
+	if err := stream.Decode(ctx, &room); err != nil && bus.CodeOf(err) != bus.NotFound {
+		stream.Close()
+		return nil, err
+	}
+	return stream.Close, nil
 }
 
 // fetch gets a large body. A letter whose file is gone has nothing left to say, and

@@ -148,8 +148,8 @@ func (m *Minion) runJob(u *uplink, e *job.Envelope) {
 	m.log.Info("job", "jid", e.JID, "fun", e.Fun(), "user", e.User)
 	stop := m.beat(e, job.Running)
 	report := m.execute(ctx, e, u)
-	stop()
 	m.giveBack(e, report, back)
+	stop() // only now: a large return takes its time
 }
 
 // firstBeat is how soon a job that takes time says so.
@@ -162,12 +162,16 @@ func (m *Minion) beat(e *job.Envelope, state job.State) (stop func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		var senders []sender // the last ones: they are told until the return is delivered
 		t := time.NewTimer(min(firstBeat, every))
 		defer t.Stop()
 		for {
 			select {
 			case <-t.C:
-				m.tellAll(m.origins.of(e.JID), e.JID, job.Report{State: state})
+				if now := m.origins.of(e.JID); len(now) > 0 {
+					senders = now
+				}
+				m.tellAll(senders, e.JID, job.Report{State: state})
 				t.Reset(every)
 			case <-done:
 				return

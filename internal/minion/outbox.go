@@ -76,7 +76,7 @@ const (
 )
 
 // patience is how long a sender waits to hear that the master has stored what it
-// sent. Then it is told that the outbox has it, which is as safe.
+// sent, beside the time that a large body takes. Then it is told that the outbox has it, which is as safe.
 const patience = 5 * time.Second
 
 // What the outboxes are called in the data directory and in the own server.
@@ -146,7 +146,7 @@ func (o *outbox) send(ctx context.Context, out outgoing) (protocol.Fired, error)
 // await returns when the letter has left the queue, or there is no use in waiting
 // any longer.
 func (o *outbox) await(ctx context.Context, s *session, p placed) {
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(patience + time.Duration(p.size/slowest)*time.Second)
 	defer timer.Stop()
 	for {
 		o.mu.Lock()
@@ -177,6 +177,7 @@ func told(d protocol.Delivery) (protocol.Fired, error) {
 // placed is a letter that is in the queue.
 type placed struct {
 	n, seq uint64
+	size   int
 	told   chan protocol.Delivery // nil unless it is watched
 }
 
@@ -208,6 +209,7 @@ func (o *outbox) put(ctx context.Context, out outgoing, watch bool) (placed, err
 		return placed{}, fmt.Errorf("keep it in the outbox: %w", err)
 	}
 	o.wake()
+	p.size = len(body)
 	return p, nil
 }
 

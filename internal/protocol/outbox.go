@@ -9,6 +9,18 @@ import (
 // OpLetters hands over what waits in a minion's outbox: Letters → Delivered.
 const OpLetters = "letters"
 
+// OpRoom asks when the master has room for large letters: Room → Room, when it has.
+// The room is the minion's until its next letters are stored.
+const OpRoom = "room"
+
+// Room is for letters of so many bytes.
+type Room struct {
+	Bytes int64 `json:"bytes"`
+}
+
+// SmallLetters is the size in bytes of the letters of a request that need no room.
+const SmallLetters = 64 << 10
+
 // The limits of one request of letters. A letter beyond MaxLetterBytes travels
 // alone.
 const (

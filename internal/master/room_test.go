@@ -1,0 +1,106 @@
+package master
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"brine/internal/salt"
+)
+
+func given(l *lease) bool {
+	select {
+	case <-l.given:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestRoomIsGivenInOrder(t *testing.T) {
+	r := newRoom()
+	half, rest, small, huge := r.ask(roomBytes/2), r.ask(roomBytes/2), r.ask(1), r.ask(100*roomBytes)
+	if !given(half) || !given(rest) || given(small) || given(huge) {
+		t.Fatal("two halves are all there is")
+	}
+	r.giveBack(half)
+	if !given(small) {
+		t.Error("the next in the row gets nothing though there is room")
+	}
+	if given(huge) {
+		t.Error("a large one begins beside others")
+	}
+	r.giveBack(small)
+	late := r.ask(1)
+	if given(late) {
+		t.Error("a small one overtakes: the large one would wait for ever")
+	}
+	r.giveBack(rest)
+	if !given(huge) || given(late) {
+		t.Error("the largest has it all, alone")
+	}
+	r.giveBack(huge)
+	r.giveBack(late)
+	if r.free != roomBytes || len(r.queue) > 0 {
+		t.Errorf("in the end %d are free, want %d", r.free, roomBytes)
+	}
+}
+
+func TestRoomOfWhoGivesUp(t *testing.T) {
+	r := newRoom()
+	all := r.ask(roomBytes)
+	waiting, next := r.ask(5), r.ask(7)
+	r.giveBack(waiting) // it is gone before its turn
+	r.giveBack(all)
+	if given(waiting) || !given(next) || r.free != roomBytes-7 {
+		t.Errorf("free are %d, want %d", r.free, roomBytes-7)
+	}
+}
+
+func TestRoomIsUsedOnce(t *testing.T) {
+	r := newRoom()
+	first, second := r.ask(1), r.ask(1)
+	r.hold("web1", first)
+	r.hold("web1", second) // it asks again: what it had is used
+	select {
+	case <-first.used:
+	default:
+		t.Error("the first lease stays")
+	}
+	r.stored("web1")
+	r.stored("web1")
+	r.stored("stranger")
+	select {
+	case <-second.used:
+	default:
+		t.Error("the second lease stays")
+	}
+}
+
+// However many ask, never more than there is is given.
+func TestRoomIsNeverOverdrawn(t *testing.T) {
+	r := newRoom()
+	var out, most atomic.Int64
+	var wg sync.WaitGroup
+	for n := range 64 {
+		wg.Go(func() {
+			id := salt.MinionID(rune('a' + n))
+			for range 50 {
+				l := r.ask(rand.Int64N(roomBytes))
+				<-l.given
+				r.hold(id, l)
+				now := out.Add(l.bytes)
+				for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+				}
+				out.Add(-l.bytes)
+				r.stored(id)
+				r.giveBack(l)
+			}
+		})
+	}
+	wg.Wait()
+	if most.Load() > roomBytes || r.free != roomBytes {
+		t.Errorf("%d were out at a time, %d are left of %d", most.Load(), r.free, roomBytes)
+	}
+}
