@@ -57,6 +57,9 @@ const (
 	Wheel   Kind = "wheel"
 	Fire    Kind = "fire"   // events
 	Listen  Kind = "listen" // to events
+	Mine    Kind = "mine"   // what minions keep for each other was read
+	Purge   Kind = "purge"  // of events
+	Stat    Kind = "stat"   // of the bus
 	Key     Kind = "key"    // a minion's key was accepted, rejected, deleted, or turned away
 	Login   Kind = "login"  // of a user of external_auth
 	Token   Kind = "token"  // it was made, used or revoked
@@ -102,6 +105,7 @@ type Entry struct {
 	Count      int             `json:"count,omitempty"` // of minions, or of events
 	Tags       []string        `json:"tags,omitempty"`
 	JID        salt.JID        `json:"jid,omitempty"`
+	Finger     string          `json:"fingerprint,omitempty"` // of a key
 	Rule       string          `json:"rule,omitempty"`
 	Where      string          `json:"where,omitempty"` // the rule's place, file:line
 	Reason     string          `json:"reason,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"os/user"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,6 +47,21 @@ func (u *Users) Groups(ctx context.Context, name salt.UserName) []string {
 	}
 	u.groups[name] = cachedGroups{names, time.Now().Add(cacheFor)}
 	return names
+}
+
+// ID returns the number of a user, -1 of one whom the system does not know.
+func (u *Users) ID(ctx context.Context, name salt.UserName) int {
+	text := ""
+	if x, err := user.Lookup(string(name)); err == nil {
+		text = x.Uid
+	} else if fields := strings.Split(ask(ctx, "getent", "passwd", "--", string(name)), ":"); len(fields) > 2 {
+		text = fields[2]
+	}
+	uid, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return -1
+	}
+	return int(uid)
 }
 
 // Exists tells whether the system knows a user of this name.

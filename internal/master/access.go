@@ -3,8 +3,10 @@ package master
 import (
 	"context"
 	"os"
+	"strings"
 
 	"brine/internal/acl"
+	"brine/internal/audit"
 	"brine/internal/auth"
 	"brine/internal/bus"
 	"brine/internal/config"
@@ -23,6 +25,7 @@ type access struct {
 	rules      *acl.Rules
 	nodegroups map[string]any
 	verify     bool // the users of publisher_acl must exist
+	sudo       bool // who came by sudo is held to his own rules
 }
 
 // newAccess compiles the rules. An error names every mistake with its place.
@@ -43,7 +46,7 @@ func newAccess(cfg *config.Master) (*access, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &access{config: settings, rules: rules, nodegroups: groups, verify: cfg.ClientACLVerify}, nil
+	return &access{config: settings, rules: rules, nodegroups: groups, verify: cfg.ClientACLVerify, sudo: cfg.SudoACL}, nil
 }
 
 // with returns the rules that hold for somebody whose token keeps external_auth
@@ -124,26 +127,49 @@ func (m *Master) localAsker(ctx context.Context, i bus.Identity) asker {
 	if uid < 0 {
 		return asker{name: i.String(), identity: i} // no user: no rights
 	}
-	u := m.users.Lookup(ctx, uid)
-	return asker{name: string(u.Name), identity: i, subject: m.local(ctx, u)}
+	a := asker{identity: i, subject: m.local(ctx, m.users.Lookup(ctx, uid), i.Sudo)}
+	a.name = a.subject.Name
+	if a.subject.Sudo != "" {
+		a.name = sudoPrefix + a.subject.Sudo
+	}
+	return a
 }
 
-// local is a user of this machine. The groups of an operator are not asked for:
-// a slow directory must not keep root waiting.
-func (m *Master) local(ctx context.Context, u auth.User) acl.Subject {
+// sudoPrefix stands before the name of somebody who came by sudo, as in Salt.
+const sudoPrefix = "sudo_"
+
+// local is a user of this machine, who came by sudo where that is not "". The
+// groups of an operator are not asked for unless they count: a slow directory must
+// not keep root waiting.
+func (m *Master) local(ctx context.Context, u auth.User, sudo string) acl.Subject {
 	s := acl.Subject{Kind: acl.Local, Name: string(u.Name), Operator: u.Operator}
-	if !s.Operator {
+	switch {
+	case !s.Operator:
 		s.Groups = m.users.Groups(ctx, u.Name)
+	case sudo != "":
+		s.Sudo = sudo
+		if m.access.Load().sudo {
+			s.Groups = m.users.Groups(ctx, salt.UserName(sudo))
+		}
 	}
 	return s
 }
 
-// permit decides whether who may do what the question says, and says so: to the
-// log always, to the asker when it is refused. Nothing is refused silently.
-// Where is the target as it was written.
-func (m *Master) permit(who asker, q acl.Question, where string) error {
+// started says whether the asker is the one whom a job names as its user. The
+// name of somebody who came by sudo could be that of an account, too.
+func (a asker) started(k *known) bool {
+	return a.refused == nil && a.name != "" && a.name == k.user && a.subject.Backend == k.backend &&
+		(a.subject.Operator || !strings.HasPrefix(k.user, sudoPrefix))
+}
+
+// permit decides whether who may do what the question says. A refusal is told to
+// the asker, to the log and to the audit trail: nothing is refused silently. What
+// is allowed is an entry that the caller must write to the trail before it takes
+// effect, see book. The target is as it was written.
+func (m *Master) permit(who asker, q acl.Question, tgt, kind string) (audit.Entry, error) {
 	if who.refused != nil {
-		return who.refused
+		m.trail.Note(entry(who, q, acl.Decision{Reason: "the login has ended"}, tgt, kind))
+		return audit.Entry{}, who.refused
 	}
 	rules := who.rules
 	if rules == nil {
@@ -151,16 +177,20 @@ func (m *Master) permit(who asker, q acl.Question, where string) error {
 	}
 	q.Subject, q.Fleet = who.subject, fleet{m}
 	d := rules.Decide(q)
-	what := functions(q)
-	log := m.log.With("user", who.name, "fun", what, "target", where, "rule", d.Rule, "where", d.Where)
+	e := entry(who, q, d, tgt, kind)
+	log := m.log.With("user", who.name, "fun", functions(q), "target", tgt, "rule", d.Rule, "where", d.Where)
 	if d.Verdict == acl.Allow {
 		log.Debug("permitted")
-		return nil
+		return e, nil
 	}
 	log.Warn("refused", "reason", d.Reason, "outside", d.Outside)
-	m.relay.Announce("salt/audit/refused", map[string]any{
-		"user": who.name, "fun": what, "tgt": where, "rule": d.Rule, "where": d.Where, "reason": d.Reason, "outside": texts(d.Outside),
-	})
+	m.trail.Note(e)
+	return audit.Entry{}, refusal(who, q, d)
+}
+
+// refusal is what the asker is told.
+func refusal(who asker, q acl.Question, d acl.Decision) error {
+	what := functions(q)
 	if who.subject.Kind == acl.Peer {
 		return refusePeer(who, q, what, d)
 	}
@@ -198,19 +228,28 @@ func functions(q acl.Question) string {
 // permitPublish decides about a job on the minions that its target resolved to.
 // That the target could not be understood is told to those only who may run the
 // functions somewhere.
-func (m *Master) permitPublish(who asker, q protocol.Publish) (job.Start, *target.Target, error) {
+func (m *Master) permitPublish(who asker, q protocol.Publish) (permitted, error) {
 	commands := q.Commands
 	if q.Preview && len(commands) == 0 {
 		commands = []job.Command{{Function: "test.ping"}} // it tells as much
 	}
 	if len(commands) == 0 {
-		return job.Start{}, nil, bus.Errorf(bus.Usage, "there is no function to run")
+		return permitted{}, bus.Errorf(bus.Usage, "there is no function to run")
 	}
 	start, t, mistake := m.resolve(q)
-	if err := m.permit(who, acl.Question{Commands: aclCommands(commands), Target: t, Minions: start.Minions}, q.Target); err != nil {
-		return start, t, err
+	e, err := m.permit(who, acl.Question{Commands: aclCommands(commands), Target: t, Minions: start.Minions}, q.Target, q.TargetType)
+	if err == nil && mistake != nil {
+		m.trail.Note(e)
+		err = mistake
 	}
-	return start, t, mistake
+	return permitted{start, t, e}, err
+}
+
+// permitted is a job that may be started: on these minions and no others.
+type permitted struct {
+	start  job.Start
+	target *target.Target
+	entry  audit.Entry // of the decision; not written yet
 }
 
 func aclCommands(list []job.Command) []acl.Command {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"brine/internal/audit"
 	"brine/internal/broker"
 	"brine/internal/bus"
 	"brine/internal/pki"
@@ -24,7 +25,7 @@ func (m *Master) admit(p broker.Peer) bus.Identity {
 		return bus.Identity{}
 	}
 	if p.TLS == nil {
-		return bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(int(p.Local.UID))}
+		return m.admitLocal(p)
 	}
 	if name, ok := claimedClient(p.TLS); ok {
 		return m.admitClient(p, name)
@@ -34,18 +35,37 @@ func (m *Master) admit(p broker.Peer) bus.Identity {
 		m.log.Warn("connection refused", "remote", p.Remote, "err", err)
 		return bus.Identity{}
 	}
-	v, err := m.keys.admit(id, key)
+	v, err := m.keys.admit(id, key, p.Remote)
 	if err != nil {
 		m.log.Error("key not judged, and so not accepted", "minion", id, "remote", p.Remote, "err", err)
 	}
 	m.tellAuth(p, id, key, v)
-	i := bus.Identity{Role: bus.RoleStranger, Name: string(id), Key: bus.KeyToken(key.Key())}
+	i := bus.Identity{Role: bus.RoleStranger, Name: string(id), Key: bus.KeyToken(key.Key()), Source: p.Remote}
 	if v.state == pki.Accepted {
 		i.Role = bus.RoleMinion
 		if p.Caller {
 			i.Role = bus.RoleCaller
 		}
 	}
+	return i
+}
+
+// admitLocal lets a process of this machine in as its user. An operator is believed
+// whom he names as the user behind sudo: he could as well not say it. Of others it
+// means nothing.
+func (m *Master) admitLocal(p broker.Peer) bus.Identity {
+	uid := int(p.Local.UID)
+	i := bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(uid), Source: processOf(p.Local)}
+	u := m.users.Lookup(m.ctx, uid)
+	if p.Sudo == "" || p.Sudo == "root" || p.Sudo == string(u.Name) || !u.Operator {
+		return i
+	}
+	name, err := salt.ParseUserName(p.Sudo)
+	if err != nil { // with sudo_acl no rule could hold for it
+		m.log.Warn("local connection refused: SUDO_USER names no user", "uid", uid, "err", err)
+		return bus.Identity{}
+	}
+	i.Sudo = string(name)
 	return i
 }
 
@@ -89,9 +109,18 @@ func (m *Master) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v 
 	default:
 		log.Error("Authentication attempt from "+string(id)+" failed, the public keys did not match. This may be an attempt to compromise the Salt cluster.", "fingerprint", key.SHA256())
 	}
+	if v.act != actAccept {
+		m.trail.Note(audit.Entry{Kind: audit.Key, Who: remote(id, p.Remote), Fun: "key.connect", Finger: key.SHA256(), Reason: turnedAway[v.act]})
+	}
 	m.relay.Announce("salt/auth", map[string]any{
 		"result": v.state == pki.Accepted || v.state == pki.Pending, "act": v.act, "id": string(id), "pub": string(key.PEM()),
 	})
+}
+
+// turnedAway is why a key gets no connection, by what became of it.
+var turnedAway = map[string]string{
+	"pend": "the key waits to be accepted", "reject": "the key is rejected", "full": "too many keys are waiting",
+	"denied": "another key holds the id",
 }
 
 // gone is told by the broker of every connection that ended.
@@ -150,7 +179,7 @@ func (m *Master) stateOf(i bus.Identity, grains map[string]string) (protocol.Key
 		return "", err
 	}
 	if state == pki.Pending && len(grains) > 0 {
-		signed, err := m.keys.signByGrains(id, key, grains)
+		signed, err := m.keys.signByGrains(pki.Entry{ID: id, State: pki.Pending, Key: key}, i.Source, grains)
 		if err != nil {
 			m.log.Error("autosign_grains not applied", "minion", id, "err", err)
 		}
@@ -233,11 +262,11 @@ func (m *Master) announceKeys(before, after map[keyName]pki.State) {
 		if was, known := before[name]; known && was == state || state != pki.Accepted && state != pki.Rejected {
 			continue
 		}
-		m.tellKey(name.id, act(state))
+		m.tellKey(name, act(state))
 	}
 	for name := range before {
 		if _, there := after[name]; !there {
-			m.tellKey(name.id, "delete")
+			m.tellKey(name, actDelete)
 			m.forgetFacts(name.id)
 		}
 	}
@@ -265,9 +294,13 @@ func (m *Master) forgetDeleted() {
 	}
 }
 
-func (m *Master) tellKey(id salt.MinionID, act string) {
-	m.log.Info("key "+act, "minion", id)
-	m.relay.Announce("salt/key", map[string]any{"result": true, "act": act, "id": string(id)})
+func (m *Master) tellKey(name keyName, act string) {
+	d := m.keys.deeds.take(name, act)
+	m.log.Info("key "+act, "minion", name.id, "user", d.who.User, "rule", d.rule)
+	m.trail.Note(audit.Entry{
+		Kind: audit.Key, Verdict: audit.Allowed, Who: d.who, Fun: "key." + act, Minions: []salt.MinionID{name.id}, Count: 1, Finger: name.finger, Rule: d.rule,
+	})
+	m.relay.Announce("salt/key", map[string]any{"result": true, "act": act, "id": string(name.id)})
 }
 
 // keyChanges returns a channel that gets a signal after each change of the store.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 
+	"brine/internal/audit"
 	"brine/internal/bus"
 	"brine/internal/config"
 	"brine/internal/pki"
@@ -29,13 +30,16 @@ type keyring struct {
 	accepted []salt.MinionID // sorted
 	known    map[keyName]pki.State
 	rules    keyRules
+	deeds    deeds
 }
 
 // keyName is one key of one id.
 type keyName struct {
-	id    salt.MinionID
-	token string
+	id     salt.MinionID
+	finger string
 }
+
+func nameOf(e pki.Entry) keyName { return keyName{e.ID, e.Key.SHA256()} }
 
 // keyRules is the part of the configuration that judges new keys.
 type keyRules struct {
@@ -73,7 +77,7 @@ func (k *keyring) refresh() error {
 	var ids []salt.MinionID
 	known := make(map[keyName]pki.State, len(entries))
 	for _, e := range entries {
-		known[keyName{e.ID, bus.KeyToken(e.Key.Key())}] = e.State
+		known[nameOf(e)] = e.State
 		if e.State == pki.Accepted {
 			ids = append(ids, e.ID)
 		}
@@ -142,7 +146,8 @@ type verdict struct {
 }
 
 // admit judges the key that a connection has proven.
-func (k *keyring) admit(id salt.MinionID, key pki.PublicKey) (verdict, error) {
+// source is where it comes from.
+func (k *keyring) admit(id salt.MinionID, key pki.PublicKey, source string) (verdict, error) {
 	state, err := k.store.Lookup(id, key)
 	if err != nil {
 		return verdict{pki.Denied, "denied", false}, err
@@ -151,7 +156,7 @@ func (k *keyring) admit(id salt.MinionID, key pki.PublicKey) (verdict, error) {
 	rules := k.rules
 	k.mu.RUnlock()
 	if rules.open {
-		return k.admitOpen(id, key, state)
+		return k.admitOpen(id, key, state, source)
 	}
 	if state == pki.Accepted || state == pki.Rejected {
 		return verdict{state, act(state), false}, nil
@@ -163,46 +168,58 @@ func (k *keyring) admit(id salt.MinionID, key pki.PublicKey) (verdict, error) {
 		return verdict{pki.Denied, "denied", isNew}, err
 	}
 	if state == pki.Pending {
-		state, err = k.judge(id, key, rules)
+		state, err = k.judge(pki.Entry{ID: id, State: pki.Pending, Key: key}, rules, source)
 	}
 	return verdict{state, act(state), isNew}, err
 }
 
+// What becomes of keys, as Salt's events name it.
+const (
+	actAccept = "accept"
+	actReject = "reject"
+	actDelete = "delete"
+)
+
 func act(s pki.State) string {
 	switch s {
 	case pki.Accepted:
-		return "accept"
+		return actAccept
 	case pki.Pending:
 		return "pend"
 	case pki.Rejected:
-		return "reject"
+		return actReject
 	}
 	return "denied"
 }
 
+// remote is the minion that knocks, for the record.
+func remote(id salt.MinionID, source string) audit.Who {
+	return audit.Who{Minion: string(id), Source: source}
+}
+
 // judge applies the rules to a waiting key. Rejection goes before acceptance.
-func (k *keyring) judge(id salt.MinionID, key pki.PublicKey, rules keyRules) (pki.State, error) {
-	e := pki.Entry{ID: id, State: pki.Pending, Key: key}
-	reject, err := listed(rules.autorej, id)
+func (k *keyring) judge(e pki.Entry, rules keyRules, source string) (pki.State, error) {
+	reject, err := listed(rules.autorej, e.ID)
 	if err != nil {
 		return pki.Pending, err
 	}
 	if reject {
+		k.deeds.expect(nameOf(e), actReject, remote(e.ID, source), "autoreject_file: "+rules.autorej)
 		return pki.Rejected, k.store.Reject(e)
 	}
-	accept := rules.auto
-	if !accept {
-		if accept, err = listed(rules.autosign, id); err != nil {
-			return pki.Pending, err
-		}
+	if rules.auto {
+		return k.accept(e, source, "auto_accept")
 	}
-	if !accept {
-		return pki.Pending, nil
+	accept, err := listed(rules.autosign, e.ID)
+	if err != nil || !accept {
+		return pki.Pending, err
 	}
-	return k.accept(e)
+	return k.accept(e, source, "autosign_file: "+rules.autosign)
 }
 
-func (k *keyring) accept(e pki.Entry) (pki.State, error) {
+// accept accepts the key of a minion that knocks, by a rule.
+func (k *keyring) accept(e pki.Entry, source, rule string) (pki.State, error) {
+	k.deeds.expect(nameOf(e), actAccept, remote(e.ID, source), rule)
 	if err := k.store.Accept(e); err != nil {
 		return e.State, err
 	}
@@ -221,7 +238,7 @@ func (k *keyring) learn(id salt.MinionID) {
 
 // admitOpen is open_mode: whoever comes is accepted, and takes the place of
 // another key of its id. A rejected key stays rejected.
-func (k *keyring) admitOpen(id salt.MinionID, key pki.PublicKey, state pki.State) (verdict, error) {
+func (k *keyring) admitOpen(id salt.MinionID, key pki.PublicKey, state pki.State, source string) (verdict, error) {
 	if state == pki.Accepted || state == pki.Rejected {
 		return verdict{state, act(state), false}, nil
 	}
@@ -231,6 +248,7 @@ func (k *keyring) admitOpen(id salt.MinionID, key pki.PublicKey, state pki.State
 	}
 	for _, e := range entries {
 		if e.ID == id && e.State == pki.Accepted {
+			k.deeds.expect(nameOf(e), actDelete, remote(id, source), "open_mode")
 			if err := k.store.Delete(e); err != nil {
 				return verdict{pki.Denied, "denied", false}, err
 			}
@@ -239,13 +257,13 @@ func (k *keyring) admitOpen(id salt.MinionID, key pki.PublicKey, state pki.State
 	if state, err = k.store.Submit(id, key); err != nil {
 		return verdict{pki.Denied, "denied", true}, err
 	}
-	state, err = k.accept(pki.Entry{ID: id, State: state, Key: key})
+	state, err = k.accept(pki.Entry{ID: id, State: state, Key: key}, source, "open_mode")
 	return verdict{state, act(state), true}, err
 }
 
 // signByGrains accepts a waiting key whose minion shows a value that a file of
 // autosign_grains_dir lists for that grain.
-func (k *keyring) signByGrains(id salt.MinionID, key pki.PublicKey, grains map[string]string) (bool, error) {
+func (k *keyring) signByGrains(e pki.Entry, source string, grains map[string]string) (bool, error) {
 	k.mu.RLock()
 	dir := k.rules.grainsDir
 	k.mu.RUnlock()
@@ -261,7 +279,7 @@ func (k *keyring) signByGrains(id salt.MinionID, key pki.PublicKey, grains map[s
 			return false, err
 		}
 		if slices.Contains(lines, shown) {
-			_, err := k.accept(pki.Entry{ID: id, State: pki.Pending, Key: key})
+			_, err := k.accept(e, source, "autosign_grains_dir: "+filepath.Join(dir, name))
 			return err == nil, err
 		}
 	}

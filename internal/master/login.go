@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"brine/internal/acl"
+	"brine/internal/audit"
 	"brine/internal/bus"
 	"brine/internal/config"
 	"brine/internal/eauth"
@@ -144,9 +145,10 @@ func (m *Master) login(ctx context.Context, r *bus.Request) error {
 		return r.Send(ctx, protocol.LoggedIn{Challenge: m.logins.challenge(r.Inbox())})
 	}
 	grant, err := m.verify(ctx, r, q)
-	m.tellLogin(r.From, q, grant, err)
-	if err != nil {
+	if unwritten := m.tellLogin(ctx, r.From, q, grant, err); err != nil {
 		return loginError(q, err)
+	} else if unwritten != nil {
+		return unwritten
 	}
 	answer := protocol.LoggedIn{Backend: grant.Backend, User: grant.Name, Groups: grant.Groups, Expires: grant.Expires}
 	if q.MakeToken {
@@ -181,25 +183,31 @@ func (m *Master) verify(ctx context.Context, r *bus.Request, q protocol.Login) (
 	return grant, nil
 }
 
-// tellLogin logs and announces a login, with the reason of a refusal.
-func (m *Master) tellLogin(from bus.Identity, q protocol.Login, grant *eauth.Grant, err error) {
-	if errors.Is(err, eauth.ErrBusy) && !m.told.First("login "+from.String(), time.Now()) {
-		return // once a minute is enough for log and journal
-	}
-	backend, user, reason := shorten(q.Backend), shorten(q.User), ""
+// tellLogin logs a login, with the reason of a refusal, and writes it to the audit
+// trail. One that is not written there must not take effect.
+func (m *Master) tellLogin(ctx context.Context, from bus.Identity, q protocol.Login, grant *eauth.Grant, err error) error {
+	backend, user := shorten(q.Backend), shorten(q.User)
 	if grant != nil {
 		backend, user = grant.Backend, grant.Name
 	}
+	uid := from.UID()
+	e := audit.Entry{Kind: audit.Login, Who: audit.Who{User: user, UID: &uid, Backend: backend, Source: from.Source}, Fun: "login." + proofKind(q)}
 	log := m.log.With("user", user, "eauth", backend, "kind", proofKind(q), "source", from.String())
-	if err == nil {
-		log.Info("login")
-	} else {
-		reason = err.Error()
-		log.Warn("login refused", "reason", reason)
+	if err != nil {
+		// Once a minute is enough for the log; the trail counts what repeats.
+		if !errors.Is(err, eauth.ErrBusy) || m.told.First("login "+from.String(), time.Now()) {
+			log.Warn("login refused", "reason", err.Error())
+		}
+		e.Reason = err.Error()
+		m.trail.Note(e)
+		return nil
 	}
-	m.relay.Announce("salt/audit/login", map[string]any{
-		"user": user, "eauth": backend, "kind": proofKind(q), "source": from.String(), "allowed": err == nil, "reason": reason,
-	})
+	log.Info("login")
+	e.Verdict = audit.Allowed
+	if q.MakeToken {
+		e.Reason = "a token is made"
+	}
+	return m.unaudited(m.trail.Record(ctx, e))
 }
 
 // proofKind is what Salt calls the kind of a login.

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"brine/internal/audit"
 	"brine/internal/auth"
 	"brine/internal/broker"
 	"brine/internal/bus"
@@ -59,6 +60,7 @@ type Master struct {
 	pillars pillars
 	files   *roots.Roots
 	ledger  *ledger
+	trail   *audit.Log
 	relay   *relay.Relay
 	present *presence
 	jobs    *jobs
@@ -182,6 +184,9 @@ func (m *Master) openJournal(ctx context.Context) error {
 	}
 	m.relay = relay.New(m.journal, m.cfg.MaxEventSize, m.log)
 	m.relay.SetGrants(grants)
+	if err := m.openTrail(ctx); err != nil {
+		return err
+	}
 	if m.ledger, err = openLedger(ctx, m.journal); err != nil {
 		return err
 	}
@@ -246,6 +251,8 @@ func (m *Master) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.ledger.keep(m.ctx, m.log) })
 	hangups, stop := daemon.Hangups()
 	defer stop()
+	m.tellOldKeys()
+	m.trail.Note(audit.Entry{Kind: audit.Trail, Verdict: audit.Noted, Fun: "master.start", Reason: "version " + m.version})
 	m.log.Info("the master is ready", "address", m.Addr().String(), "fingerprint", m.key.Public().SHA256(), "version", m.version)
 	if m.cfg.OpenMode {
 		m.log.Warn("open_mode is on: every key that connects is accepted, and replaces the one that its id had")
@@ -271,34 +278,41 @@ func (m *Master) hangup() {
 	if m.reload == nil {
 		return
 	}
+	note := audit.Entry{Kind: audit.Rules, Verdict: audit.Noted, Fun: "config.reload"}
+	if err := m.reread(); err != nil {
+		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
+		note.Reason = "the old ones stay in force: " + err.Error()
+	} else {
+		m.log.Info("configuration reloaded")
+	}
+	m.trail.Note(note)
+}
+
+// reread puts a new configuration in force, all of it or nothing.
+func (m *Master) reread() error {
 	cfg, err := m.reload()
 	if err != nil {
-		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
-		return
+		return err
 	}
 	rules, err := newAccess(cfg)
 	if err != nil {
-		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
-		return
+		return err
 	}
 	grants, err := relay.ParseGrants(cfg.EventACL)
 	if err != nil {
-		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
-		return
+		return err
 	}
 	backends, err := m.backends(cfg)
 	if err != nil {
-		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
-		return
+		return err
 	}
 	if err := m.keys.configure(cfg); err != nil {
-		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
-		return
+		return err
 	}
 	m.relay.SetGrants(grants)
 	m.setAccess(rules)
 	m.setBackends(backends)
-	m.log.Info("configuration reloaded")
+	return nil
 }
 
 // close undoes what New opened, the latest first.

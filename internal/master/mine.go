@@ -229,7 +229,11 @@ func (m *Master) readMine(ctx context.Context, r *bus.Request) error {
 		commands[i].Function = salt.Function(name)
 	}
 	who := m.peer(r.From)
-	if err := m.permit(who, acl.Question{Scope: acl.Mine, Commands: commands, Target: t}, q.Target); err != nil {
+	e, err := m.permit(who, acl.Question{Scope: acl.Mine, Commands: commands, Target: t}, q.Target, q.TargetType)
+	if err == nil {
+		err = m.unaudited(m.trail.Record(ctx, e))
+	}
+	if err != nil {
 		return err
 	}
 	if mistake != nil {

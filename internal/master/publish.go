@@ -35,17 +35,20 @@ func (m *Master) publish(ctx context.Context, r *bus.Request) error {
 
 // publishFor runs a job for whoever asks and tells its course.
 func (m *Master) publishFor(ctx context.Context, r *bus.Request, q protocol.Publish, who asker) error {
-	start, t, err := m.permitPublish(who, q)
+	p, err := m.permitPublish(who, q)
 	if err != nil {
 		return err
 	}
 	if q.Subset > 0 {
-		start.Minions = m.subset(start.Minions, q.Subset)
+		p.start.Minions = m.subset(p.start.Minions, q.Subset)
 	}
 	if q.Preview {
-		return r.Send(ctx, start)
+		if err := m.trail.Record(ctx, p.entry); err != nil {
+			return m.unaudited(err)
+		}
+		return r.Send(ctx, p.start)
 	}
-	c, err := m.prepare(ctx, q, who, start, t)
+	c, err := m.prepare(ctx, q, who, p)
 	if err != nil {
 		return err
 	}
@@ -135,23 +138,27 @@ func (m *Master) resolve(q protocol.Publish) (job.Start, *target.Target, error) 
 	return start, t, nil
 }
 
-// prepare makes the course of a job for the minions that its target t resolved to:
-// those, and no others that match by now, are what was permitted. The job is in
-// the journal before the first minion gets it, which is when the course begins.
-func (m *Master) prepare(ctx context.Context, q protocol.Publish, who asker, start job.Start, t *target.Target) (*course, error) {
+// prepare makes the course of a job for the minions that were permitted: those, and
+// no others that match by now. The job, and that it was permitted, is in the
+// journal before the first minion gets it, which is when the course begins.
+func (m *Master) prepare(ctx context.Context, q protocol.Publish, who asker, may permitted) (*course, error) {
 	if len(q.Commands) == 0 {
 		return nil, bus.Errorf(bus.Usage, "there is no function to run")
 	}
+	start := may.start
 	if len(start.Minions) == 0 {
+		m.trail.Note(may.entry)
 		return nil, bus.Errorf(bus.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.").
 			WithHint("'salt-key -L' lists the accepted minions; --preview-target shows which of them a target means")
 	}
 	now := time.Now()
-	p, batch, err := m.plan(q, who, start, t, now)
+	p, batch, err := m.plan(q, who, start, may.target, now)
 	if err != nil {
+		m.trail.Note(may.entry)
 		return nil, err
 	}
-	if err := m.record(ctx, &p); err != nil {
+	may.entry.Minions, may.entry.Count = start.Minions, len(start.Minions)
+	if err := m.book(ctx, may.entry, p.Start.JID, func() error { return m.record(ctx, &p) }); err != nil {
 		return nil, err
 	}
 	if p.lasts(batch) {

@@ -39,9 +39,20 @@ func (m *Master) register() {
 	s.Handle(bus.RoleUser, protocol.OpLogin, m.login)
 	m.relay.RegisterClients(s)
 	m.relay.Register(s, func(ctx context.Context, i bus.Identity) relay.Asker {
-		who := m.localAsker(ctx, i) // event_acl is about local users
-		return m.relay.Asker(i.UID(), who.name, who.subject.Operator)
+		return m.onBus(ctx, m.localAsker(ctx, i)) // event_acl is about local users
 	})
+}
+
+// onBus is a local user as the bus of events knows it. With sudo_acl, who came by
+// sudo stands for himself there too.
+func (m *Master) onBus(ctx context.Context, who asker) relay.Asker {
+	uid, name, operator := who.identity.UID(), who.name, who.subject.Operator
+	if operator && who.subject.Sudo != "" && m.access.Load().sudo {
+		uid, name, operator = m.users.ID(ctx, salt.UserName(who.subject.Sudo)), who.subject.Sudo, false
+	}
+	a := m.relay.Asker(uid, name, operator)
+	a.Sudo, a.Source = who.subject.Sudo, who.identity.Source
+	return a
 }
 
 // minionFire stores events of a minion: none in the tag spaces of the master.

@@ -300,8 +300,13 @@ func (m *Master) follow(ctx context.Context, r *bus.Request) error {
 	if err != nil {
 		return err
 	}
-	if own := k != nil && k.user == who.name && k.backend == who.subject.Backend && who.refused == nil; !own {
-		if err := m.permit(who, question, ""); err != nil {
+	if k == nil || !who.started(k) {
+		e, err := m.permit(who, question, "", "")
+		if err == nil {
+			e.JID = jid
+			err = m.unaudited(m.trail.Record(ctx, e))
+		}
+		if err != nil {
 			return err
 		}
 	}

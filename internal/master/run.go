@@ -14,9 +14,9 @@ import (
 	"brine/internal/journal"
 	"brine/internal/module"
 	"brine/internal/protocol"
+	"brine/internal/relay"
 	"brine/internal/runner"
 	"brine/internal/salt"
-	"brine/internal/target"
 	"brine/internal/value"
 )
 
@@ -38,16 +38,14 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 		Events: func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error {
 			return m.journal.Read(ctx, journal.Query{Subjects: []string{subject}, Since: since}, f)
 		},
-		SendEvent: func(ctx context.Context, tag string, data any) error {
-			_, err := m.relay.Store(ctx, tag, data, "")
-			return err
-		},
+		SendEvent: func(ctx context.Context, tag string, data any) error { return m.sendEvent(ctx, who, tag, data) },
 		Courses:   m.courses,
 		Cancel:    func(jid salt.JID) ([]salt.MinionID, error) { return m.cancelJob(jid, who.name) },
 		Await:     m.awaitJob,
 		Explain:   m.explain,
 		Lint:      m.lint,
-		Keys:      m.keys.store,
+		Audit:     m.auditRunner(),
+		Keys:      m.keys.by(who.who()),
 		MasterKey: m.key.Public(),
 		Config:    runner.Disclose(m.cfg.Raw),
 		Machine:   m.machine(),
@@ -59,6 +57,25 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 		ListTokens:  m.listTokens,
 		DeleteToken: m.gate.Delete,
 	}
+}
+
+// sendEvent fires an event of a runner. Its sender is who asked for the runner; a
+// minion fires nothing that it may not fire without it.
+func (m *Master) sendEvent(ctx context.Context, who asker, tag string, data any) error {
+	raw, err := value.Encode(data)
+	if err != nil {
+		return err
+	}
+	// Who may use the runner may fire with it, but for what nobody may.
+	from, check := salt.UserPrefix+who.name, m.relay.MayFire(relay.Asker{Name: who.name, Operator: true})
+	if b := who.subject.Backend; b != "" {
+		from = salt.UserPrefix + b + ":" + who.name
+	}
+	if id := who.minion(); id != "" {
+		from, check = id, func(tag string) error { return event.CheckMinionTag(salt.MinionID(id), tag) }
+	}
+	_, err = m.relay.Fire(ctx, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, from, check)
+	return err
 }
 
 // machine is the master's own machine for functions of minions that a runner
@@ -82,15 +99,15 @@ func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]jo
 	q := protocol.Publish{
 		Target: e.Target, TargetType: e.TargetType, Commands: []job.Command{e.Command}, Timeout: job.Seconds(e.Timeout.Seconds()), Internal: e.Own,
 	}
-	resolve := func(q protocol.Publish) (job.Start, *target.Target, error) { return m.permitPublish(who, q) }
+	permit := m.permitPublish
 	if e.Own {
-		resolve = m.resolve
+		permit = m.forRunner
 	}
-	start, t, err := resolve(q)
+	p, err := permit(who, q)
 	if err != nil {
 		return nil, err
 	}
-	c, err := m.prepare(ctx, q, who, start, t)
+	c, err := m.prepare(ctx, q, who, p)
 	if bus.CodeOf(err) == bus.NoMatch {
 		return nil, nil
 	}
@@ -109,6 +126,15 @@ func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]jo
 	return updates, err
 }
 
+// forRunner is a job that a runner needs itself: who may run the runner may have it
+// done.
+func (m *Master) forRunner(who asker, q protocol.Publish) (permitted, error) {
+	start, t, err := m.resolve(q)
+	d := acl.Decision{Verdict: acl.Allow, Rule: "runner"}
+	question := acl.Question{Commands: aclCommands(q.Commands), Minions: start.Minions}
+	return permitted{start, t, entry(who, question, d, q.Target, q.TargetType)}, err
+}
+
 // run runs a runner, or a wheel function, for a local user.
 func (m *Master) run(ctx context.Context, r *bus.Request) error {
 	var q protocol.Run
@@ -125,7 +151,8 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 	if q.Wheel {
 		kind, scope = "wheel", acl.Wheel
 	}
-	if err := m.permit(who, acl.Question{Scope: scope, Commands: aclCommands([]job.Command{q.Command})}, ""); err != nil {
+	e, err := m.permit(who, acl.Question{Scope: scope, Commands: aclCommands([]job.Command{q.Command})}, "", "")
+	if err != nil {
 		return err
 	}
 	if err := runner.CheckSecrets(q.Command); err != nil {
@@ -134,7 +161,11 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 	jid := m.clock.Next(time.Now())
 	tag := "salt/" + kind + "/" + string(jid)
 	data := map[string]any{"fun": map[bool]string{false: "runner.", true: "wheel."}[q.Wheel] + string(q.Command.Function), "jid": string(jid), "user": who.name, "fun_args": eventArgs(&job.Envelope{Commands: []job.Command{q.Command}})}
-	if _, err := m.relay.Store(ctx, tag+"/new", data, ""); err != nil {
+	err = m.book(ctx, e, jid, func() error {
+		_, err := m.relay.Store(ctx, tag+"/new", data, "")
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if err := r.Send(ctx, protocol.RunStart{JID: jid, Tag: tag}); err != nil {

@@ -3,6 +3,7 @@ package master
 import (
 	"time"
 
+	"brine/internal/audit"
 	"brine/internal/bus"
 	"brine/internal/event"
 	"brine/internal/protocol"
@@ -47,11 +48,10 @@ func (m *Master) minionEvents(id salt.MinionID, f protocol.Fire) ([]event.Event,
 // eventRefused tells the log and the audit trail of an event that a minion may not
 // fire, of each tag now and then.
 func (m *Master) eventRefused(id salt.MinionID, tag string, err error) {
-	if !m.told.First("event "+string(id)+" "+tag, time.Now()) {
-		return
+	if m.told.First("event "+string(id)+" "+tag, time.Now()) {
+		m.log.Warn("event refused", "minion", id, "tag", tag, "err", err)
 	}
-	m.log.Warn("event refused", "minion", id, "tag", tag, "err", err)
-	m.relay.Announce("salt/audit/refused", map[string]any{"minion": string(id), "fun": "event.fire_master", "tag": tag, "reason": err.Error()})
+	m.trail.Note(audit.Entry{Kind: audit.Fire, Who: audit.Who{Minion: string(id)}, Fun: "event.fire_master", Tags: []string{tag}, Reason: err.Error()})
 }
 
 func shape(id salt.MinionID, f protocol.Fire) ([]event.Item, error) {

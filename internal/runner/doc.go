@@ -38,6 +38,7 @@ type Host struct {
 	Explain   func(ctx context.Context, e Explain) (Explained, error) // whether somebody may do something
 	Lint      func(ctx context.Context) []Finding                     // what is strange about the access rules
 
+	Audit     Audit
 	Keys      KeyStore
 	MasterKey pki.PublicKey
 	Config    map[string]any // of the master, by Salt's key names, without secrets
@@ -80,6 +81,7 @@ func Table(h *Host) module.Table {
 	var t module.Table
 	t = module.Table{
 		aclModule(h),
+		auditModule(h),
 		authModule(h),
 		cacheModule(h),
 		settingsModule(h),

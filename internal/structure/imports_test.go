@@ -57,7 +57,7 @@ var layers = []layer{
 	{"journal", "event salt", "the one user of JetStream: appends and reads, whatever the events say"},
 	{"link", "atomicfile bus config event pki protocol salt", "one connection of a minion to one master"},
 	{"logging", "salt", "lines for people and files"},
-	{"master", "acl argument auth broker bus config daemon eauth event grain job journal link logging module pillar pki protocol relay roots runner salt socket target value", "carries what happens between the rules and the bus; never minion"},
+	{"master", "acl argument audit auth broker bus config daemon eauth event grain job journal link logging module pillar pki protocol relay roots runner salt socket target value", "carries what happens between the rules and the bus; never minion"},
 	{"minion", "acl atomicfile auth broker bus config daemon event extension filecache grain job journal link logging module peer pki protocol relay returner roots salt schedule socket target value", "likewise; never master or runner"},
 	{"module", "atomicfile extension filecache process roots salt target value", "functions of a minion; buses and daemons reach them as interfaces that it declares"},
 	{"netlab", "", "hosts in network namespaces, for tests and benchmarks"},

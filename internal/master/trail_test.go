@@ -1,0 +1,241 @@
+package master_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/job"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+)
+
+// run runs a runner and returns what it returned.
+func run(t *testing.T, c *bus.Conn, wheel bool, fun string, args []any, kwargs map[string]any) (any, error) {
+	t.Helper()
+	s, err := c.Call(protocol.OpRun, protocol.Run{Wheel: wheel, Command: job.Command{Function: salt.Function(fun), Args: args, Kwargs: kwargs}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var begun protocol.RunStart
+	if err := s.Decode(t.Context(), &begun); err != nil {
+		return nil, err
+	}
+	var res protocol.RunResult
+	if err := s.Decode(t.Context(), &res); err != nil {
+		return nil, err
+	}
+	if res.Error != "" {
+		t.Fatalf("%s: %s", fun, res.Error)
+	}
+	return res.Return.V, nil
+}
+
+// entries are what audit.search finds.
+func entries(t *testing.T, c *bus.Conn, kwargs map[string]any) []map[string]any {
+	t.Helper()
+	v, err := run(t, c, false, "audit.search", nil, kwargs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []map[string]any
+	for _, one := range v.([]any) {
+		list = append(list, one.(map[string]any))
+	}
+	return list
+}
+
+// only expects one entry with these values.
+func only(t *testing.T, c *bus.Conn, query, want map[string]any) map[string]any {
+	t.Helper()
+	list := entries(t, c, query)
+	if len(list) != 1 {
+		t.Fatalf("%v finds %d entries, want one: %v", query, len(list), list)
+	}
+	for name, v := range want {
+		if list[0][name] != v {
+			t.Errorf("%v: %s is %v, want %v", query, name, list[0][name], v)
+		}
+	}
+	return list[0]
+}
+
+func verified(t *testing.T, c *bus.Conn) map[string]any {
+	t.Helper()
+	v, err := run(t, c, false, "audit.verify", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := v.(map[string]any)
+	if r["ok"] != true {
+		t.Errorf("audit.verify: %v", r)
+	}
+	return r
+}
+
+// Every decision is in the trail: whose, about what, and why.
+func TestTrail(t *testing.T) {
+	w := start(t, peers+"audit_file: audit.jsonl\nevent_acl: {}\n")
+	web1 := w.minion("web1", pong)
+	w.minion("db1", pong)
+	root := w.user()
+
+	marked := publication("*", "test.ping")
+	marked.Commands[0].Args = []any{"a-marker"}
+	started, _, err := publish(t, root, marked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := only(t, root, map[string]any{"jid": string(started.JID)}, map[string]any{
+		"kind": "publish", "verdict": "allowed", "user": "root", "uid": int64(0), "fun": "test.ping", "tgt": "*", "tgt_type": "glob", "count": int64(2), "rule": "operator",
+	})
+	if list, ok := e["minions"].([]any); !ok || len(list) != 2 {
+		t.Errorf("minions %v", e["minions"])
+	}
+	if source, _ := e["source"].(string); !strings.HasPrefix(source, "process ") {
+		t.Errorf("source %q", source)
+	}
+
+	_, _, _ = publish(t, root, publication("nosuch", "test.ping"))
+	if e := only(t, root, map[string]any{"tgt": "nosuch"}, map[string]any{"verdict": "allowed"}); e["jid"] != nil {
+		t.Errorf("a job for nobody has the id %v", e["jid"])
+	}
+
+	words := publication("db1", "cmd.run")
+	words.Commands[0].Args = []any{"uptime", "5", "cwd=/tmp"}
+	if _, _, err := publish(t, web1.Conn, words); err != nil {
+		t.Fatal(err)
+	}
+	only(t, root, map[string]any{"minion": "web1", "fun": "cmd.*"}, map[string]any{"verdict": "allowed", "user": "minion:web1", "tgt": "db1"})
+	only(t, root, map[string]any{"arg": []any{"uptime", int64(5)}, "kwarg": map[string]any{"cwd": "/tmp"}}, map[string]any{"fun": "cmd.run"})
+	_, _, _ = publish(t, web1.Conn, publication("db1", "state.apply"))
+	e = only(t, root, map[string]any{"fun": "state.apply"}, map[string]any{"verdict": "refused", "minion": "web1"})
+	if reason, _ := e["reason"].(string); !strings.Contains(reason, "no rule of peer") {
+		t.Errorf("reason %q", reason)
+	}
+	_, _ = run(t, web1.Conn, false, "audit.tail", nil, nil)
+	only(t, root, map[string]any{"fun": "audit.tail"}, map[string]any{"verdict": "refused", "minion": "web1", "kind": "runner"})
+
+	if err := web1.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []protocol.FireEvent{{Tag: "salt/auth"}}}, nil); bus.CodeOf(err) != bus.Denied {
+		t.Errorf("web1 fires salt/auth: %v", err)
+	}
+	only(t, root, map[string]any{"kind": "fire"}, map[string]any{"verdict": "refused", "minion": "web1"})
+
+	if _, err := run(t, root, true, "key.delete", []any{"db1"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the deletion is in the trail", func() bool { return len(entries(t, root, map[string]any{"fun": "key.delete", "kind": "key"})) == 1 })
+	only(t, root, map[string]any{"fun": "key.delete", "kind": "key"}, map[string]any{"user": "root", "verdict": "allowed"})
+	only(t, root, map[string]any{"fun": "key.delete", "kind": "wheel"}, map[string]any{"user": "root", "verdict": "allowed"})
+	for _, e := range entries(t, root, map[string]any{"fun": "key.accept"}) {
+		if e["rule"] != "auto_accept" || !strings.HasPrefix(e["source"].(string), "127.0.0.1:") {
+			t.Errorf("an accepted key: %v", e)
+		}
+	}
+	verified(t, root)
+
+	w.stop()
+	text, err := os.ReadFile(filepath.Join(w.dir, "audit.jsonl"))
+	if err != nil || strings.Contains(string(text), "a-marker") || !strings.Contains(string(text), string(started.JID)) {
+		t.Errorf("audit_file: %v\n%s", err, text)
+	}
+	w.run()
+	again := w.user()
+	verified(t, again)
+	exported, err := run(t, again, false, "audit.export", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(exported.(string), string(text)) {
+		t.Error("audit.export and audit_file differ")
+	}
+}
+
+// The trail that was cut is found out at the next start, too.
+func TestTrailThatWasCut(t *testing.T) {
+	w := start(t, "")
+	verified(t, w.user())
+	w.stop()
+	if err := os.RemoveAll(filepath.Join(w.cfg.CacheDir, "journal")); err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	v, err := run(t, w.user(), false, "audit.verify", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := v.(map[string]any); r["ok"] != false || !strings.Contains(r["problems"].([]any)[0].(string), "missing") {
+		t.Errorf("audit.verify: %v", r)
+	}
+}
+
+// What a runner fires has its asker as the sender; a minion fires with it what it
+// may fire without, and nobody fires in the audit trail.
+func TestEventOfARunner(t *testing.T) {
+	w := start(t, "auto_accept: true\npeer_run: {web1: [event.send]}\n")
+	web1 := w.minion("web1", pong)
+	root := w.user()
+	if _, err := run(t, root, false, "event.send", []any{"my/tag"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run(t, web1.Conn, false, "event.send", []any{"web1/tag"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		from *bus.Conn
+		tag  string
+	}{
+		"a minion, of the master": {web1.Conn, "salt/job/20261121113344286549/ret/db1"},
+		"a minion, of another":    {web1.Conn, "salt/minion/db1/start"},
+		"root, of the trail":      {root, "salt/audit/allowed"},
+	} {
+		s, err := c.from.Call(protocol.OpRun, protocol.Run{Command: job.Command{Function: "event.send", Args: []any{c.tag}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var begun protocol.RunStart
+		var res protocol.RunResult
+		if err := s.Decode(t.Context(), &begun); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Decode(t.Context(), &res); err != nil || res.Error == "" {
+			t.Errorf("%s: %+v, %v; want a refusal", name, res, err)
+		}
+		s.Close()
+	}
+	for tag, from := range map[string]string{"my/tag": "user:root", "web1/tag": "web1"} {
+		if list := listenSince(t, root, tag); len(list) != 1 || list[0].From != from {
+			t.Errorf("%s: %v, want one from %s", tag, list, from)
+		}
+	}
+	if list := listenSince(t, root, "salt/minion/db1/start"); len(list) != 0 {
+		t.Errorf("web1 has fired %v", list)
+	}
+}
+
+// Key files that Salt left behind are named once, and open nothing.
+func TestOldKeyFiles(t *testing.T) {
+	w := start(t, "")
+	w.stop()
+	for _, name := range []string{".root_key", ".fred_key"} {
+		if err := os.WriteFile(filepath.Join(w.cfg.CacheDir, name), []byte("secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.run()
+	verified(t, w.user())
+}
+
+func (w *world) until(what string, f func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !f() {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"brine/internal/module"
+	"brine/internal/salt"
+	"brine/internal/value"
+)
+
+// Audit is the master's audit trail.
+type Audit struct {
+	Each   func(ctx context.Context, q AuditQuery, f func(line []byte) error) error
+	Verify func(ctx context.Context, kept ...string) (AuditReport, error)
+	Digest func(args []any, kwargs map[string]any) (string, error)
+	Hash   func(line []byte) string
+}
+
+// AuditQuery says which entries to read. The zero value is all.
+type AuditQuery struct {
+	Since time.Time // from then on
+	Last  int       // or the newest so many
+}
+
+// AuditReport is what a verification found.
+type AuditReport struct {
+	OK       bool
+	Entries  uint64
+	First    uint64
+	Last     uint64
+	Head     string
+	Problems []string
+}
+
+// Bounds of what is returned at once.
+const (
+	searchLimit = 1000
+	exportBytes = 64 << 20
+)
+
+// auditModule reads the trail of decisions. It is for operators, and for those
+// whose rule names it.
+func auditModule(h *Host) *module.Module {
+	a := audit{h.Audit}
+	return &module.Module{Name: "audit", Doc: "The trail of decisions: who wanted what, and whether he got it.", Functions: []module.Function{
+		{Name: "export", Doc: "Return the entries as they are stored, one line each: the hash of one line is the prev of the next.", Example: "salt-run audit.export > audit.jsonl\nsalt-run audit.export since=24h",
+			Params: []module.Param{{Name: "since", Kind: module.String}}, Out: "txt", Run: a.export},
+		{Name: "search", Doc: "Return the entries that have all of these; fun may be a pattern, and arg and kwarg are compared by their digest. The newest are last.",
+			Example: "salt-run audit.search user=fred verdict=refused since=2h\nsalt-run audit.search fun='cmd.*' minion=web1\nsalt-run audit.search fun=cmd.run arg='[reboot]'",
+			Params: []module.Param{
+				{Name: "user", Kind: module.String}, {Name: "fun", Kind: module.String}, {Name: "verdict", Kind: module.String}, {Name: "kind", Kind: module.String},
+				{Name: "minion", Kind: module.String}, {Name: "tgt", Kind: module.String}, {Name: "jid", Kind: module.String}, {Name: "since", Kind: module.String},
+				{Name: "arg", Kind: module.Any}, {Name: "kwarg", Kind: module.Any}, {Name: "limit", Kind: module.Int, Default: searchLimit},
+			}, Run: a.search},
+		{Name: "tail", Doc: "Return the newest entries.", Example: "salt-run audit.tail\nsalt-run audit.tail 3",
+			Params: []module.Param{{Name: "count", Kind: module.Int, Default: 20}}, Run: a.tail},
+		{Name: "verify", Doc: "Check that no entry was changed or taken out, and return the head of the trail. Keep that elsewhere and name it the next time: then a trail that was made anew shows, too.",
+			Example: "salt-run audit.verify\nsalt-run audit.verify head=1042:6d1f9c...",
+			Params:  []module.Param{{Name: "head", Kind: module.String}}, Run: a.verify},
+	}}
+}
+
+type audit struct{ Audit }
+
+func (a audit) verify(ctx context.Context, c *module.Call) (any, error) {
+	var kept []string
+	if head := c.String("head"); head != "" {
+		kept = append(kept, head)
+	}
+	r, err := a.Verify(ctx, kept...)
+	if err != nil {
+		return nil, err
+	}
+	if !r.OK {
+		c.SetRetcode(1)
+	}
+	return map[string]any{
+		"ok": r.OK, "entries": r.Entries, "first": r.First, "last": r.Last, "head": r.Head, "problems": anyTexts(r.Problems),
+	}, nil
+}
+
+func anyTexts(texts []string) []any {
+	list := make([]any, len(texts))
+	for i, s := range texts {
+		list[i] = s
+	}
+	return list
+}
+
+func (a audit) tail(ctx context.Context, c *module.Call) (any, error) {
+	if c.Int("count") < 1 {
+		return nil, errors.New("count is below 1")
+	}
+	return a.collect(ctx, AuditQuery{Last: c.Int("count")}, c.Int("count"), func(auditLine) bool { return true })
+}
+
+// auditLine is what of an entry is searched.
+type auditLine struct {
+	User    string          `json:"user"`
+	Minion  string          `json:"minion"`
+	Fun     string          `json:"fun"`
+	Verdict string          `json:"verdict"`
+	Kind    string          `json:"kind"`
+	Target  string          `json:"tgt"`
+	JID     string          `json:"jid"`
+	Digest  string          `json:"args"`
+	Minions []salt.MinionID `json:"minions"`
+}
+
+// collect returns the newest entries of those that match.
+func (a audit) collect(ctx context.Context, q AuditQuery, limit int, match func(auditLine) bool) ([]any, error) {
+	var lines [][]byte
+	err := a.Each(ctx, q, func(line []byte) error {
+		var l auditLine
+		if err := json.Unmarshal(line, &l); err != nil || !match(l) {
+			return nil // what can not be read is told by verify
+		}
+		lines = append(lines, line)
+		if len(lines) > 2*limit {
+			lines = slices.Clone(lines[limit:])
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := []any{}
+	for _, line := range lines[max(0, len(lines)-limit):] {
+		v, err := value.Decode(line)
+		entry, ok := v.(map[string]any)
+		if err != nil || !ok {
+			continue
+		}
+		entry["hash"] = a.Hash(line)
+		out = append(out, entry)
+	}
+	return out, nil
+}
+
+func (a audit) search(ctx context.Context, c *module.Call) (any, error) {
+	since, err := parseMoment("since", c.String("since"), time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if c.Int("limit") < 1 {
+		return nil, errors.New("limit is below 1")
+	}
+	digest, err := a.digest(c)
+	if err != nil {
+		return nil, err
+	}
+	fun, err := globs(c.String("fun"))
+	if err != nil {
+		return nil, err
+	}
+	is := func(name, have string) bool { return c.String(name) == "" || c.String(name) == have }
+	return a.collect(ctx, AuditQuery{Since: since}, c.Int("limit"), func(l auditLine) bool {
+		return is("user", l.User) && is("verdict", l.Verdict) && is("kind", l.Kind) && is("tgt", l.Target) && is("jid", l.JID) &&
+			(digest == "" || digest == l.Digest) && fun(l.Fun) && about(c.String("minion"), l)
+	})
+}
+
+// about says whether the entry is about a minion, as the one that asked or one
+// that is meant; "" is any.
+func about(minion string, l auditLine) bool {
+	return minion == "" || minion == l.Minion || slices.Contains(l.Minions, salt.MinionID(minion))
+}
+
+// globs matches one of the functions of a compound command.
+func globs(pattern string) (func(list string) bool, error) {
+	if pattern == "" {
+		return func(string) bool { return true }, nil
+	}
+	if _, err := path.Match(pattern, ""); err != nil {
+		return nil, fmt.Errorf("fun %q: %w", pattern, err)
+	}
+	match := func(fun string) bool {
+		ok, _ := path.Match(pattern, fun) // the pattern is good
+		return ok
+	}
+	return func(list string) bool { return slices.ContainsFunc(strings.Split(list, ","), match) }, nil
+}
+
+// digest is that of the arguments that are searched for, "" for none.
+func (a audit) digest(c *module.Call) (string, error) {
+	if !c.Has("arg") && !c.Has("kwarg") {
+		return "", nil
+	}
+	args, ok := c.Any("arg").([]any)
+	if !ok && c.Any("arg") != nil {
+		args = []any{c.Any("arg")}
+	}
+	kwargs, ok := c.Any("kwarg").(map[string]any)
+	if !ok && c.Any("kwarg") != nil {
+		return "", errors.New("kwarg is no mapping")
+	}
+	return a.Digest(args, kwargs)
+}
+
+func (a audit) export(ctx context.Context, c *module.Call) (any, error) {
+	since, err := parseMoment("since", c.String("since"), time.Now())
+	if err != nil {
+		return nil, err
+	}
+	var text strings.Builder
+	err = a.Each(ctx, AuditQuery{Since: since}, func(line []byte) error {
+		if text.Len()+len(line) > exportBytes {
+			return salt.WithHint(fmt.Errorf("the entries have more than %d bytes", exportBytes), "name a later since=, or let audit_file have them all")
+		}
+		text.Write(line)
+		text.WriteByte('\n')
+		return nil
+	})
+	return strings.TrimSuffix(text.String(), "\n"), err
+}
