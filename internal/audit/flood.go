@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"strconv"
 	"sync"
 	"time"
 )
@@ -31,7 +32,7 @@ func (f *flood) init() { f.askers = map[string]*burst{} }
 
 // pass says whether the refusal is told by itself.
 func (f *flood) pass(e Entry, now time.Time) bool {
-	key := string(e.Kind) + "\x00" + e.User + "\x00" + e.Minion
+	key := string(e.Kind) + " " + e.known()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := f.askers[key]
@@ -51,6 +52,15 @@ func (f *flood) pass(e Entry, now time.Time) bool {
 	b.more++
 	b.last = e
 	return false
+}
+
+// known is by what an asker is known for sure: who tries to log in may call
+// himself anything.
+func (w *Who) known() string {
+	if w.UID != nil {
+		return strconv.Itoa(*w.UID)
+	}
+	return w.User + " " + w.Minion
 }
 
 // take removes the bursts that are over and returns what was not told of them.
