@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"brine/internal/audit"
 	"brine/internal/broker"
 	"brine/internal/bus"
 	"brine/internal/pki"
@@ -36,12 +37,14 @@ func (m *Master) admitClient(p broker.Peer, claimed string) bus.Identity {
 		m.log.Warn("connection refused", "client", name, "remote", p.Remote, "err", err)
 		return bus.Identity{}
 	}
-	i := bus.Identity{Role: bus.RoleClient, Name: string(name), Key: bus.KeyToken(key.Key())}
+	i := bus.Identity{Role: bus.RoleClient, Name: string(name), Key: bus.KeyToken(key.Key()), Source: p.Remote}
 	if why := m.clientRefusal(i, time.Now()); why != "" {
 		if m.told.First("client "+i.Name+" "+i.Key, time.Now()) {
 			m.log.Warn("client refused", "client", name, "remote", p.Remote, "reason", why, "fingerprint", key.SHA256())
-			m.relay.Announce("salt/audit/refused", map[string]any{"user": salt.ClientPrefix + string(name), "fun": "connect", "reason": why})
 		}
+		m.trail.Note(audit.Entry{
+			Kind: audit.Key, Who: audit.Who{User: salt.ClientPrefix + string(name), Source: p.Remote}, Fun: "key.connect", Finger: key.SHA256(), Reason: why,
+		})
 		return bus.Identity{}
 	}
 	m.log.Info("client connected", "client", name, "remote", p.Remote)

@@ -51,7 +51,7 @@ func (m *Master) onBus(ctx context.Context, who asker) relay.Asker {
 		uid, name, operator = m.users.ID(ctx, salt.UserName(who.subject.Sudo)), who.subject.Sudo, false
 	}
 	a := m.relay.Asker(uid, name, operator)
-	a.Sudo, a.Source = who.subject.Sudo, who.identity.Source
+	a.UID, a.Sudo, a.Source = who.identity.UID(), who.subject.Sudo, who.identity.Source
 	return a
 }
 

@@ -98,7 +98,10 @@ func (m *Master) book(ctx context.Context, e audit.Entry, jid salt.JID, store fu
 
 // auditBus writes down what was decided about a local user's use of the bus.
 func (m *Master) auditBus(ctx context.Context, d relay.Decision) error {
-	who := audit.Who{User: d.Who.Name, UID: &d.Who.UID, Sudo: d.Who.Sudo, Source: d.Who.Source}
+	who := audit.Who{User: d.Who.Name, Sudo: d.Who.Sudo, Source: d.Who.Source}
+	if d.Who.UID >= 0 {
+		who.UID = &d.Who.UID
+	}
 	e := audit.Entry{
 		Kind: audit.Kind(d.Verb), Who: who, Fun: "event." + d.Verb, Tags: d.Tags, Count: d.Count, Rule: d.Rule, Where: d.Where, Reason: d.Reason,
 	}

@@ -41,7 +41,7 @@ func (r *Relay) Known(user string) bool { return r.grants.Load().Known(user) }
 
 // Asker describes a local user with what the rules let it hear.
 func (r *Relay) Asker(uid int, name string, operator bool) Asker {
-	a := Asker{Owner: strconv.Itoa(uid), Name: name, Sender: salt.UserPrefix + name, Operator: operator, Hearing: event.HearAll}
+	a := Asker{Owner: strconv.Itoa(uid), Name: name, Sender: salt.UserPrefix + name, UID: uid, Operator: operator, Hearing: event.HearAll}
 	if !operator {
 		a.Hearing = r.grants.Load().Hearing(name)
 	}
@@ -52,7 +52,7 @@ func (r *Relay) Asker(uid int, name string, operator bool) Asker {
 // operator.
 func (r *Relay) Client(name string) Asker {
 	name = salt.ClientPrefix + name
-	return Asker{Owner: name, Name: name, Sender: name, client: true, Hearing: r.grants.Load().Hearing(name)}
+	return Asker{Owner: name, Name: name, Sender: name, UID: -1, client: true, Hearing: r.grants.Load().Hearing(name)}
 }
 
 // Decision is what was decided about a local user's use of the bus.

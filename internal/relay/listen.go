@@ -19,6 +19,7 @@ type Asker struct {
 	Owner   string // of positions and dead letters: the number of a user, or the name of a client
 	Name    string // for people and rules
 	Sender  string // of the events that it fires
+	UID     int    // the kernel's word, for the record; -1 for clients
 	Sudo    string // the user behind it, where it came by sudo
 	Source  string // for people: which process
 	Hearing event.Hearing
