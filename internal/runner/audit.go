@@ -145,7 +145,7 @@ func (a audit) collect(ctx context.Context, q AuditQuery, limit int, match func(
 }
 
 func (a audit) search(ctx context.Context, c *module.Call) (any, error) {
-	since, err := parseMoment("since", c.String("since"), time.Now())
+	from, err := since(c)
 	if err != nil {
 		return nil, err
 	}
@@ -161,10 +161,18 @@ func (a audit) search(ctx context.Context, c *module.Call) (any, error) {
 		return nil, err
 	}
 	is := func(name, have string) bool { return c.String(name) == "" || c.String(name) == have }
-	return a.collect(ctx, AuditQuery{Since: since}, c.Int("limit"), func(l auditLine) bool {
+	return a.collect(ctx, AuditQuery{Since: from}, c.Int("limit"), func(l auditLine) bool {
 		return is("user", l.User) && is("verdict", l.Verdict) && is("kind", l.Kind) && is("tgt", l.Target) && is("jid", l.JID) &&
 			(digest == "" || digest == l.Digest) && fun(l.Fun) && about(c.String("minion"), l)
 	})
+}
+
+// since is the moment from which entries are wanted; the zero one is all.
+func since(c *module.Call) (time.Time, error) {
+	if !c.Has("since") {
+		return time.Time{}, nil
+	}
+	return parseMoment("since", c.String("since"), time.Now())
 }
 
 // about says whether the entry is about a minion, as the one that asked or one
@@ -205,12 +213,12 @@ func (a audit) digest(c *module.Call) (string, error) {
 }
 
 func (a audit) export(ctx context.Context, c *module.Call) (any, error) {
-	since, err := parseMoment("since", c.String("since"), time.Now())
+	from, err := since(c)
 	if err != nil {
 		return nil, err
 	}
 	var text strings.Builder
-	err = a.Each(ctx, AuditQuery{Since: since}, func(line []byte) error {
+	err = a.Each(ctx, AuditQuery{Since: from}, func(line []byte) error {
 		if text.Len()+len(line) > exportBytes {
 			return salt.WithHint(fmt.Errorf("the entries have more than %d bytes", exportBytes), "name a later since=, or let audit_file have them all")
 		}
