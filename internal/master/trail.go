@@ -22,7 +22,7 @@ import (
 // openTrail opens the audit trail. Its head and the key of its digests lie with
 // the keys of the master: elsewhere than the journal, and as safe.
 func (m *Master) openTrail(ctx context.Context) error {
-	queue, err := journal.OpenQueue(ctx, m.broker.Conn(), "AUDIT")
+	queue, err := journal.OpenQueue(ctx, m.broker.Conn(), "AUDIT", m.broker.Store())
 	if err != nil {
 		return err
 	}
