@@ -234,9 +234,14 @@ func (c *Common) root() {
 	c.under(&c.PKIDir, &c.CacheDir, &c.SockDir, &c.PIDFile, &c.LogFile)
 	c.FileRoots = c.rootsUnder("file_roots", c.FileRoots)
 	c.PillarRoots = c.rootsUnder("pillar_roots", c.PillarRoots)
-	for i, dir := range c.ModuleDirs {
+	c.relativeUnder(c.ModuleDirs)
+}
+
+// relativeUnder puts root_dir before those of the directories that are relative.
+func (c *Common) relativeUnder(dirs []string) {
+	for i, dir := range dirs {
 		if !filepath.IsAbs(dir) {
-			c.under(&c.ModuleDirs[i])
+			c.under(&dirs[i])
 		}
 	}
 }

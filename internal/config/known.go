@@ -334,7 +334,6 @@ var saltKeys = []string{
 	"roster_file",
 	"rosters",
 	"rotate_aes_key",
-	"runner_dirs",
 	"runner_returns",
 	"s3fs_update_interval",
 	"salt_cp_chunk_size",

@@ -161,6 +161,9 @@ type Master struct {
 	Reactor Located `yaml:"reactor"`
 	// The one port of the master.
 	RetPort int `yaml:"ret_port"`
+	// Directories with runners of your own, beside _runners in file_roots.
+	// Relative ones are below root_dir.
+	RunnerDirs []string `yaml:"runner_dirs"`
 	// The secret of the backend sharedsecret.
 	SharedSecret string `yaml:"sharedsecret"`
 	// The tools show the id of each job.
@@ -293,6 +296,7 @@ func (m *Master) settings() []setting {
 		{"publisher_acl_blacklist", elsewhere{&m.PublisherACLBlacklist}},
 		{"reactor", elsewhere{&m.Reactor}},
 		{"ret_port", port(&m.RetPort)},
+		{"runner_dirs", list(&m.RunnerDirs)},
 		{"sharedsecret", text(&m.SharedSecret)},
 		{"show_jid", boolean(&m.ShowJID)},
 		{"show_timeout", boolean(&m.ShowTimeout)},
@@ -311,4 +315,5 @@ const maxCount = 10_000_000
 func (m *Master) root() {
 	m.Common.root()
 	m.under(&m.AuditFile, &m.AutorejectFile, &m.AutosignFile, &m.AutosignGrainsDir, &m.KeyLogfile)
+	m.relativeUnder(m.RunnerDirs)
 }

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,7 @@ import (
 	"brine/internal/config"
 	"brine/internal/daemon"
 	"brine/internal/eauth"
+	"brine/internal/extension"
 	"brine/internal/job"
 	"brine/internal/journal"
 	"brine/internal/logging"
@@ -59,6 +61,7 @@ type Master struct {
 	mine    *mine
 	pillars pillars
 	files   *roots.Roots
+	runners *extension.Set // that people have added
 	ledger  *ledger
 	trail   *audit.Log
 	relay   *relay.Relay
@@ -91,7 +94,8 @@ type keyWaiters struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, jobs: newJobs(), room: newRoom(), files: roots.New(o.Config.FileRoots), present: newPresence(), serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, jobs: newJobs(), room: newRoom(), present: newPresence(), serving: make(chan struct{})}
+	m.files, m.runners = roots.New(o.Config.FileRoots), runners(o)
 	m.waiting.on = map[chan struct{}]struct{}{}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
@@ -100,6 +104,16 @@ func New(ctx context.Context, o Options) (*Master, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// runners are those that people have added: in runner_dirs and in _runners of the
+// environment base.
+func runners(o Options) *extension.Set {
+	dirs := slices.Clone(o.Config.RunnerDirs)
+	for _, dir := range o.Config.FileRoots["base"] {
+		dirs = append(dirs, filepath.Join(dir, extension.Runners.Folder()))
+	}
+	return extension.New(extension.Runners, o.Log, dirs...)
 }
 
 func (m *Master) open(ctx context.Context) error {

@@ -23,6 +23,7 @@ import (
 // runnerHost lets runners reach this master in the name of who.
 func (m *Master) runnerHost(who asker) *runner.Host {
 	return &runner.Host{
+		Files: m.files, Custom: m.runners,
 		Accepted: m.keys.ids,
 		Resolve: func(expression, kind string) ([]salt.MinionID, error) {
 			start, _, err := m.resolve(protocol.Publish{Target: expression, TargetType: kind})
@@ -179,12 +180,13 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 }
 
 func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string, data map[string]any, q protocol.Run) protocol.RunResult {
-	table, c := runner.Table, q.Command
+	h, c := m.runnerHost(who), q.Command
+	table, machine := runner.Table(h), &module.Host{Version: m.version, Log: m.log, Config: h.Config, ConfigDir: m.cfg.ConfigDir, Custom: h.Custom}
 	if q.Wheel {
-		table = runner.Wheel
+		table, machine.Custom = runner.Wheel(h), nil
 	}
-	res := table(m.runnerHost(who)).Run(ctx, module.Call{
-		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: &module.Host{Version: m.version, Log: m.log},
+	res := table.Run(ctx, module.Call{
+		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine,
 	})
 	data["return"], data["success"] = runner.Shown(c.Function, res.Return), res.Success
 	if _, err := m.relay.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"brine/internal/event"
+	"brine/internal/extension"
 	"brine/internal/job"
 	"brine/internal/module"
 	"brine/internal/pki"
@@ -43,6 +44,9 @@ type Host struct {
 	MasterKey pki.PublicKey
 	Config    map[string]any // of the master, by Salt's key names, without secrets
 	Machine   *module.Host   // the master's own machine, as functions of minions take it
+
+	Files  FileServer
+	Custom *extension.Set // runners that people have added; nil for none
 
 	MakeToken   func(ctx context.Context, t NewToken) (Token, error)
 	ListTokens  func(ctx context.Context) ([]Token, error)
@@ -85,14 +89,16 @@ func Table(h *Host) module.Table {
 		authModule(h),
 		cacheModule(h),
 		settingsModule(h),
-		docModule(func() module.Table { return t }, Wheel(h)),
+		docModule(func(ctx context.Context) module.Table { return t.With(ctx, h.Custom) }, Wheel(h)),
 		errorModule(),
 		eventModule(h),
+		fileserverModule(h),
 		jobsModule(h),
 		manageModule(h),
 		networkModule(h),
 		pillarModule(h),
 		saltModule(h),
+		saltutilModule(h),
 		stateModule(),
 		surveyModule(h),
 		testModule(h),

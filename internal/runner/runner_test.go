@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"flag"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -12,8 +13,10 @@ import (
 	"strings"
 	"testing"
 
+	"brine/internal/extension"
 	"brine/internal/module"
 	"brine/internal/pki"
+	"brine/internal/roots"
 	"brine/internal/salt"
 )
 
@@ -215,5 +218,36 @@ func TestGeneratedDocumentation(t *testing.T) {
 	got, err := os.ReadFile(path)
 	if err != nil || string(got) != page {
 		t.Errorf("doc/runners.md is not what the tables say (%v): run go test ./internal/runner -run Documentation -update", err)
+	}
+}
+
+func TestFileserverAndOwnRunners(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a": "", "d/e/b": "", "_runners/mine": "#!/bin/sh\necho '{\"functions\": {\"f\": {\"doc\": \"Own.\"}}}'\n"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	custom := extension.New(extension.Runners, slog.New(slog.DiscardHandler), filepath.Join(dir, "_runners"))
+	h := &Host{Files: roots.New(map[string][]string{"base": {dir}}), Custom: custom}
+	for function, want := range map[salt.Function]string{
+		"fileserver.file_list": "[_runners/mine a d/e/b]", "fileserver.dir_list": "[_runners d d/e]", "fileserver.envs": "[base]", "fileserver.update": "true",
+		"saltutil.sync_runners": "[runners.mine]", "saltutil.sync_all": "map[runners:[runners.mine]]",
+	} {
+		r := Table(h).Run(t.Context(), module.Call{Function: function, Host: &module.Host{Custom: custom}})
+		if got := fmt.Sprint(r.Return); !r.Success || got != want {
+			t.Errorf("%s: %s, want %s", function, got, want)
+		}
+	}
+	r := Table(h).Run(t.Context(), module.Call{Function: "mine.f", Host: &module.Host{Custom: custom}})
+	if got, ok := r.Return.(map[string]any); !r.Success || !ok || got["functions"] == nil {
+		t.Errorf("mine.f: %+v", r)
+	}
+	docs := Table(h).Run(t.Context(), module.Call{Function: "doc.runner", Args: []any{"mine"}, Host: &module.Host{}})
+	if got := docs.Return.(map[string]string)["mine.f"]; !strings.HasPrefix(got, "Own.") {
+		t.Errorf("doc.runner: %q", got)
 	}
 }

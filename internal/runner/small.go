@@ -13,14 +13,16 @@ import (
 )
 
 // docModule shows what there is to run.
-func docModule(table func() module.Table, wheel module.Table) *module.Module {
+func docModule(table func(context.Context) module.Table, wheel module.Table) *module.Module {
 	return &module.Module{Name: "doc", Doc: "Documentation of runners and functions.", Functions: []module.Function{
 		{Name: "execution", Doc: "Return the documentation of the functions of minions.", Example: "salt-run doc.execution 'test.*'",
 			Params: []module.Param{{Name: "pattern", Kind: module.String}},
 			Run:    func(_ context.Context, c *module.Call) (any, error) { return module.Docs(c.String("pattern")), nil }},
 		{Name: "runner", Doc: "Return the documentation of the runners.", Example: "salt-run doc.runner",
 			Params: []module.Param{{Name: "pattern", Kind: module.String}},
-			Run:    func(_ context.Context, c *module.Call) (any, error) { return table().Docs(c.String("pattern")), nil }},
+			Run: func(ctx context.Context, c *module.Call) (any, error) {
+				return table(ctx).Docs(c.String("pattern")), nil
+			}},
 		{Name: "wheel", Doc: "Return the documentation of the wheel functions.", Example: "salt-run doc.wheel",
 			Params: []module.Param{{Name: "pattern", Kind: module.String}},
 			Run:    func(_ context.Context, c *module.Call) (any, error) { return wheel.Docs(c.String("pattern")), nil }},

@@ -1,0 +1,68 @@
+package runner
+
+import (
+	"context"
+	"path"
+	"slices"
+
+	"brine/internal/module"
+	"brine/internal/roots"
+)
+
+// fileserverModule shows the file server.
+func fileserverModule(h *Host) *module.Module {
+	env := []module.Param{{Name: "saltenv", Kind: module.String, Default: "base"}}
+	list := func(of func(string) []string) func(context.Context, *module.Call) (any, error) {
+		return func(ctx context.Context, c *module.Call) (any, error) {
+			files, err := h.Files.List(ctx, c.String("saltenv"))
+			all := []string{}
+			for _, f := range files {
+				all = append(all, of(f.Path)...)
+			}
+			slices.Sort(all)
+			return slices.Compact(all), err
+		}
+	}
+	return &module.Module{Name: "fileserver", Doc: "The files that minions get: those below the directories of file_roots.", Functions: []module.Function{
+		{Name: "dir_list", Doc: "Return the directories of an environment in which there are files.", Example: "salt-run fileserver.dir_list", Params: env, Run: list(parents)},
+		{Name: "envs", Doc: "Return the environments.", Example: "salt-run fileserver.envs",
+			Run: func(ctx context.Context, _ *module.Call) (any, error) { return h.Files.Environments(ctx) }},
+		{Name: "file_list", Doc: "Return the files of an environment.", Example: "salt-run fileserver.file_list\nsalt-run fileserver.file_list saltenv=dev", Params: env,
+			Run: list(func(name string) []string { return []string{name} })},
+		{Name: "update", Doc: "Return True. Files are served as they lie in the directories, so there is nothing to update.", Example: "salt-run fileserver.update",
+			Params: []module.Param{{Name: "backend", Kind: module.Any}},
+			Run:    func(context.Context, *module.Call) (any, error) { return true, nil }},
+	}}
+}
+
+// parents are the directories above a file.
+func parents(name string) (dirs []string) {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		dirs = append(dirs, dir)
+	}
+	return dirs
+}
+
+// FileServer is the files that the master has for minions.
+type FileServer interface {
+	Environments(ctx context.Context) ([]string, error)
+	List(ctx context.Context, env string) ([]roots.File, error)
+}
+
+// saltutilModule tells what of one's own the master can run.
+func saltutilModule(h *Host) *module.Module {
+	names := func() []string {
+		list := []string{}
+		for _, p := range h.Custom.Programs() {
+			list = append(list, "runners."+p.Name)
+		}
+		return list
+	}
+	env := []module.Param{{Name: "saltenv", Kind: module.Words}}
+	return &module.Module{Name: "saltutil", Doc: "Programs that people have added to the master. They are used where they lie, so there is nothing to bring.", Functions: []module.Function{
+		{Name: "sync_all", Doc: "Return the programs that the master has found, by kind.", Example: "salt-run saltutil.sync_all", Params: env,
+			Run: func(context.Context, *module.Call) (any, error) { return map[string]any{"runners": names()}, nil }},
+		{Name: "sync_runners", Doc: "Return the runners that the master has found, in _runners of file_roots and in its runner_dirs.", Example: "salt-run saltutil.sync_runners", Params: env,
+			Run: func(context.Context, *module.Call) (any, error) { return names(), nil }},
+	}}
+}
