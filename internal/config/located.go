@@ -2,8 +2,13 @@ package config
 
 import (
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"gopkg.in/yaml.v3"
+
+	"brine/internal/salt"
 )
 
 // Located is a piece of configuration that another package parses: the data as
@@ -53,3 +58,48 @@ func (l Located) At(n *yaml.Node, err error) *Error {
 // float64, []any and map[string]any. Words have the meaning that YAML 1.1 gives
 // them.
 func (l Located) Value() any { return plain(l.Node) }
+
+// ReadRules reads a file that a setting names, with the care that a configuration
+// gets: nobody else may be able to write it, and what stands in it is resolved as
+// Located says. An empty file has no Node.
+func ReadRules(path string) (Located, error) {
+	text, err := readFile(path, true)
+	if err != nil {
+		return Located{}, err
+	}
+	entries, err := parse(path, text)
+	if err != nil || len(entries) == 0 {
+		return Located{File: path}, err
+	}
+	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: entries[0].key.Line, Column: entries[0].key.Column}
+	for _, e := range entries {
+		n.Content = append(n.Content, e.key, e.value)
+	}
+	return Located{File: path, Node: n}, nil
+}
+
+// CheckProgram refuses what a daemon should not run: a path that is not absolute,
+// no executable file, or one that somebody else could have written.
+func CheckProgram(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%q is no absolute path", path)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+		return salt.WithHint(fmt.Errorf("%s is no program: it is %s", path, programKind(info.Mode())), "chmod +x "+path)
+	}
+	if err := checkInfo(path, info); err != nil {
+		return salt.WithHint(fmt.Errorf("%s: %w", path, err), salt.Hint(err))
+	}
+	return nil
+}
+
+func programKind(mode fs.FileMode) string {
+	if mode.IsRegular() {
+		return "not executable"
+	}
+	return describe(mode)
+}

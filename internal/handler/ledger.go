@@ -27,7 +27,11 @@ func (l *ledger) pass(seq uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := len(l.open); n > 0 && l.open[n-1].seq < seq {
-		l.open = append(l.open, entry{seq, true})
+		if !l.open[n-1].done { // else what is done behind it grows
+			l.open = append(l.open, entry{done: true})
+			n++
+		}
+		l.open[n-1].seq = seq
 	}
 	if len(l.open) == 0 {
 		l.done = max(l.done, seq)

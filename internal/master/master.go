@@ -30,6 +30,7 @@ import (
 	"brine/internal/journal"
 	"brine/internal/logging"
 	"brine/internal/pki"
+	"brine/internal/reactor"
 	"brine/internal/relay"
 	"brine/internal/roots"
 	"brine/internal/socket"
@@ -77,6 +78,8 @@ type Master struct {
 	access  atomic.Pointer[access]
 	gate    *eauth.Gate // external_auth
 	logins  logins
+	reactor reactions
+	rules   []*reactor.Rule // of the reactor, until it begins
 	reload  func() (*config.Master, error)
 	undo    []func() // what New has opened, in order
 	ctx     context.Context
@@ -118,6 +121,10 @@ func runners(o Options) *extension.Set {
 
 func (m *Master) open(ctx context.Context) error {
 	if err := m.openAccess(); err != nil {
+		return err
+	}
+	var err error
+	if m.rules, err = readReactor(m.cfg); err != nil {
 		return err
 	}
 	release, err := daemon.Lock(m.cfg.CacheDir)
@@ -257,6 +264,7 @@ func (m *Master) Run(ctx context.Context) error {
 		return err
 	}
 	close(m.serving)
+	m.react(m.rules)
 	m.wg.Go(m.keepSeen)
 	m.wg.Go(func() { m.watchKeys(changed) })
 	m.wg.Go(m.announcePresence)
@@ -320,11 +328,17 @@ func (m *Master) reread() error {
 	if err != nil {
 		return err
 	}
+	reactions, err := readReactor(cfg)
+	if err != nil {
+		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
+		return
+	}
 	if err := m.keys.configure(cfg); err != nil {
 		return err
 	}
 	m.relay.SetGrants(grants)
 	m.setAccess(rules)
+	m.react(reactions)
 	m.setBackends(backends)
 	return nil
 }

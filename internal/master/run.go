@@ -57,6 +57,9 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 		},
 		ListTokens:  m.listTokens,
 		DeleteToken: m.gate.Delete,
+
+		Reactions:     m.reactionsInForce,
+		RetryReaction: m.retryReaction,
 	}
 }
 

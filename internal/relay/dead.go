@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"brine/internal/bus"
+	"brine/internal/journal"
 	"brine/internal/protocol"
 )
 
@@ -59,6 +60,10 @@ func (r *Relay) bury(ctx context.Context, who Asker, l *protocol.DeadLetter) err
 		return bus.Errorf(bus.Busy, "user %s has %d dead letters: that is the limit", who.Name, len(have)).
 			WithHint("'salt-event dead list' shows them; retry or drop some")
 	}
+	return r.keepLetter(ctx, t, who.Owner, l)
+}
+
+func (r *Relay) keepLetter(ctx context.Context, t *journal.Table, owner string, l *protocol.DeadLetter) error {
 	l.Time = time.Now().UTC()
 	b, err := json.Marshal(l)
 	if err == nil && len(b) > maxLetter {
@@ -71,7 +76,7 @@ func (r *Relay) bury(ctx context.Context, who Asker, l *protocol.DeadLetter) err
 	if len(b) > maxLetter {
 		return bus.Errorf(bus.Usage, "the dead letter has %d bytes: the limit is %d", len(b), maxLetter)
 	}
-	return t.Put(ctx, letterKey(who.Owner, l.Name, l.Seq), b)
+	return t.Put(ctx, letterKey(owner, l.Name, l.Seq), b)
 }
 
 // exhume sends the letters that q names, and removes them if it says so.
@@ -86,30 +91,38 @@ func (r *Relay) exhume(ctx context.Context, req *bus.Request, who Asker, q proto
 	}
 	for _, l := range list {
 		if q.Do == protocol.DeadDrop {
-			if err := t.Delete(ctx, letterKey(who.Owner, l.Name, l.Seq)); err != nil {
+			if err := t.Delete(ctx, letterKey(l.owner, l.Name, l.Seq)); err != nil {
 				return err
 			}
 		}
-		if err := req.Send(ctx, l); err != nil {
+		if err := req.Send(ctx, l.DeadLetter); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// owned is a letter with whose it is.
+type owned struct {
+	protocol.DeadLetter
+	owner string
+}
+
 // letters returns the letters of who that q names, in the order of the journal.
-func (r *Relay) letters(ctx context.Context, who Asker, q protocol.Dead) ([]protocol.DeadLetter, error) {
+// Operators see those of the daemon's own handlers, too.
+func (r *Relay) letters(ctx context.Context, who Asker, q protocol.Dead) ([]owned, error) {
 	t, err := r.table(ctx, "dead")
 	if err != nil {
 		return nil, err
 	}
-	var list []protocol.DeadLetter
+	var list []owned
 	err = t.Each(ctx, func(key string, b []byte) {
-		var l protocol.DeadLetter
-		if !strings.HasPrefix(key, who.Owner+"/") {
+		var l owned
+		l.owner, _, _ = strings.Cut(key, "/")
+		if l.owner != who.Owner && !(who.Operator && l.owner == daemonOwner) {
 			return
 		}
-		if err := json.Unmarshal(b, &l); err != nil {
+		if err := json.Unmarshal(b, &l.DeadLetter); err != nil {
 			r.log.Error("unreadable dead letter passed over", "key", key, "err", err)
 			return
 		}

@@ -58,7 +58,11 @@ func (r *Relay) hold(ctx context.Context, who Asker, name, nonce string) (releas
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	key := positionKey(who.Owner, name)
+	return r.take(ctx, who.Owner, name, nonce)
+}
+
+func (r *Relay) take(ctx context.Context, owner, name, nonce string) (release func(), err error) {
+	key := positionKey(owner, name)
 	mine := &holder{nonce: nonce, done: make(chan struct{})}
 	limit := time.NewTimer(handover)
 	defer limit.Stop()

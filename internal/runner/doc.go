@@ -52,6 +52,9 @@ type Host struct {
 	ListTokens  func(ctx context.Context) ([]Token, error)
 	DeleteToken func(ctx context.Context, name string) (bool, error) // whether there was one
 
+	Reactions     func() []Reaction                                                    // handlers of events, by name
+	RetryReaction func(ctx context.Context, name string, seq uint64) ([]uint64, error) // hands dead letters to one again; 0 is all
+
 	Version string
 	Log     *slog.Logger
 }
@@ -97,6 +100,7 @@ func Table(h *Host) module.Table {
 		manageModule(h),
 		networkModule(h),
 		pillarModule(h),
+		reactorModule(h),
 		saltModule(h),
 		saltutilModule(h),
 		stateModule(),

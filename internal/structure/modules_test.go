@@ -25,7 +25,7 @@ var foreign = []struct {
 	{"github.com/fsnotify/fsnotify", "pki", "the key directory is the only one that is watched"},
 	{"github.com/go-crypt/crypt", "eauth", "hashes of passwords"},
 	{"github.com/go-sql-driver/mysql", "sink sink/dbtest", "a destination of the sink"},
-	{"github.com/itchyny/gojq", "cli/saltevent event sink", "filters of events are written in the language of jq"},
+	{"github.com/itchyny/gojq", "cli/saltevent event reactor sink", "filters of events are written in the language of jq"},
 	{"github.com/jackc/pgx/v5", "sink sink/dbtest", "a destination of the sink"},
 	{natsServer, "bench/bareserver broker", "both daemons reach the server through broker; bareserver is what it is compared with"},
 	{"github.com/nats-io/nats.go", "bench/bare bench/bareserver broker bus bustest journal link master minion", "whoever holds a connection; tools hold one through bus"},
@@ -34,7 +34,7 @@ var foreign = []struct {
 	{"github.com/urfave/cli/v2", "cli/...", "command lines"},
 	{"golang.org/x/sys", "auth cli cli/saltpam daemon grain module sink socket", "system calls that the standard library lacks"},
 	{"golang.org/x/term", "cli", "what a terminal can do"},
-	{"gopkg.in/yaml.v3", "acl config eauth event grain module pillar schedule sink", "files that people write"},
+	{"gopkg.in/yaml.v3", "acl config eauth event grain module pillar reactor schedule sink", "files that people write"},
 	{"modernc.org/sqlite", "sink", "a destination of the sink"},
 }
 

@@ -1,0 +1,324 @@
+package reactor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"brine/internal/config"
+	"brine/internal/job"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+	"brine/internal/target"
+	"brine/internal/value"
+)
+
+// Job is a job file: a job that is started about an event.
+//
+//	target: {event: .data.id}   # or a target as of salt, with tgt_type
+//	function: test.echo
+//	args:
+//	  - a text, whatever is in it: {{7*7}} stays as it is
+//	  - event: .data.message    # a value of the event, by a jq expression
+//	kwargs:
+//	  key: 1
+//	timeout: 10
+//	queue: 2h                   # how long it waits for minions that are away
+type Job struct {
+	File string
+
+	target   any // a text; or a query, whose results are ids of minions
+	kind     string
+	function salt.Function
+	args     []any
+	kwargs   map[string]any
+	timeout  time.Duration
+	queue    time.Duration
+	source   any // what stands in the file, to compare
+}
+
+func (j *Job) same(other *Job) bool {
+	return j.File == other.File && reflect.DeepEqual(j.source, other.source)
+}
+
+// readJob reads a job file. Its errors name file and line.
+func readJob(path string) (*Job, error) {
+	text, err := config.ReadRules(path)
+	if err != nil {
+		return nil, err
+	}
+	j := &Job{File: path, kind: "glob", source: text.Value()}
+	if !text.Present() {
+		return nil, fmt.Errorf("%s: it is empty", path)
+	}
+	for i := 0; i+1 < len(text.Node.Content); i += 2 {
+		key, n := text.Node.Content[i], text.Node.Content[i+1]
+		if err := j.option(key.Value, n, text); err != nil {
+			return nil, located(text, n, key.Value, err)
+		}
+	}
+	if err := j.check(); err != nil {
+		return nil, located(text, text.Node, "", err)
+	}
+	return j, nil
+}
+
+func located(text config.Located, n *yaml.Node, key string, err error) error {
+	if key != "" {
+		key += ": "
+	}
+	return fmt.Errorf("%s: %s%w", text.Where(n), key, err)
+}
+
+func (j *Job) option(key string, n *yaml.Node, text config.Located) (err error) {
+	switch key {
+	case "target":
+		j.target, err = template(n, text)
+	case "tgt_type":
+		j.kind = n.Value
+	case "function":
+		j.function, err = salt.ParseFunction(n.Value)
+	case "args":
+		var v any
+		if v, err = template(n, text); err == nil {
+			var ok bool
+			if j.args, ok = v.([]any); !ok {
+				err = errors.New("a list is wanted here")
+			}
+		}
+	case "kwargs":
+		var v any
+		if v, err = template(n, text); err == nil {
+			var ok bool
+			if j.kwargs, ok = v.(map[string]any); !ok {
+				err = errors.New("a map is wanted here")
+			}
+		}
+	case "timeout":
+		j.timeout, err = span(n, time.Second)
+	case "queue":
+		j.queue, err = span(n, time.Second)
+	default:
+		err = errors.New("there is no such setting: there are target, tgt_type, function, args, kwargs, timeout, queue")
+	}
+	return err
+}
+
+func (j *Job) check() error {
+	if j.function == "" {
+		return errors.New("function is missing")
+	}
+	switch t := j.target.(type) {
+	case nil:
+		return errors.New("target is missing")
+	case *query:
+		if j.kind != "glob" {
+			return errors.New("a target from the event is the id of a minion, or a list of them: tgt_type is not for it")
+		}
+	case string:
+		kind, err := target.ParseKind(j.kind)
+		if err == nil {
+			// Names of node groups are looked up when the job is started.
+			if kind != target.Nodegroup && kind != target.Compound {
+				_, err = target.Parse(t, kind, target.Options{})
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("target: %w", err)
+		}
+	default:
+		return errors.New("target: a text is wanted here, or {event: EXPRESSION}")
+	}
+	return j.checkCommand()
+}
+
+// checkCommand keeps what an event says out of command lines. The functions of cmd
+// take one as a text, which a shell reads, or as a list, which nobody reads.
+func (j *Job) checkCommand() error {
+	if j.function.Module() != "cmd" {
+		return nil
+	}
+	command := j.kwargs["cmd"]
+	if len(j.args) > 0 {
+		command = j.args[0]
+	}
+	literal := !dynamic(command)
+	if list, ok := command.([]any); ok && len(list) > 0 && !dynamic(list[0]) {
+		_, shell := j.kwargs["python_shell"]
+		literal = literal || !shell && j.function != "cmd.shell"
+	}
+	for _, name := range []string{"shell", "python_shell", "runas", "group", "prepend_path"} {
+		literal = literal && !dynamic(j.kwargs[name])
+	}
+	if !literal {
+		return salt.WithHint(fmt.Errorf("what %s runs, and how, must not come from an event", j.function),
+			"write the command as a list whose first word is fixed, or hand the value over in stdin or env")
+	}
+	return nil
+}
+
+// Publish is the job about an event; line is its text.
+func (j *Job) Publish(line []byte) (protocol.Publish, error) {
+	e, err := decode(line)
+	if err != nil {
+		return protocol.Publish{}, err
+	}
+	q := protocol.Publish{TargetType: j.kind, Timeout: job.Seconds(j.timeout.Seconds()), Queue: job.Seconds(j.queue.Seconds()), Async: true}
+	if q.Target, err = j.aim(e); err != nil {
+		return protocol.Publish{}, fmt.Errorf("target: %w", err)
+	}
+	if _, ok := j.target.(*query); ok {
+		q.TargetType = string(target.List)
+	}
+	c := job.Command{Function: j.function}
+	for i, a := range j.args {
+		v, err := fill(a, e)
+		if err != nil {
+			return protocol.Publish{}, fmt.Errorf("argument %d: %w", i+1, err)
+		}
+		c.Args = append(c.Args, v)
+	}
+	for name, a := range j.kwargs {
+		v, err := fill(a, e)
+		if err != nil {
+			return protocol.Publish{}, fmt.Errorf("argument %s: %w", name, err)
+		}
+		if c.Kwargs == nil {
+			c.Kwargs = map[string]any{}
+		}
+		c.Kwargs[name] = v
+	}
+	q.Commands = []job.Command{c}
+	return q, nil
+}
+
+// maxTargets is how many minions an event may name.
+const maxTargets = 10_000
+
+// aim is the target. One from an event is taken for what it is: ids, so that a *
+// in it means nobody.
+func (j *Job) aim(e any) (string, error) {
+	if text, ok := j.target.(string); ok {
+		return text, nil
+	}
+	v, err := fill(j.target, e)
+	if err != nil {
+		return "", err
+	}
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	if len(list) == 0 || len(list) > maxTargets {
+		return "", fmt.Errorf("the event names %d minions: 1 to %d are possible", len(list), maxTargets)
+	}
+	ids := make([]string, len(list))
+	for i, one := range list {
+		text, ok := one.(string)
+		if !ok {
+			return "", fmt.Errorf("the event says %v where the id of a minion is wanted", one)
+		}
+		id, err := salt.ParseMinionID(text)
+		if err != nil {
+			return "", err
+		}
+		ids[i] = string(id)
+	}
+	slices.Sort(ids)
+	return strings.Join(slices.Compact(ids), ","), nil
+}
+
+// template reads a value in which {event: EXPRESSION} stands for a value of the
+// event. All else is what it is.
+func template(n *yaml.Node, text config.Located) (any, error) {
+	switch n.Kind {
+	case yaml.SequenceNode:
+		list := make([]any, len(n.Content))
+		for i, one := range n.Content {
+			v, err := template(one, text)
+			if err != nil {
+				return nil, err
+			}
+			list[i] = v
+		}
+		return list, nil
+	case yaml.MappingNode:
+		if len(n.Content) == 2 && n.Content[0].Value == "event" {
+			return newQuery(n.Content[1])
+		}
+		m := map[string]any{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			v, err := template(n.Content[i+1], text)
+			if err != nil {
+				return nil, err
+			}
+			m[n.Content[i].Value] = v
+		}
+		return m, nil
+	}
+	return config.Located{Node: n}.Value(), nil
+}
+
+// dynamic says whether some part of a template comes from the event.
+func dynamic(v any) bool {
+	switch v := v.(type) {
+	case *query:
+		return true
+	case []any:
+		return slices.ContainsFunc(v, dynamic)
+	case map[string]any:
+		for _, one := range v {
+			if dynamic(one) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fill puts the values of the event into a template. A text stays the text that it
+// is: nothing is read out of it.
+func fill(v, e any) (any, error) {
+	switch v := v.(type) {
+	case *query:
+		return v.one(e)
+	case []any:
+		list := make([]any, len(v))
+		for i, one := range v {
+			got, err := fill(one, e)
+			if err != nil {
+				return nil, err
+			}
+			list[i] = got
+		}
+		return list, nil
+	case map[string]any:
+		m := make(map[string]any, len(v))
+		for k, one := range v {
+			got, err := fill(one, e)
+			if err != nil {
+				return nil, err
+			}
+			m[k] = got
+		}
+		return m, nil
+	}
+	return v, nil
+}
+
+// plain gives a result of jq the types that arguments have.
+func plain(v any) (any, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var out value.Value
+	err = json.Unmarshal(b, &out)
+	return out.V, err
+}

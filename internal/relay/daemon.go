@@ -1,0 +1,205 @@
+package relay
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/event"
+	"brine/internal/journal"
+	"brine/internal/protocol"
+)
+
+// daemonOwner has the positions and dead letters of the daemon's own handlers: its
+// reactor.
+const daemonOwner = "reactor"
+
+// Position is how far a handler of the daemon itself has come. Its methods may be
+// called concurrently.
+type Position struct {
+	relay *Relay
+	key   string
+	table *journal.Table
+	next  uint64
+	lost  uint64
+
+	release func()
+	wake    chan struct{}
+	stop    context.CancelFunc
+	ended   sync.WaitGroup
+
+	mu   sync.Mutex
+	want uint64
+	have uint64
+}
+
+// storePause gathers what is done into one write.
+const storePause = 100 * time.Millisecond
+
+// Keep takes the position of the daemon's handler of that name; a new one begins
+// behind the newest event. It is kept until Close.
+func (r *Relay) Keep(ctx context.Context, name string) (*Position, error) {
+	release, err := r.take(ctx, daemonOwner, name, "")
+	if err != nil {
+		return nil, err
+	}
+	p := &Position{relay: r, key: positionKey(daemonOwner, name), release: release, wake: make(chan struct{}, 1)}
+	if err := p.open(ctx); err != nil {
+		release()
+		return nil, err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stop = stop
+	p.ended.Go(func() { p.run(run) })
+	return p, nil
+}
+
+func (p *Position) open(ctx context.Context) error {
+	extent, err := p.relay.journal.Extent(ctx)
+	if err != nil {
+		return err
+	}
+	if p.table, err = p.relay.table(ctx, "positions"); err != nil {
+		return err
+	}
+	stored, err := getPosition(ctx, p.table, p.key)
+	if err != nil {
+		return err
+	}
+	switch {
+	case stored == nil:
+		p.next = extent.Last + 1
+		return p.put(ctx, extent.Last)
+	case stored.Seq > extent.Last: // the journal is not the one of the position
+		p.next = extent.First
+	case stored.Seq+1 < extent.First:
+		p.next, p.lost = extent.First, extent.First-stored.Seq-1
+	default:
+		p.next = stored.Seq + 1
+	}
+	p.want, p.have = p.next-1, p.next-1
+	return nil
+}
+
+// Next is the place to begin at, and Lost how many events, at most, were removed
+// from the journal before that.
+func (p *Position) Next() uint64 { return p.next }
+
+// Lost is how many events were removed before they were handled, at most.
+func (p *Position) Lost() uint64 { return p.lost }
+
+// Done says that everything up to seq is done. It is written down soon.
+func (p *Position) Done(seq uint64) {
+	p.mu.Lock()
+	p.want = max(p.want, seq)
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run writes down what is done, now and then.
+func (p *Position) run(ctx context.Context) {
+	for {
+		select {
+		case <-p.wake:
+		case <-ctx.Done():
+			return
+		}
+		if err := p.flush(ctx); err != nil && ctx.Err() == nil {
+			p.relay.log.Error("position not stored", "name", p.key, "err", err)
+			p.Done(0)
+		}
+		select {
+		case <-time.After(storePause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *Position) flush(ctx context.Context) error {
+	p.mu.Lock()
+	want, have := p.want, p.have
+	p.mu.Unlock()
+	if want <= have {
+		return nil
+	}
+	return p.put(ctx, want)
+}
+
+func (p *Position) put(ctx context.Context, seq uint64) error {
+	if err := putPosition(ctx, p.table, p.key, stored{seq, daemonOwner, time.Now().UTC()}); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.have, p.want = max(p.have, seq), max(p.want, seq)
+	return nil
+}
+
+// Close writes down the rest and lets go of the position.
+func (p *Position) Close() {
+	p.stop()
+	p.ended.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := p.flush(ctx); err != nil {
+		p.relay.log.Error("position not stored, events may be handled again", "name", p.key, "err", err)
+	}
+	p.release()
+}
+
+// Hand calls f for each event from the position on that match says, and passed for
+// the place of each other, until ctx ends, whose cause it returns, or f fails.
+func (r *Relay) Hand(ctx context.Context, from uint64, match func(event.Head) bool, f func(line []byte) error, passed func(seq uint64)) error {
+	return r.journal.Follow(ctx, from, func(t journal.Text) error {
+		head, err := event.HeadOf(t.Body)
+		if err != nil {
+			r.log.Error("unreadable event in the journal passed over", "seq", t.Seq, "err", err)
+		}
+		if err != nil || !match(head) {
+			passed(t.Seq)
+			return nil
+		}
+		return f(event.AppendPlaced(nil, t.Body, t.Seq))
+	})
+}
+
+// BuryOwn keeps a dead letter of the daemon's own handler.
+func (r *Relay) BuryOwn(ctx context.Context, l *protocol.DeadLetter) error {
+	t, err := r.table(ctx, "dead")
+	if err != nil {
+		return err
+	}
+	have, err := r.letters(ctx, Asker{Owner: daemonOwner}, protocol.Dead{})
+	if err != nil {
+		return err
+	}
+	if len(have) >= maxLetters {
+		return bus.Errorf(bus.Busy, "there are %d dead letters of the reactor: that is the limit", len(have))
+	}
+	return r.keepLetter(ctx, t, daemonOwner, l)
+}
+
+// OwnLetters returns the dead letters of the daemon's handler of that name: one, or
+// with seq 0 all.
+func (r *Relay) OwnLetters(ctx context.Context, name string, seq uint64) ([]protocol.DeadLetter, error) {
+	list, err := r.letters(ctx, Asker{Owner: daemonOwner}, protocol.Dead{Name: name, Seq: seq})
+	letters := make([]protocol.DeadLetter, len(list))
+	for i, l := range list {
+		letters[i] = l.DeadLetter
+	}
+	return letters, err
+}
+
+// DropOwn forgets one of them.
+func (r *Relay) DropOwn(ctx context.Context, l protocol.DeadLetter) error {
+	t, err := r.table(ctx, "dead")
+	if err != nil {
+		return err
+	}
+	return t.Delete(ctx, letterKey(daemonOwner, l.Name, l.Seq))
+}

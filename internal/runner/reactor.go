@@ -1,0 +1,64 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+
+	"brine/internal/module"
+)
+
+// Reaction is a handler of the reactor.
+type Reaction struct {
+	Name, Tag string
+	From      []string
+	Command   []string
+}
+
+// reactorModule has the handlers of events.
+func reactorModule(h *Host) *module.Module {
+	x := reactions{h}
+	return &module.Module{Name: "reactor", Doc: "What the master does about events.", Functions: []module.Function{
+		{Name: "list", Doc: "Return the handlers of the setting reactor: for which tags and senders, and what they run.", Example: "salt-run reactor.list", Run: x.list},
+		{Name: "retry", Doc: "Hand dead letters to their handler again: one event, or all of them. What it takes is forgotten. Returns the numbers of those events.",
+			Example: "salt-run reactor.retry 'salt/auth:notify' 1042",
+			Params:  []module.Param{{Name: "name", Kind: module.String, Required: true}, {Name: "seq", Kind: module.Int}}, Run: x.retry},
+	}}
+}
+
+type reactions struct{ *Host }
+
+func (x reactions) list(context.Context, *module.Call) (any, error) {
+	out := map[string]any{}
+	for _, r := range x.Reactions() {
+		one := map[string]any{"tag": r.Tag, "run": anys(r.Command)}
+		if len(r.From) > 0 {
+			one["from"] = anys(r.From)
+		}
+		out[r.Name] = one
+	}
+	return out, nil
+}
+
+func anys(words []string) []any {
+	list := make([]any, len(words))
+	for i, w := range words {
+		list[i] = w
+	}
+	return list
+}
+
+func (x reactions) retry(ctx context.Context, c *module.Call) (any, error) {
+	seq := c.Int("seq")
+	if seq < 0 {
+		return nil, fmt.Errorf("%d is no number of an event", seq)
+	}
+	done, err := x.RetryReaction(ctx, c.String("name"), uint64(seq))
+	out := []any{}
+	for _, seq := range done {
+		out = append(out, seq)
+	}
+	if err != nil && len(done) > 0 {
+		err = fmt.Errorf("%d were taken: %w", len(done), err)
+	}
+	return out, err
+}
