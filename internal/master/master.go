@@ -330,8 +330,7 @@ func (m *Master) reread() error {
 	}
 	reactions, err := readReactor(cfg)
 	if err != nil {
-		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
-		return
+		return err
 	}
 	if err := m.keys.configure(cfg); err != nil {
 		return err

@@ -167,11 +167,11 @@ func (m *Master) reactionJob(ctx context.Context, r *reactor.Rule, i handler.Ite
 	}
 	q.Metadata = value.Value{V: map[string]any{"reactor": r.Name, "event_id": i.ID(), "event_seq": i.Event.Seq}}
 	who := asker{name: "reactor:" + r.Name, subject: acl.Subject{Kind: acl.Local, Name: "reactor:" + r.Name, Operator: true}}
-	start, t, err := m.permitPublish(who, q)
+	may, err := m.permitPublish(who, q)
 	if err != nil {
 		return err
 	}
-	c, err := m.prepare(ctx, q, who, start, t)
+	c, err := m.prepare(ctx, q, who, may)
 	if err != nil {
 		return err
 	}

@@ -50,9 +50,9 @@ func (r *Relay) Asker(uid int, name string, operator bool) Asker {
 
 // Client describes a client with what the rules let it hear. It is never an
 // operator.
-func (r *Relay) Client(name string) Asker {
-	name = salt.ClientPrefix + name
-	return Asker{Owner: name, Name: name, Sender: name, UID: -1, client: true, Hearing: r.grants.Load().Hearing(name)}
+func (r *Relay) Client(i bus.Identity) Asker {
+	name := salt.ClientPrefix + i.Name
+	return Asker{Owner: name, Name: name, Sender: name, UID: -1, Source: i.Source, client: true, Hearing: r.grants.Load().Hearing(name)}
 }
 
 // Decision is what was decided about a local user's use of the bus.

@@ -34,7 +34,7 @@ func (r *Relay) RegisterClients(s *bus.Server) {
 		protocol.OpConfirm: r.Confirm,
 	} {
 		s.Handle(bus.RoleClient, op, func(ctx context.Context, req *bus.Request) error {
-			who := r.Client(req.From.Name)
+			who := r.Client(req.From)
 			who.Source = req.From.Source
 			return h(ctx, req, who)
 		})
