@@ -50,7 +50,8 @@ var makers = map[string]func(o options, cfg *config.Master, sys System) (Backend
 	"file": func(o options, cfg *config.Master, _ System) (Backend, error) {
 		return newPasswordFile(o, func(name string) string { return under(cfg, name) })
 	},
-	"pam": func(_ options, cfg *config.Master, sys System) (Backend, error) { return newPAM(cfg, sys) },
+	"ldap": func(_ options, cfg *config.Master, _ System) (Backend, error) { return newDirectory(cfg) },
+	"pam":  func(_ options, cfg *config.Master, sys System) (Backend, error) { return newPAM(cfg, sys) },
 	"sharedsecret": func(_ options, cfg *config.Master, _ System) (Backend, error) {
 		return newSharedSecret(cfg.SharedSecret)
 	},

@@ -24,6 +24,7 @@ var foreign = []struct {
 	{"github.com/ebitengine/purego", "pam/libpam", "the library of PAM is called without its headers"},
 	{"github.com/fsnotify/fsnotify", "pki", "the key directory is the only one that is watched"},
 	{"github.com/go-crypt/crypt", "eauth", "hashes of passwords"},
+	{"github.com/go-ldap/ldap/v3", "eauth", "users of directory servers"},
 	{"github.com/go-sql-driver/mysql", "sink sink/dbtest", "a destination of the sink"},
 	{"github.com/itchyny/gojq", "cli/saltevent event reactor sink", "filters of events are written in the language of jq"},
 	{"github.com/jackc/pgx/v5", "sink sink/dbtest", "a destination of the sink"},
