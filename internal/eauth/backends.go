@@ -52,6 +52,9 @@ var makers = map[string]func(o options, cfg *config.Master, sys System) (Backend
 	},
 	"ldap": func(_ options, cfg *config.Master, _ System) (Backend, error) { return newDirectory(cfg) },
 	"pam":  func(_ options, cfg *config.Master, sys System) (Backend, error) { return newPAM(cfg, sys) },
+	"pki": func(o options, cfg *config.Master, _ System) (Backend, error) {
+		return newCertificates(o, func(name string) string { return under(cfg, name) })
+	},
 	"sharedsecret": func(_ options, cfg *config.Master, _ System) (Backend, error) {
 		return newSharedSecret(cfg.SharedSecret)
 	},
