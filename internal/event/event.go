@@ -58,7 +58,7 @@ func New(tag string, data json.RawMessage, from string, now time.Time) (Event, e
 // stamp adds or replaces the key _stamp. The object is taken apart only when it
 // already has one: the common case appends a few bytes.
 func stamp(data json.RawMessage, now time.Time) (json.RawMessage, error) {
-	if !json.Valid(data) {
+	if !valid(data) {
 		return nil, errors.New("it is not valid JSON")
 	}
 	text := bytes.Trim(data, " \t\r\n")

@@ -124,6 +124,7 @@ func (j *Journal) messages(ctx context.Context, q Query, f func(m jetstream.Msg,
 		if err != nil {
 			return fmt.Errorf("read the journal: %w", err)
 		}
+		w.last.Store(meta.Sequence.Stream)
 		if err := f(m, meta.Sequence.Stream); err != nil {
 			if errors.Is(err, errEnd) {
 				return nil
@@ -141,6 +142,7 @@ func (j *Journal) messages(ctx context.Context, q Query, f func(m jetstream.Msg,
 // would cost a tenth of the reading.
 type watcher struct {
 	count   atomic.Uint64 // messages that were read
+	last    atomic.Uint64 // the place of the latest
 	waiting atomic.Bool   // for the next one; else the reader is busy with one
 	empty   atomic.Bool   // it was ended since nothing is left
 	end     func()
@@ -165,8 +167,8 @@ func watch(ctx context.Context, c *Cursor, it jetstream.MessagesContext, follow 
 	return w
 }
 
-// await returns when ctx ends, or when the reader waits for what is not there. It
-// looks twice: what the server has sent may be on its way.
+// await returns when ctx ends, or when the reader waits for what is not there: the
+// server has nothing for it, and nothing that it sent is on its way. It looks twice.
 func (w *watcher) await(ctx context.Context, c *Cursor) {
 	tick := time.NewTicker(idle)
 	defer tick.Stop()
@@ -183,7 +185,7 @@ func (w *watcher) await(ctx context.Context, c *Cursor) {
 			continue
 		}
 		info, err := c.consumer.Info(ctx)
-		if err != nil || info.NumPending > 0 {
+		if err != nil || info.NumPending > 0 || info.Delivered.Stream > w.last.Load() {
 			looks = 0
 			continue
 		}

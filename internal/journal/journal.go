@@ -75,6 +75,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
+	w.tap.begin(s.CachedInfo().State.LastSeq)
 	return &Journal{js: js, stream: s, writer: w, closed: w.closed}, nil
 }
 
@@ -208,6 +209,7 @@ type Cursor struct {
 	consumer jetstream.Consumer
 	follow   bool
 	left     uint64 // messages of the query that were stored when it began
+	last     uint64 // the place of the message that was read last
 	joiner   joiner
 }
 
@@ -269,6 +271,7 @@ func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
 		if err != nil {
 			return err
 		}
+		c.last = meta.Sequence.Stream
 		if err := c.one(m, meta.Sequence.Stream, f); err != nil {
 			return err
 		}
@@ -298,7 +301,7 @@ func (c *Cursor) next(ctx context.Context, it jetstream.MessagesContext) (jetstr
 		if err != nil {
 			return nil, err
 		}
-		if info.NumPending == 0 && info.NumAckPending == 0 {
+		if info.NumPending == 0 && info.Delivered.Stream <= c.last { // else something is on its way
 			return nil, errEnd
 		}
 	}

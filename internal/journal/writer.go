@@ -58,6 +58,7 @@ type writer struct {
 	mu         sync.Mutex // guards the rest
 	sent, done mark       // messages that were sent, and acknowledged
 	asked      []question // the oldest first
+	tap        tap
 }
 
 // mark counts messages and their bytes since the writer began.
@@ -73,7 +74,7 @@ func newWriter(nc *nats.Conn, store Store) (*writer, error) {
 	if store == nil {
 		store = sound{}
 	}
-	w := &writer{nc: nc, inbox: nc.NewInbox() + ".", store: store, closed: closing(nc), room: make(chan struct{}, 1)}
+	w := &writer{nc: nc, inbox: nc.NewInbox() + ".", store: store, closed: closing(nc), room: make(chan struct{}, 1), tap: tap{join: joiner{}}}
 	sub, err := nc.Subscribe(w.inbox+"*", w.answer)
 	if err != nil {
 		return nil, err
@@ -183,6 +184,7 @@ func (w *writer) one(m *nats.Msg, p *Pending, last bool) error {
 	w.mu.Lock()
 	w.sent.n++
 	w.sent.bytes += uint64(len(m.Data))
+	w.tap.sent(m)
 	known := w.done
 	if n := len(w.asked); n > 0 {
 		known = w.asked[n-1].mark
@@ -232,6 +234,7 @@ func (w *writer) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.done, w.asked = w.sent, nil
+	w.tap.forget(w.sent.n)
 }
 
 // answer takes one acknowledgement, or a refusal.
@@ -242,6 +245,7 @@ func (w *writer) answer(m *nats.Msg) {
 	}
 	seq, err := acknowledged(m)
 	p := w.take(n)
+	w.tap.stored(&w.mu, n, seq, err)
 	select {
 	case w.room <- struct{}{}:
 	default:

@@ -56,9 +56,7 @@ func (r *Relay) Listen(ctx context.Context, req *bus.Request, who Asker) error {
 	if err := r.allowed(ctx, l.decision()); err != nil {
 		return err
 	}
-	if err := r.tail.join(ctx); err != nil {
-		return err
-	}
+	r.tail.join()
 	defer r.tail.leave()
 	defer r.enter(l)()
 	if err := l.begin(ctx); err != nil {

@@ -1,11 +1,9 @@
 package relay
 
 import (
-	"context"
 	"log/slog"
 	"sort"
 	"sync"
-	"time"
 
 	"brine/internal/event"
 	"brine/internal/journal"
@@ -24,16 +22,15 @@ type line struct {
 	text []byte // JSON with the place, ended by a line feed; shared, never changed
 }
 
-// tail holds the newest events in memory, so that a hundred listeners cost one
-// reader of the journal. It reads while anybody listens.
+// tail holds the newest events in memory, as they were stored, so that listeners who
+// keep up cost no reading of the journal. It collects while anybody listens.
 type tail struct {
 	journal *journal.Journal
 	log     *slog.Logger
 
-	life   sync.Mutex // one start or stop at a time
-	users  int
-	cancel context.CancelFunc
-	done   chan struct{}
+	life  sync.Mutex // one start or stop at a time
+	users int
+	stop  func()
 
 	mu    sync.Mutex
 	lines []line // the oldest first
@@ -43,76 +40,57 @@ type tail struct {
 	grown chan struct{} // closed when lines or next change
 }
 
-// join starts the reading for the first user. What is stored after it returns
-// comes through the window.
-func (t *tail) join(ctx context.Context) error {
+// join begins to collect for the first user. What is stored after it returns comes
+// through the window.
+func (t *tail) join() {
 	t.life.Lock()
 	defer t.life.Unlock()
-	if t.users > 0 {
-		t.users++
-		return nil
-	}
-	last, err := t.journal.Last(ctx)
-	if err != nil {
-		return err
+	if t.users++; t.users > 1 {
+		return
 	}
 	t.mu.Lock()
-	t.from, t.next, t.grown = last+1, last+1, make(chan struct{})
+	t.next, t.grown = 0, make(chan struct{})
 	t.mu.Unlock()
-	run, cancel := context.WithCancel(context.Background())
-	t.cancel, t.done, t.users = cancel, make(chan struct{}), 1
-	go t.run(run, t.done)
-	return nil
+	last, stop := t.journal.Tap(t.take)
+	t.stop = stop
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.next == 0 { // nothing has come yet
+		t.from, t.next = last+1, last+1
+	}
 }
 
-// leave ends the reading with the last user.
+// leave ends that with the last user.
 func (t *tail) leave() {
 	t.life.Lock()
 	defer t.life.Unlock()
 	if t.users--; t.users > 0 {
 		return
 	}
-	t.cancel()
-	<-t.done
+	t.stop()
 	t.mu.Lock()
 	t.lines, t.bytes = nil, 0
 	t.mu.Unlock()
 }
 
-// pause is how long the tail waits after the journal could not be read.
-const pause = 200 * time.Millisecond
-
-func (t *tail) run(ctx context.Context, done chan struct{}) {
-	defer close(done)
-	for failed := false; ctx.Err() == nil; failed = true {
-		t.mu.Lock()
-		from := t.next
-		t.mu.Unlock()
-		err := t.journal.Follow(ctx, from, t.take)
-		if ctx.Err() != nil {
-			return
-		}
-		if !failed {
-			t.log.Error("journal not read for listeners, trying again", "err", err)
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// take adds one event to the window.
-func (t *tail) take(e journal.Text) error {
+// take adds one event to the window. One without a body says that events were stored
+// that are to be read from the journal: the window begins anew behind it.
+func (t *tail) take(e journal.Text) {
 	l, err := lineOf(e)
-	if err != nil {
+	if err != nil && e.Body != nil {
 		t.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil {
+	if t.next == 0 {
+		t.from = e.Seq
+	}
+	switch {
+	case err == nil:
 		t.lines = append(t.lines, l)
 		t.bytes += len(l.text)
+	case e.Body == nil:
+		t.lines, t.bytes, t.from = nil, 0, e.Seq+1
 	}
 	t.next = e.Seq + 1
 	drop := 0
@@ -125,7 +103,6 @@ func (t *tail) take(e journal.Text) error {
 	t.lines = t.lines[drop:]
 	close(t.grown)
 	t.grown = make(chan struct{})
-	return nil
 }
 
 func lineOf(e journal.Text) (line, error) {

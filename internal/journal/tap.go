@@ -1,0 +1,100 @@
+package journal
+
+import (
+	"sync"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Tap calls f for each event that is stored after it returns, in order, until stop.
+// from is the place behind which that begins. A Text without a body says that what
+// lies up to its place, and was not told of, is to be read from the journal. f is
+// quick; stop returns when it runs no more. One tap can be open at a time.
+func (j *Journal) Tap(f func(Text)) (from uint64, stop func()) {
+	t, mu := &j.writer.tap, &j.writer.mu
+	t.calling.Lock()
+	defer t.calling.Unlock()
+	mu.Lock()
+	defer mu.Unlock()
+	t.f = f
+	clear(t.join)
+	return t.seq, func() {
+		t.calling.Lock()
+		defer t.calling.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
+		t.f = nil
+	}
+}
+
+// tap tells what is stored without reading it back: nobody else stores events, so
+// messages that were sent one behind the other have places one behind the other,
+// unless one was a repetition, which the count shows.
+type tap struct {
+	calling sync.Mutex // held while f is called
+	join    joiner     // guarded by calling
+
+	f      func(Text) // guarded, as what follows, by the writer
+	flight []*nats.Msg
+	n, seq uint64 // number and place of the latest message that is known to be stored
+	lost   bool   // what was sent behind it may be stored or not
+}
+
+func (t *tap) begin(last uint64) { t.seq = last }
+
+func (t *tap) sent(m *nats.Msg) { t.flight = append(t.flight, m) }
+
+// forget gives up all messages up to the number n.
+func (t *tap) forget(n uint64) { t.flight, t.n, t.lost = nil, n, true }
+
+// stored is told of the acknowledgement of the message n. Its caller is one goroutine
+// and holds nothing.
+func (t *tap) stored(mu *sync.Mutex, n, seq uint64, err error) {
+	t.calling.Lock()
+	defer t.calling.Unlock()
+	mu.Lock()
+	first, lot, inRow := t.take(n, seq, err)
+	f := t.f
+	mu.Unlock()
+	switch {
+	case f == nil || len(lot) == 0:
+	case !inRow:
+		f(Text{Seq: seq})
+	default:
+		t.tell(f, first, lot)
+	}
+}
+
+// take takes the messages up to n from those under way. inRow says that they are at
+// the places from first on; otherwise none of lot is new, or their places are unknown.
+func (t *tap) take(n, seq uint64, err error) (first uint64, lot []*nats.Msg, inRow bool) {
+	if n <= t.n {
+		return 0, nil, false
+	}
+	count := n - t.n
+	lot, t.flight, t.n = t.flight[:count], t.flight[count:], n
+	switch {
+	case err != nil:
+		t.lost = true
+		return 0, nil, false
+	case seq <= t.seq: // a repetition, and so is what was sent with it
+		return 0, nil, false
+	}
+	first, inRow = t.seq+1, !t.lost && seq == t.seq+count
+	t.seq, t.lost = seq, false
+	return first, lot, inRow
+}
+
+func (t *tap) tell(f func(Text), first uint64, lot []*nats.Msg) {
+	for i, m := range lot {
+		part, seq := m.Header.Get(partHeader), first+uint64(i)
+		body, whole := t.join.join(part, m.Data)
+		_, n, count, _ := splitPart(part)
+		switch {
+		case whole:
+			f(Text{Seq: seq, Body: body, Pieces: max(count, 1)})
+		case n == count-1: // its beginning was before the tap
+			f(Text{Seq: seq})
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package journal_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"brine/internal/event"
+	"brine/internal/journal"
+)
+
+// tapped collects what a tap tells.
+type tapped struct {
+	mu   sync.Mutex
+	told []string
+}
+
+func (c *tapped) take(e journal.Text) {
+	h, err := event.HeadOf(e.Body)
+	name := h.Tag
+	if err != nil {
+		name = "?"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = append(c.told, fmt.Sprintf("%d %s", e.Seq, name))
+}
+
+func (c *tapped) want(t *testing.T, want string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if got := strings.Join(c.told, ", "); got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	c.told = nil
+}
+
+// TestTap: what is stored is told with its places, in order; where places can not be
+// told, what to read is.
+func TestTap(t *testing.T) {
+	j := open(t, startStore(t, t.TempDir()))
+	lot := func(id string, tags ...string) {
+		t.Helper()
+		var events []event.Event
+		for _, tag := range tags {
+			events = append(events, event.Event{Tag: tag, Data: json.RawMessage("{}")})
+		}
+		p, err := j.BeginAll(events, func(i int) string {
+			if id == "" {
+				return ""
+			}
+			return fmt.Sprintf("%s/%d", id, i)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lot("", "before")
+	c := &tapped{}
+	from, stop := j.Tap(c.take)
+	if from != 1 {
+		t.Errorf("it begins behind %d", from)
+	}
+	lot("", "a")
+	lot("x", "b", "c")
+	c.want(t, "2 a, 3 b, 4 c")
+	lot("x", "b", "c") // a repetition
+	c.want(t, "")
+	lot("x", "b", "c", "d") // of a part
+	c.want(t, "5 ?")
+	lot("", "e")
+	c.want(t, "6 e")
+	if _, err := j.Append(t.Context(), filled("long", "x", 1<<20), ""); err != nil {
+		t.Fatal(err)
+	}
+	c.want(t, "9 long")
+	stop()
+	lot("", "after")
+	c.want(t, "")
+	from, stop = j.Tap(c.take)
+	defer stop()
+	lot("", "again")
+	if c.want(t, "11 again"); from != 10 {
+		t.Errorf("it begins again behind %d", from)
+	}
+}
