@@ -124,7 +124,7 @@ func (j *Journal) messages(ctx context.Context, q Query, f func(m jetstream.Msg,
 		if err != nil {
 			return fmt.Errorf("read the journal: %w", err)
 		}
-		w.last.Store(meta.Sequence.Stream)
+		w.last.Store(meta.Sequence.Consumer)
 		if err := f(m, meta.Sequence.Stream); err != nil {
 			if errors.Is(err, errEnd) {
 				return nil
@@ -142,7 +142,7 @@ func (j *Journal) messages(ctx context.Context, q Query, f func(m jetstream.Msg,
 // would cost a tenth of the reading.
 type watcher struct {
 	count   atomic.Uint64 // messages that were read
-	last    atomic.Uint64 // the place of the latest
+	last    atomic.Uint64 // the number of the latest, as the server counts them
 	waiting atomic.Bool   // for the next one; else the reader is busy with one
 	empty   atomic.Bool   // it was ended since nothing is left
 	end     func()
@@ -185,7 +185,7 @@ func (w *watcher) await(ctx context.Context, c *Cursor) {
 			continue
 		}
 		info, err := c.consumer.Info(ctx)
-		if err != nil || info.NumPending > 0 || info.Delivered.Stream > w.last.Load() {
+		if err != nil || info.NumPending > 0 || info.Delivered.Consumer > w.last.Load() {
 			looks = 0
 			continue
 		}

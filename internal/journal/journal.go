@@ -209,7 +209,7 @@ type Cursor struct {
 	consumer jetstream.Consumer
 	follow   bool
 	left     uint64 // messages of the query that were stored when it began
-	last     uint64 // the place of the message that was read last
+	last     uint64 // the number of the message that was read last, as the server counts them
 	joiner   joiner
 }
 
@@ -271,7 +271,7 @@ func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
 		if err != nil {
 			return err
 		}
-		c.last = meta.Sequence.Stream
+		c.last = meta.Sequence.Consumer
 		if err := c.one(m, meta.Sequence.Stream, f); err != nil {
 			return err
 		}
@@ -301,7 +301,7 @@ func (c *Cursor) next(ctx context.Context, it jetstream.MessagesContext) (jetstr
 		if err != nil {
 			return nil, err
 		}
-		if info.NumPending == 0 && info.Delivered.Stream <= c.last { // else something is on its way
+		if info.NumPending == 0 && info.Delivered.Consumer <= c.last { // else something is on its way
 			return nil, errEnd
 		}
 	}
