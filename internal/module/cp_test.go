@@ -115,7 +115,7 @@ func TestCpGetsURLs(t *testing.T) {
 	same(t, "content", content(t, dest), "from /")
 	bad(t, h, "cp.get_url", "404", nil, server.URL+"/dir/no")
 	tls := httptest.NewTLSServer(http.NotFoundHandler())
-	tls.Config.ErrorLog = nil
+	tls.Config.ErrorLog = quietServer
 	defer tls.Close()
 	if r := bad(t, h, "cp.get_url", "certificate", nil, tls.URL+"/x"); strings.Contains(r.Err.Error(), "404") {
 		t.Error("an unknown certificate was taken")

@@ -3,6 +3,7 @@ package module
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -26,6 +27,7 @@ type Host struct {
 	RefreshPillar func(context.Context) error // ask the master for it again
 	Config        map[string]any              // the minion's configuration by Salt's key names
 
+	Root       string // before the paths of the system that functions edit; "" for none
 	ConfigDir  string // where the configuration lies; "" if nowhere
 	GrainsFile string // where grains.setval keeps grains; "" if nowhere
 	CacheDir   string // for files that may be lost; "" for the system's place
@@ -151,6 +153,9 @@ func (h *Host) pillar() map[string]any {
 	}
 	return h.Pillar()
 }
+
+// path is where a file of the system lies.
+func (h *Host) path(name string) string { return filepath.Join("/", h.Root, name) }
 
 var discard = slog.New(slog.DiscardHandler)
 

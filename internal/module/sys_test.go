@@ -8,7 +8,7 @@ import (
 func TestSys(t *testing.T) {
 	host := &Host{Returners: []string{"local_cache", "rawfile_json", "syslog"}}
 	same(t, "list_modules", good(t, host, "sys.list_modules", nil), Modules())
-	same(t, "list_modules s*", good(t, host, "sys.list_modules", nil, "sy*"), []any{"sys"})
+	same(t, "list_modules s*", good(t, host, "sys.list_modules", nil, "sy*"), []any{"sys", "sysctl", "system", "systemd"})
 	same(t, "list_functions", good(t, host, "sys.list_functions", nil), Functions(""))
 	same(t, "list_functions of two", good(t, host, "sys.list_functions", nil, "key", "sys.list_[mr]*", "key.*"),
 		[]any{"key.finger", "key.finger_master", "sys.list_modules", "sys.list_returners"})

@@ -1,0 +1,340 @@
+package module
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"brine/internal/process"
+)
+
+var (
+	cronUser = Param{Name: "user", Kind: String, Required: true}
+	cronTime = []Param{{Name: "minute", Kind: String, Default: "*"}, {Name: "hour", Kind: String, Default: "*"}, {Name: "daymonth", Kind: String, Default: "*"},
+		{Name: "month", Kind: String, Default: "*"}, {Name: "dayweek", Kind: String, Default: "*"}}
+	cronID = Param{Name: "identifier", Kind: String}
+)
+
+// cronModule manages the tables of cron.
+var cronModule = &Module{
+	Name: "cron",
+	Doc:  "Functions that manage the cron tables of users by the program crontab. Lines that a function does not mean stay as they are.",
+	Functions: []Function{
+		{
+			Name: "get_entry", Doc: "Return the entry with an identifier or a command, False if there is none.", Example: `salt '*' cron.get_entry root identifier=task1`,
+			Params: []Param{cronUser, cronID, {Name: "cmd", Kind: String}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				tab, err := c.readCron(ctx)
+				for _, l := range tab {
+					if l.isEntry() && (c.Has("identifier") && l.identifier == c.String("identifier") || c.Has("cmd") && l.command == c.String("cmd")) {
+						return l.dictionary(), nil
+					}
+				}
+				return false, err
+			},
+		},
+		{
+			Name: "list_tab", Doc: "Return the table of a user: its entries (crons), those with a word for the time (special) and its variables (env).", Example: `salt '*' cron.list_tab root`,
+			Params: []Param{cronUser}, Run: cronList,
+		},
+		{
+			Name: "ls", Doc: "Return the table of a user, as cron.list_tab does.", Example: `salt '*' cron.ls root`, Params: []Param{cronUser}, Run: cronList,
+		},
+		{
+			Name: "raw_cron", Doc: "Return the table of a user as it stands.", Example: `salt '*' cron.raw_cron root`, Params: []Param{cronUser},
+			Run: func(ctx context.Context, c *Call) (any, error) { return c.cronText(ctx) },
+		},
+		{
+			Name: "rm_env", Doc: "Remove a variable. Returns removed or absent.", Example: `salt '*' cron.rm_env root MAILTO`, Params: []Param{cronUser, {Name: "name", Kind: String, Required: true}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.removeCron(ctx, func(l cronLine) bool { return l.variable == c.String("name") })
+			},
+		},
+		{
+			Name: "rm_job", Doc: "Remove the entry with a command or an identifier. Returns removed or absent.", Example: `salt '*' cron.rm_job root /usr/local/bin/task`,
+			Params: []Param{cronUser, {Name: "cmd", Kind: String, Required: true}, cronID},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.removeCron(ctx, func(l cronLine) bool { return c.isJob(l) })
+			},
+		},
+		{
+			Name: "set_env", Doc: "Set a variable. Returns new, updated or present.", Example: `salt '*' cron.set_env root MAILTO user@example.com`,
+			Params: []Param{cronUser, {Name: "name", Kind: String, Required: true}, {Name: "value", Kind: String, Default: ""}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				l := cronLine{variable: c.String("name"), text: c.String("name") + `="` + c.String("value") + `"`}
+				if !cronName.MatchString(l.variable) || strings.ContainsAny(l.text, "\n\r") {
+					return nil, invalid("%q is no variable of a cron table", l.text)
+				}
+				return c.setCron(ctx, l, func(o cronLine) bool { return o.variable == l.variable })
+			},
+		},
+		{
+			Name: "set_job", Doc: "Set the entry with a command, or with an identifier. Returns new, updated or present.", Example: `salt '*' cron.set_job root '*/5' '*' '*' '*' '*' /usr/local/bin/weekly identifier=task1`,
+			Params: slices.Concat([]Param{cronUser}, required(cronTime), []Param{{Name: "cmd", Kind: String, Required: true}, {Name: "commented", Kind: Bool, Default: false}, {Name: "comment", Kind: String}, cronID}),
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				l := cronLine{command: c.String("cmd"), comment: c.String("comment"), identifier: c.String("identifier"), commented: c.Bool("commented")}
+				for _, p := range cronTime {
+					l.time = append(l.time, c.String(p.Name))
+				}
+				return c.setCronJob(ctx, l)
+			},
+		},
+		{
+			Name: "set_special", Doc: "Set the entry with a command to a word for the time, such as @daily. Returns new, updated or present.", Example: `salt '*' cron.set_special root @hourly 'echo foobar'`,
+			Params: []Param{cronUser, {Name: "special", Kind: String, Required: true}, {Name: "cmd", Kind: String, Required: true}, {Name: "commented", Kind: Bool, Default: false}, {Name: "comment", Kind: String}, cronID},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.setCronJob(ctx, cronLine{time: []string{c.String("special")}, command: c.String("cmd"), comment: c.String("comment"), identifier: c.String("identifier"), commented: c.Bool("commented")})
+			},
+		},
+		{
+			Name: "write_cron_file", Doc: "Replace the table of a user by a file.", Example: `salt '*' cron.write_cron_file root /tmp/new_cron`, Params: []Param{cronUser, {Name: "path", Kind: Path, Required: true}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return toolDone(ctx, append(c.crontab(), "--", c.String("path"))...)
+			},
+		},
+	},
+}
+
+// required are the same parameters without defaults.
+func required(params []Param) []Param {
+	list := slices.Clone(params)
+	for i := range list {
+		list[i].Required, list[i].Default = true, nil
+	}
+	return list
+}
+
+// The words by which entries of Salt's are known, kept so that both can work on one
+// table.
+const (
+	cronHead       = "# Lines below here are managed by Salt, do not edit"
+	cronIdentifier = "SALT_CRON_IDENTIFIER:"
+	cronDisabled   = "#DISABLED#"
+)
+
+var (
+	cronName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	cronWord  = regexp.MustCompile(`^@(reboot|yearly|annually|monthly|weekly|daily|midnight|hourly)$`)
+	cronField = regexp.MustCompile(`^[0-9A-Za-z*/,~-]+$`)
+)
+
+// cronLine is a line of a table: an entry, a variable, or anything else.
+type cronLine struct {
+	text       string
+	time       []string // five fields, or one word with an @
+	command    string
+	comment    string
+	identifier string
+	commented  bool   // switched off
+	variable   string // the name
+}
+
+func (l cronLine) isEntry() bool { return l.time != nil }
+
+// lines writes the entry with the comment before it.
+func (l cronLine) lines() []string {
+	if !l.isEntry() {
+		return []string{l.text}
+	}
+	var lines []string
+	if note := strings.TrimSpace(strings.ReplaceAll(l.comment, "\n", " ")); note != "" || l.identifier != "" {
+		if l.identifier != "" {
+			note = strings.TrimSpace(note + " " + cronIdentifier + l.identifier)
+		}
+		lines = append(lines, "# "+note)
+	}
+	entry := strings.Join(append(slices.Clone(l.time), l.command), " ")
+	if l.commented {
+		entry = cronDisabled + entry
+	}
+	return append(lines, entry)
+}
+
+func (l cronLine) dictionary() map[string]any {
+	d := map[string]any{"cmd": l.command, "comment": l.comment, "commented": l.commented, "identifier": nil}
+	if l.identifier != "" {
+		d["identifier"] = l.identifier
+	}
+	if len(l.time) == 1 {
+		d["spec"] = l.time[0]
+		return d
+	}
+	for i, p := range cronTime {
+		d[p.Name] = l.time[i]
+	}
+	return d
+}
+
+// parseCron reads a table. A comment belongs to the entry behind it if it has an
+// identifier, or stands below the line that Salt writes.
+func parseCron(text string) []cronLine {
+	var tab []cronLine
+	managed := false
+	for line := range strings.Lines(text) {
+		l := parseCronLine(strings.TrimRight(line, "\r\n"))
+		managed = managed || l.text == cronHead
+		if n := len(tab) - 1; l.isEntry() && n >= 0 && strings.HasPrefix(tab[n].text, "# ") && tab[n].text != cronHead {
+			note := strings.TrimPrefix(tab[n].text, "# ")
+			if comment, id, ok := strings.Cut(note, cronIdentifier); ok || managed {
+				l.comment, l.identifier = strings.TrimSpace(comment), strings.TrimSpace(id)
+				tab = tab[:n]
+			}
+		}
+		tab = append(tab, l)
+	}
+	return tab
+}
+
+func parseCronLine(text string) cronLine {
+	l := cronLine{text: text}
+	entry, commented := strings.CutPrefix(text, cronDisabled)
+	if strings.HasPrefix(entry, "#") {
+		return l
+	}
+	if name, _, ok := strings.Cut(entry, "="); ok && cronName.MatchString(strings.TrimSpace(name)) {
+		l.variable = strings.TrimSpace(name)
+		return l
+	}
+	rest, n := strings.TrimSpace(entry), 5
+	if strings.HasPrefix(rest, "@") {
+		n = 1
+	}
+	var fields []string
+	for range n {
+		i := strings.IndexAny(rest, " \t")
+		if i < 0 {
+			return l
+		}
+		fields, rest = append(fields, rest[:i]), strings.TrimLeft(rest[i:], " \t")
+	}
+	l.time, l.command, l.commented = fields, rest, commented
+	return l
+}
+
+func (c *Call) crontab(args ...string) []string {
+	return append([]string{"crontab", "-u", c.String("user")}, args...)
+}
+
+// cronText returns the table of the argument user; a user without one has an empty
+// one.
+func (c *Call) cronText(ctx context.Context) (string, error) {
+	if strings.HasPrefix(c.String("user"), "-") {
+		return "", invalid("%q is no user", c.String("user"))
+	}
+	e, err := tool(ctx, c.crontab("-l")...)
+	if err != nil {
+		return "", err
+	}
+	if e.Code != 0 && !strings.Contains(e.Stderr, "no crontab for") {
+		return "", e.Failure("crontab")
+	}
+	return e.Stdout, nil
+}
+
+func (c *Call) readCron(ctx context.Context) ([]cronLine, error) {
+	text, err := c.cronText(ctx)
+	return parseCron(text), err
+}
+
+func (c *Call) writeCron(ctx context.Context, tab []cronLine) error {
+	var b strings.Builder
+	for _, l := range tab {
+		for _, line := range l.lines() {
+			b.WriteString(line + "\n")
+		}
+	}
+	text := b.String()
+	p := process.Program{Args: c.crontab("-"), Env: process.Environ(true), Stdin: &text, Timeout: toolTimeout}
+	e, err := p.Run(ctx)
+	if err == nil && e.Code != 0 {
+		err = e.Failure("crontab")
+	}
+	return err
+}
+
+func cronList(ctx context.Context, c *Call) (any, error) {
+	tab, err := c.readCron(ctx)
+	crons, special, env, other := []any{}, []any{}, []any{}, []any{}
+	for _, l := range tab {
+		switch {
+		case len(l.time) == 1:
+			special = append(special, l.dictionary())
+		case l.isEntry():
+			crons = append(crons, l.dictionary())
+		case l.variable != "":
+			_, v, _ := strings.Cut(l.text, "=")
+			env = append(env, map[string]any{"name": l.variable, "value": strings.Trim(strings.TrimSpace(v), `"'`)})
+		case l.text != cronHead:
+			other = append(other, l.text)
+		}
+	}
+	return map[string]any{"crons": crons, "special": special, "env": env, "pre": other}, err
+}
+
+// isJob tells the entry that the arguments identifier and cmd mean.
+func (c *Call) isJob(l cronLine) bool {
+	if c.Has("identifier") && l.identifier != "" {
+		return l.identifier == c.String("identifier")
+	}
+	return l.isEntry() && l.command == c.String("cmd")
+}
+
+func (c *Call) setCronJob(ctx context.Context, l cronLine) (any, error) {
+	field := cronField
+	if len(l.time) == 1 {
+		field = cronWord
+	}
+	for _, f := range l.time {
+		if !field.MatchString(f) {
+			return nil, invalid("%q is no time of a cron table", f)
+		}
+	}
+	if strings.ContainsAny(l.command+l.identifier, "\n\r\x00") || strings.TrimSpace(l.command) == "" {
+		return nil, invalid("a command of a cron table is one line")
+	}
+	return c.setCron(ctx, l, c.isJob)
+}
+
+// cronLock keeps two changes of one minion apart.
+var cronLock sync.Mutex
+
+// setCron puts a line in the place of the first that is meant, or at the end.
+func (c *Call) setCron(ctx context.Context, l cronLine, meant func(cronLine) bool) (any, error) {
+	cronLock.Lock()
+	defer cronLock.Unlock()
+	tab, err := c.readCron(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(tab, meant)
+	if i >= 0 {
+		if slices.Equal(tab[i].lines(), l.lines()) {
+			return "present", nil
+		}
+		tab[i] = l
+		return "updated", c.writeCron(ctx, tab)
+	}
+	if l.isEntry() && !slices.ContainsFunc(tab, func(o cronLine) bool { return o.text == cronHead }) {
+		tab = append(tab, cronLine{text: cronHead})
+	}
+	if l.variable != "" {
+		return "new", c.writeCron(ctx, slices.Insert(tab, 0, l))
+	}
+	return "new", c.writeCron(ctx, append(tab, l))
+}
+
+func (c *Call) removeCron(ctx context.Context, meant func(cronLine) bool) (any, error) {
+	cronLock.Lock()
+	defer cronLock.Unlock()
+	tab, err := c.readCron(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kept := slices.DeleteFunc(slices.Clone(tab), meant)
+	if len(kept) == len(tab) {
+		return "absent", nil
+	}
+	return "removed", c.writeCron(ctx, kept)
+}

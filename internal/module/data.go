@@ -1,0 +1,185 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+
+	"brine/internal/atomicfile"
+	"brine/internal/value"
+)
+
+var dataKey = Param{Name: "key", Kind: String, Required: true}
+
+// dataModule is a small store of the minion's own.
+var dataModule = &Module{
+	Name: "data",
+	Doc:  "Functions that keep values in a file of the minion, in its cachedir.",
+	Functions: []Function{
+		{
+			Name: "cas", Doc: "Set a value if it is old_value now. Returns whether it was.", Example: `salt '*' data.cas key new_value old_value`,
+			Params: []Param{dataKey, {Name: "value", Required: true}, {Name: "old_value", Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return c.changeData(func(all map[string]any) any {
+					old, ok := all[c.String("key")]
+					if !ok || !reflect.DeepEqual(old, c.Any("old_value")) {
+						return false
+					}
+					all[c.String("key")] = c.Any("value")
+					return true
+				})
+			},
+		},
+		{
+			Name: "clear", Doc: "Forget all values.", Example: `salt '*' data.clear`,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return c.changeData(func(all map[string]any) any { clear(all); return true })
+			},
+		},
+		{
+			Name: "dump", Doc: "Replace all values by those of a dictionary.", Example: `salt '*' data.dump '{eggs: spam}'`,
+			Params: []Param{{Name: "new_data", Kind: Map, Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return c.changeData(func(all map[string]any) any {
+					clear(all)
+					maps.Copy(all, c.Map("new_data"))
+					return true
+				})
+			},
+		},
+		{
+			Name: "get", Doc: "Return a value, or the values of several keys as a dictionary.", Example: `salt '*' data.get key`,
+			Params: []Param{{Name: "key", Required: true}, {Name: "default"}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				all, err := c.readData()
+				if keys, ok := c.Any("key").([]any); ok {
+					found := map[string]any{}
+					for _, k := range keys {
+						if v, ok := all[value.Str(k)]; ok {
+							found[value.Str(k)] = v
+						}
+					}
+					return found, err
+				}
+				if v, ok := all[value.Str(c.Any("key"))]; ok {
+					return v, err
+				}
+				return c.Any("default"), err
+			},
+		},
+		{
+			Name: "has_key", Doc: "Return whether there is a value.", Example: `salt '*' data.has_key key`, Params: []Param{dataKey},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				all, err := c.readData()
+				_, ok := all[c.String("key")]
+				return ok, err
+			},
+		},
+		{
+			Name: "items", Doc: "Return all values by key.", Example: `salt '*' data.items`,
+			Run: func(_ context.Context, c *Call) (any, error) { return c.readData() },
+		},
+		{
+			Name: "keys", Doc: "Return all keys.", Example: `salt '*' data.keys`,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				all, err := c.readData()
+				return slices.AppendSeq([]string{}, slices.Values(slices.Sorted(maps.Keys(all)))), err
+			},
+		},
+		{
+			Name: "load", Doc: "Return all values by key.", Example: `salt '*' data.load`,
+			Run: func(_ context.Context, c *Call) (any, error) { return c.readData() },
+		},
+		{
+			Name: "pop", Doc: "Forget a value and return it, or the default.", Example: `salt '*' data.pop key`, Params: []Param{dataKey, {Name: "default"}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return c.changeData(func(all map[string]any) any {
+					v, ok := all[c.String("key")]
+					if !ok {
+						v = c.Any("default")
+					}
+					delete(all, c.String("key"))
+					return v
+				})
+			},
+		},
+		{
+			Name: "update", Doc: "Set a value.", Example: `salt '*' data.update key value`, Params: []Param{dataKey, {Name: "value", Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return c.changeData(func(all map[string]any) any { all[c.String("key")] = c.Any("value"); return true })
+			},
+		},
+		{
+			Name: "values", Doc: "Return all values, in the order of their keys.", Example: `salt '*' data.values`,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				all, err := c.readData()
+				list := []any{}
+				for _, k := range slices.Sorted(maps.Keys(all)) {
+					list = append(list, all[k])
+				}
+				return list, err
+			},
+		},
+	},
+}
+
+// dataLock keeps two changes within one process apart.
+var dataLock sync.Mutex
+
+func (c *Call) dataFile() (string, error) {
+	if c.Host.CacheDir == "" {
+		return "", unavailable("directory for data")
+	}
+	return filepath.Join(c.Host.CacheDir, "datastore.json"), nil
+}
+
+// readData returns what is kept, an empty map for nothing.
+func (c *Call) readData() (map[string]any, error) {
+	file, err := c.dataFile()
+	if err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]any{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v, err := value.Decode(b)
+	all, ok := v.(map[string]any)
+	if err == nil && !ok {
+		err = errors.New("it is no dictionary")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return all, nil
+}
+
+// changeData changes what is kept and returns what change does.
+func (c *Call) changeData(change func(map[string]any) any) (any, error) {
+	dataLock.Lock()
+	defer dataLock.Unlock()
+	all, err := c.readData()
+	if err != nil {
+		return nil, err
+	}
+	answer := change(all)
+	b, err := value.Encode(all)
+	if err != nil {
+		return nil, err
+	}
+	file, err := c.dataFile()
+	if err != nil {
+		return nil, err
+	}
+	return answer, atomicfile.Write(file, b, 0o600)
+}

@@ -1,0 +1,248 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"brine/internal/atomicfile"
+)
+
+var (
+	hostIP    = Param{Name: "ip", Kind: String, Required: true}
+	hostAlias = Param{Name: "alias", Kind: Words, Required: true}
+)
+
+// hostsModule edits /etc/hosts.
+var hostsModule = &Module{
+	Name: "hosts",
+	Doc:  "Functions that read and edit the hosts file: /etc/hosts, or what hosts.file in the minion's configuration names. Comments and lines that a function does not mean stay as they are.",
+	Functions: []Function{
+		{
+			Name:    "add_host",
+			Doc:     "Add names to an address.",
+			Example: `salt '*' hosts.add_host 192.0.2.1 web1.example.com`,
+			Params:  []Param{hostIP, hostAlias},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return c.editHosts(func(names []string) []string {
+					for _, name := range c.Words("alias") {
+						if !slices.Contains(names, name) {
+							names = append(names, name)
+						}
+					}
+					return names
+				})
+			},
+		},
+		{
+			Name:    "get_alias",
+			Doc:     "Return the names of an address.",
+			Example: `salt '*' hosts.get_alias 127.0.0.1`,
+			Params:  []Param{hostIP},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				lines, err := c.readHosts()
+				names := []string{}
+				for _, l := range lines {
+					if l.ip == c.String("ip") {
+						names = append(names, l.names...)
+					}
+				}
+				return names, err
+			},
+		},
+		{
+			Name:    "get_ip",
+			Doc:     "Return the first address of a name, an empty text if it has none.",
+			Example: `salt '*' hosts.get_ip localhost`,
+			Params:  []Param{{Name: "host", Kind: String, Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				lines, err := c.readHosts()
+				for _, l := range lines {
+					if slices.Contains(l.names, c.String("host")) {
+						return l.ip, nil
+					}
+				}
+				return "", err
+			},
+		},
+		{
+			Name:    "has_pair",
+			Doc:     "Return whether an address has all of these names.",
+			Example: `salt '*' hosts.has_pair 127.0.0.1 localhost`,
+			Params:  []Param{hostIP, hostAlias},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				lines, err := c.readHosts()
+				var names []string
+				for _, l := range lines {
+					if l.ip == c.String("ip") {
+						names = append(names, l.names...)
+					}
+				}
+				missing := func(name string) bool { return !slices.Contains(names, name) }
+				return !slices.ContainsFunc(c.Words("alias"), missing), err
+			},
+		},
+		{
+			Name:    "list_hosts",
+			Doc:     "Return all addresses with their names.",
+			Example: `salt '*' hosts.list_hosts`,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				lines, err := c.readHosts()
+				all := map[string]any{}
+				for _, l := range lines {
+					if l.ip == "" {
+						continue
+					}
+					one, ok := all[l.ip].(map[string]any)
+					if !ok {
+						one = map[string]any{"aliases": []string{}}
+						all[l.ip] = one
+					}
+					one["aliases"] = append(one["aliases"].([]string), l.names...)
+				}
+				return all, err
+			},
+		},
+		{
+			Name:    "rm_host",
+			Doc:     "Take names from an address; one that has none left goes.",
+			Example: `salt '*' hosts.rm_host 192.0.2.1 web1.example.com`,
+			Params:  []Param{hostIP, hostAlias},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return c.editHosts(func(names []string) []string {
+					return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(c.Words("alias"), name) })
+				})
+			},
+		},
+		{
+			Name:    "set_host",
+			Doc:     "Give an address these names and no others; without any, it goes.",
+			Example: `salt '*' hosts.set_host 192.0.2.1 web1.example.com,web1`,
+			Params:  []Param{hostIP, hostAlias},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				return c.editHosts(func([]string) []string { return slices.Clone(c.Words("alias")) })
+			},
+		},
+	},
+}
+
+// hostLine is a line of the hosts file: an address with names, or, without one,
+// anything else.
+type hostLine struct {
+	text  string // as it stands
+	ip    string
+	names []string
+	note  string // the comment behind the names
+}
+
+func (l hostLine) String() string {
+	if l.text != "" || l.ip == "" {
+		return l.text
+	}
+	text := l.ip + "\t" + strings.Join(l.names, " ")
+	if l.note != "" {
+		text += "\t#" + l.note
+	}
+	return text
+}
+
+func parseHostLine(text string) hostLine {
+	l := hostLine{text: text}
+	entry, note, _ := strings.Cut(text, "#")
+	if words := strings.Fields(entry); len(words) > 1 {
+		l.ip, l.names, l.note = words[0], words[1:], note
+	}
+	return l
+}
+
+func (c *Call) hostsFile() string {
+	if file, ok := c.option("hosts.file").(string); ok && file != "" {
+		return file
+	}
+	return "/etc/hosts"
+}
+
+func (c *Call) readHosts() ([]hostLine, error) {
+	text, err := readText(c.hostsFile())
+	if errors.Is(err, fs.ErrNotExist) || err == nil && text == "" {
+		return nil, nil
+	}
+	var lines []hostLine
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		lines = append(lines, parseHostLine(line))
+	}
+	return lines, err
+}
+
+// hostsLock keeps two edits of one minion apart.
+var hostsLock sync.Mutex
+
+// editHosts changes the names of the argument ip: those of its lines together, which
+// become one.
+func (c *Call) editHosts(change func([]string) []string) (any, error) {
+	if _, err := netip.ParseAddr(c.String("ip")); err != nil {
+		return nil, invalid("%q is no address", c.String("ip"))
+	}
+	for _, name := range c.Words("alias") {
+		if strings.ContainsAny(name, "# \t\r\n") {
+			return nil, invalid("%q is no name of a host", name)
+		}
+	}
+	hostsLock.Lock()
+	defer hostsLock.Unlock()
+	lines, err := c.readHosts()
+	if err != nil {
+		return nil, err
+	}
+	return true, c.writeHosts(changeNames(lines, c.String("ip"), change))
+}
+
+func changeNames(lines []hostLine, ip string, change func([]string) []string) []hostLine {
+	entry := hostLine{ip: ip}
+	place := -1
+	var kept []hostLine
+	for _, l := range lines {
+		if l.ip != ip {
+			kept = append(kept, l)
+			continue
+		}
+		if place < 0 {
+			place, entry.note = len(kept), l.note
+		}
+		entry.names = append(entry.names, l.names...)
+	}
+	if entry.names = change(entry.names); len(entry.names) == 0 {
+		return kept
+	}
+	if place < 0 {
+		place = len(kept)
+	}
+	return slices.Insert(kept, place, entry)
+}
+
+func (c *Call) writeHosts(lines []hostLine) error {
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString(l.String() + "\n")
+	}
+	return replaceText(c.hostsFile(), b.String(), 0o644)
+}
+
+// replaceText replaces a file of the system whole or not at all; its mode stays. A
+// place where nothing can be renamed, as a file that a container has mounted, is
+// written to as it is.
+func replaceText(path, text string, mode fs.FileMode) error {
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+	}
+	target := destination(path)
+	if err := atomicfile.Write(target, []byte(text), mode); err == nil {
+		return nil
+	}
+	return os.WriteFile(target, []byte(text), mode)
+}

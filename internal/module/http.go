@@ -1,0 +1,226 @@
+package module
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"brine/internal/value"
+)
+
+var httpParams = []Param{
+	{Name: "url", Kind: String, Required: true},
+	{Name: "method", Kind: String, Default: "GET"},
+	{Name: "params", Kind: Map},
+	{Name: "data"},
+	{Name: "header_dict", Kind: Map},
+	{Name: "username", Kind: String},
+	{Name: "password", Kind: String},
+	{Name: "decode", Kind: Bool, Default: false},
+	{Name: "decode_type", Kind: String, Default: "auto"},
+	{Name: "status", Kind: Bool, Default: false},
+	{Name: "headers", Kind: Bool, Default: false},
+	{Name: "text", Kind: Bool, Default: false},
+	{Name: "timeout", Kind: Float, Default: 60.0},
+	{Name: "verify_ssl", Kind: Bool, Default: true},
+	{Name: "ca_bundle", Kind: Path},
+	{Name: "raise_error", Kind: Bool, Default: true},
+}
+
+// httpModule asks web servers.
+var httpModule = &Module{
+	Name: "http",
+	Doc:  "Functions that ask web servers. Certificates are checked unless verify_ssl is False.",
+	Functions: []Function{
+		{
+			Name: "query",
+			Doc: "Ask a web server and return a dictionary: body, or text with text; status and headers where asked for; with decode, dict, which is read from JSON. " +
+				"data is a text, or a dictionary that is sent as a form. An answer of 400 and more has status and error, and fails with raise_error.",
+			Example: "salt '*' http.query http://example.com/ status=True\nsalt '*' http.query http://example.com/api method=POST data='{\"a\": 1}' header_dict='{Content-Type: application/json}' decode=True",
+			Params:  httpParams,
+			Run:     httpQuery,
+		},
+		{
+			Name:    "wait_for_successful_query",
+			Doc:     "Ask a web server again and again, until it answers with less than 400 or wait_for seconds have passed.",
+			Example: `salt '*' http.wait_for_successful_query http://example.com/ wait_for=160 request_interval=1`,
+			Params:  append(httpParams[:len(httpParams):len(httpParams)], Param{Name: "wait_for", Kind: Float, Default: 300.0}, Param{Name: "request_interval", Kind: Float, Default: 1.0}),
+			Run:     httpWait,
+		},
+	},
+}
+
+// maxBody bounds what is read of an answer, in bytes.
+const maxBody = 64 << 20
+
+// errStatus is wrapped by the error for an answer of 400 and more.
+var errStatus = errors.New("the server answered with an error")
+
+func httpQuery(ctx context.Context, c *Call) (any, error) {
+	ret, err := c.askWeb(ctx)
+	if errors.Is(err, errStatus) && !c.Bool("raise_error") {
+		return ret, nil
+	}
+	if err != nil && ret != nil {
+		c.SetRetcode(1)
+		return ret, nil
+	}
+	return ret, err
+}
+
+func httpWait(ctx context.Context, c *Call) (any, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, seconds(c.Float("wait_for")), fmt.Errorf("no success within %v seconds", c.Float("wait_for")))
+	defer cancel()
+	for {
+		ret, err := c.askWeb(ctx)
+		if err == nil {
+			return ret, nil
+		}
+		pause := time.NewTimer(max(seconds(c.Float("request_interval")), 10*time.Millisecond))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return nil, fmt.Errorf("%w, the last time: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+// askWeb makes one request. With an error of the kind errStatus there is an answer too.
+func (c *Call) askWeb(ctx context.Context) (map[string]any, error) {
+	ctx, cancel := context.WithTimeout(ctx, seconds(c.Float("timeout")))
+	defer cancel()
+	q, err := c.webRequest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	client, err := c.webClient()
+	if err != nil {
+		return nil, err
+	}
+	defer client.CloseIdleConnections()
+	answer, err := client.Do(q)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxBody+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxBody {
+		return nil, fmt.Errorf("the answer has more than %d bytes; cp.get_url takes it as a file", maxBody)
+	}
+	return c.webAnswer(answer, body)
+}
+
+func (c *Call) webRequest(ctx context.Context) (*http.Request, error) {
+	address, err := url.Parse(c.String("url"))
+	if err != nil || address.Scheme != "http" && address.Scheme != "https" || address.Host == "" {
+		return nil, invalid("%q is no address that begins with http:// or https://", c.String("url"))
+	}
+	if c.Has("params") {
+		query := address.Query()
+		for k, v := range formOf(c.Map("params")) {
+			query[k] = v
+		}
+		address.RawQuery = query.Encode()
+	}
+	var body io.Reader
+	form, isForm := c.Any("data").(map[string]any)
+	switch {
+	case isForm:
+		body = strings.NewReader(formOf(form).Encode())
+	case c.Has("data"):
+		body = strings.NewReader(value.Str(c.Any("data")))
+	}
+	q, err := http.NewRequestWithContext(ctx, strings.ToUpper(c.String("method")), address.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	if isForm {
+		q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for k, v := range c.Map("header_dict") {
+		q.Header.Set(k, value.Str(v))
+	}
+	if c.Has("username") {
+		q.SetBasicAuth(c.String("username"), c.String("password"))
+	}
+	return q, nil
+}
+
+func formOf(m map[string]any) url.Values {
+	form := url.Values{}
+	for k, v := range m {
+		form.Set(k, value.Str(v))
+	}
+	return form
+}
+
+// webClient is a client for one request.
+func (c *Call) webClient() (*http.Client, error) {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: !c.Bool("verify_ssl")}
+	if c.Has("ca_bundle") {
+		text, err := os.ReadFile(c.String("ca_bundle"))
+		if err != nil {
+			return nil, err
+		}
+		transport.TLSClientConfig.RootCAs = x509.NewCertPool()
+		if !transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(text) {
+			return nil, invalid("there is no certificate in %s", c.String("ca_bundle"))
+		}
+	}
+	return &http.Client{Transport: transport}, nil
+}
+
+// webAnswer is the answer as Salt's users know it.
+func (c *Call) webAnswer(answer *http.Response, body []byte) (map[string]any, error) {
+	ret := map[string]any{"body": string(body)}
+	if c.Bool("text") {
+		ret = map[string]any{"text": string(body)}
+	}
+	if c.Bool("status") {
+		ret["status"] = answer.StatusCode
+	}
+	if c.Bool("headers") {
+		headers := map[string]any{}
+		for name := range maps.Keys(answer.Header) {
+			headers[name] = answer.Header.Get(name)
+		}
+		ret["headers"] = headers
+	}
+	if answer.StatusCode >= http.StatusBadRequest {
+		ret["status"], ret["error"] = answer.StatusCode, "HTTP "+answer.Status
+		return ret, fmt.Errorf("%w: %s", errStatus, answer.Status)
+	}
+	if !c.Bool("decode") {
+		return ret, nil
+	}
+	isJSON := json.Valid(body) && !bytes.Equal(bytes.TrimSpace(body), nil)
+	switch kind := c.String("decode_type"); {
+	case kind == "plain", kind == "auto" && !isJSON:
+		ret["text"] = string(body)
+	case kind == "json", kind == "auto":
+		v, err := value.Decode(body)
+		if err != nil {
+			return nil, fmt.Errorf("the answer is no JSON: %w", err)
+		}
+		ret["dict"] = v
+	default:
+		return nil, invalid("unknown decode_type %q, known are auto, json and plain", kind)
+	}
+	return ret, nil
+}

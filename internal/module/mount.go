@@ -1,0 +1,232 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+var (
+	mountPoint  = Param{Name: "name", Kind: Path, Required: true}
+	mountDevice = Param{Name: "device", Kind: String}
+	fstabFile   = Param{Name: "config", Kind: Path}
+	mountParams = []Param{mountPoint, {Name: "device", Kind: String, Required: true}, {Name: "mkmnt", Kind: Bool, Default: false},
+		{Name: "fstype", Kind: String, Default: ""}, {Name: "opts", Kind: Words}}
+)
+
+// mountModule manages mounted file systems.
+var mountModule = &Module{
+	Name: "mount",
+	Doc:  "Functions that mount file systems by the programs mount, umount, swapon and swapoff, and edit /etc/fstab.",
+	Functions: []Function{
+		{
+			Name: "active", Doc: "Return the mounted file systems by path.", Example: `salt '*' mount.active`,
+			Run: func(context.Context, *Call) (any, error) {
+				mounts, err := mountTable()
+				all := map[string]any{}
+				for _, m := range mounts {
+					all[m.path] = map[string]any{"device": m.device, "fstype": m.kind, "opts": strings.Split(m.options, ",")}
+				}
+				return all, err
+			},
+		},
+		{
+			Name: "fstab", Doc: "Return the entries of /etc/fstab by path.", Example: `salt '*' mount.fstab`, Params: []Param{fstabFile},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				lines, err := c.readFstab()
+				all := map[string]any{}
+				for _, f := range lines {
+					if len(f.fields) == 6 {
+						all[f.path()] = map[string]any{"device": unescapeMount(f.fields[0]), "fstype": f.fields[2], "opts": strings.Split(f.fields[3], ","), "dump": f.fields[4], "pass": f.fields[5]}
+					}
+				}
+				return all, err
+			},
+		},
+		{
+			Name: "is_mounted", Doc: "Return whether a file system is mounted at a path.", Example: `salt '*' mount.is_mounted /mnt/share`, Params: []Param{mountPoint},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				mounts, err := mountTable()
+				return slices.ContainsFunc(mounts, func(m mount) bool { return m.path == c.String("name") }), err
+			},
+		},
+		{
+			Name: "mount", Doc: "Mount a device at a path; with mkmnt, make the path first.", Example: `salt '*' mount.mount /mnt/foo /dev/sdz1 True fstype=ext4 opts=ro,noatime`, Params: mountParams,
+			Run: func(ctx context.Context, c *Call) (any, error) { return c.mount(ctx, c.Words("opts")) },
+		},
+		{
+			Name: "remount", Doc: "Mount a file system again with other options; one that is not mounted is mounted.", Example: `salt '*' mount.remount /mnt/foo /dev/sdz1 opts=ro`, Params: mountParams,
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				mounts, err := mountTable()
+				if err != nil {
+					return nil, err
+				}
+				options := c.Words("opts")
+				if slices.ContainsFunc(mounts, func(m mount) bool { return m.path == c.String("name") }) {
+					options = append([]string{"remount"}, options...)
+				}
+				return c.mount(ctx, options)
+			},
+		},
+		{
+			Name: "rm_fstab", Doc: "Remove the entry of a path, and of a device if one is given, from /etc/fstab. Returns whether there is none now.", Example: `salt '*' mount.rm_fstab /mnt/foo /dev/sdz1`,
+			Params: []Param{mountPoint, mountDevice, fstabFile}, Run: rmFstab,
+		},
+		{
+			Name: "set_fstab", Doc: "Set the entry of a path in /etc/fstab. Returns new, change or present.", Example: `salt '*' mount.set_fstab /mnt/foo /dev/sdz1 ext4 opts=defaults,noatime`,
+			Params: []Param{mountPoint, {Name: "device", Kind: String, Required: true}, {Name: "fstype", Kind: String, Required: true}, {Name: "opts", Kind: Words, Default: []string{"defaults"}},
+				{Name: "dump", Kind: Int, Default: 0}, {Name: "pass_num", Kind: Int, Default: 0}, fstabFile, {Name: "test", Kind: Bool, Default: false}},
+			Run: setFstab,
+		},
+		{
+			Name: "swapoff", Doc: "Stop using a place for swapping.", Example: `salt '*' mount.swapoff /root/swapfile`, Params: []Param{mountPoint},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				_, err := output(ctx, "swapoff", "--", c.String("name"))
+				return done(err)
+			},
+		},
+		{
+			Name: "swapon", Doc: "Use a place for swapping.", Example: `salt '*' mount.swapon /root/swapfile`, Params: []Param{mountPoint, {Name: "priority", Kind: Int}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				args := []string{"swapon"}
+				if c.Has("priority") {
+					args = append(args, "-p", strconv.Itoa(c.Int("priority")))
+				}
+				_, err := output(ctx, append(args, "--", c.String("name"))...)
+				return map[string]any{"stats": swaps(), "new": err == nil}, err
+			},
+		},
+		{
+			Name: "swaps", Doc: "Return the places that are used for swapping.", Example: `salt '*' mount.swaps`,
+			Run: func(context.Context, *Call) (any, error) { return swaps(), nil },
+		},
+		{
+			Name: "umount", Doc: "Unmount what is mounted at a path, or from a device.", Example: `salt '*' mount.umount /mnt/foo`, Params: []Param{mountPoint, mountDevice, {Name: "lazy", Kind: Bool, Default: false}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				args := []string{"umount"}
+				if c.Bool("lazy") {
+					args = append(args, "-l")
+				}
+				_, err := output(ctx, append(args, "--", c.String("name"))...)
+				return done(err)
+			},
+		},
+	},
+}
+
+func (c *Call) mount(ctx context.Context, options []string) (any, error) {
+	if c.Bool("mkmnt") {
+		if err := os.MkdirAll(c.String("name"), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	args := []string{"mount"}
+	if c.String("fstype") != "" {
+		args = append(args, "-t", c.String("fstype"))
+	}
+	if len(options) > 0 {
+		args = append(args, "-o", strings.Join(options, ","))
+	}
+	_, err := output(ctx, append(args, "--", c.String("device"), c.String("name"))...)
+	return done(err)
+}
+
+func swaps() map[string]any {
+	all := map[string]any{}
+	_ = eachRow("/proc/swaps", 5, func(f []string) { // a kernel without swapping has none
+		if f[0] != "Filename" {
+			all[unescapeMount(f[0])] = map[string]any{"type": f[1], "size": f[2], "used": f[3], "priority": f[4]}
+		}
+	})
+	return all
+}
+
+// fstabLine is a line of /etc/fstab: its six fields, or none for anything else.
+type fstabLine struct {
+	text   string
+	fields []string
+}
+
+func (f fstabLine) path() string { return unescapeMount(f.fields[1]) }
+
+func (c *Call) fstab() string {
+	if c.Has("config") {
+		return c.String("config")
+	}
+	return c.Host.path("/etc/fstab")
+}
+
+func (c *Call) readFstab() ([]fstabLine, error) {
+	text, err := readText(c.fstab())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var lines []fstabLine
+	for line := range strings.Lines(text) {
+		l := fstabLine{text: strings.TrimSuffix(line, "\n")}
+		if fields := strings.Fields(line); len(fields) >= 4 && !strings.HasPrefix(fields[0], "#") {
+			l.fields = append(fields, "0", "0")[:6]
+		}
+		lines = append(lines, l)
+	}
+	return lines, err
+}
+
+func (c *Call) writeFstab(lines []fstabLine) error {
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString(l.text + "\n")
+	}
+	return replaceText(c.fstab(), b.String(), 0o644)
+}
+
+func rmFstab(_ context.Context, c *Call) (any, error) {
+	lines, err := c.readFstab()
+	if err != nil {
+		return nil, err
+	}
+	kept := slices.DeleteFunc(slices.Clone(lines), func(l fstabLine) bool {
+		return l.fields != nil && l.path() == c.String("name") && (!c.Has("device") || unescapeMount(l.fields[0]) == c.String("device"))
+	})
+	if len(kept) == len(lines) {
+		return true, nil
+	}
+	return true, c.writeFstab(kept)
+}
+
+// escapeMount writes blanks as /etc/fstab wants them.
+func escapeMount(s string) string {
+	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(s)
+}
+
+func setFstab(_ context.Context, c *Call) (any, error) {
+	lines, err := c.readFstab()
+	if err != nil {
+		return nil, err
+	}
+	fields := []string{escapeMount(c.String("device")), escapeMount(c.String("name")), escapeMount(c.String("fstype")),
+		escapeMount(strings.Join(c.Words("opts"), ",")), strconv.Itoa(c.Int("dump")), strconv.Itoa(c.Int("pass_num"))}
+	entry := fstabLine{strings.Join(fields, "\t"), fields}
+	verdict := "new"
+	for i, l := range lines {
+		if l.fields == nil || l.path() != c.String("name") {
+			continue
+		}
+		if slices.Equal(l.fields, fields) {
+			return "present", nil
+		}
+		verdict, lines[i] = "change", entry
+		break
+	}
+	if verdict == "new" {
+		lines = append(lines, entry)
+	}
+	if c.Bool("test") {
+		return verdict, nil
+	}
+	return verdict, c.writeFstab(lines)
+}

@@ -1,0 +1,171 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// sysctlFile is where sysctl.persist writes by default.
+const sysctlFile = "/etc/sysctl.d/99-salt.conf"
+
+var (
+	sysctlName   = Param{Name: "name", Kind: String, Required: true}
+	sysctlConfig = Param{Name: "config", Kind: Path}
+)
+
+// sysctlModule manages parameters of the kernel.
+var sysctlModule = &Module{
+	Name: "sysctl",
+	Doc:  "Functions that read and set parameters of the kernel, in /proc/sys and in files that are read at the start of the machine.",
+	Functions: []Function{
+		{
+			Name: "assign", Doc: "Set a parameter until the next start of the machine, and return it.", Example: `salt '*' sysctl.assign net.ipv4.ip_forward 1`,
+			Params: []Param{sysctlName, {Name: "value", Kind: String, Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				if err := c.setParameter(); err != nil {
+					return nil, err
+				}
+				return map[string]any{c.String("name"): c.String("value")}, nil
+			},
+		},
+		{
+			Name: "default_config", Doc: "Return the file that sysctl.persist writes to.", Example: `salt '*' sysctl.default_config`,
+			Run: func(context.Context, *Call) (any, error) { return sysctlFile, nil },
+		},
+		{
+			Name: "get", Doc: "Return a parameter; an empty text if the kernel has none of that name.", Example: `salt '*' sysctl.get net.ipv4.ip_forward`,
+			Params: []Param{sysctlName},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				path, err := c.parameterFile()
+				if err != nil {
+					return nil, err
+				}
+				text, err := os.ReadFile(path)
+				if errors.Is(err, fs.ErrNotExist) {
+					return "", nil
+				}
+				return strings.TrimRight(string(text), "\n"), err
+			},
+		},
+		{
+			Name: "persist", Doc: "Set a parameter, now and at each start of the machine. Returns Already set where nothing was to be done, else Updated.", Example: `salt '*' sysctl.persist net.ipv4.ip_forward 1`,
+			Params: []Param{sysctlName, {Name: "value", Kind: String, Required: true}, sysctlConfig, {Name: "ignore", Kind: Bool, Default: false}}, Run: sysctlPersist,
+		},
+		{
+			Name: "show", Doc: "Return the parameters of the kernel, or with config_file those of a file.", Example: "salt '*' sysctl.show\nsalt '*' sysctl.show config_file=/etc/sysctl.conf",
+			Params: []Param{{Name: "config_file", Kind: Path}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				if !c.Has("config_file") {
+					return c.kernelParameters(ctx)
+				}
+				text, err := readText(c.String("config_file"))
+				all := map[string]any{}
+				for line := range strings.Lines(text) {
+					if name, v, ok := parameterLine(line); ok {
+						all[name] = v
+					}
+				}
+				return all, err
+			},
+		},
+	},
+}
+
+// parameterFile is where the kernel shows the parameter of the argument name. In a
+// name with slashes a dot is part of a name.
+func (c *Call) parameterFile() (string, error) {
+	name := c.String("name")
+	if !strings.Contains(name, "/") {
+		name = strings.ReplaceAll(name, ".", "/")
+	}
+	if !filepath.IsLocal(name) || strings.ContainsAny(name, "\x00\n=") {
+		return "", invalid("%q is no name of a parameter of the kernel", c.String("name"))
+	}
+	return filepath.Join(c.Host.path("/proc/sys"), name), nil
+}
+
+func (c *Call) setParameter() error {
+	path, err := c.parameterFile()
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0) // never made: the kernel has it or not
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(c.String("value") + "\n")
+	return errors.Join(err, f.Close())
+}
+
+// parameterLine reads "name = value"; it is false for a comment.
+func parameterLine(line string) (name, v string, ok bool) {
+	line = strings.TrimPrefix(strings.TrimSpace(line), "-")
+	if line == "" || strings.ContainsAny(line[:1], "#;") {
+		return "", "", false
+	}
+	name, v, ok = strings.Cut(line, "=")
+	return strings.TrimSpace(name), strings.Join(strings.Fields(v), " "), ok
+}
+
+func sysctlPersist(_ context.Context, c *Call) (any, error) {
+	if err := c.setParameter(); err != nil && !(c.Bool("ignore") && errors.Is(err, fs.ErrNotExist)) {
+		return nil, err
+	}
+	file := c.String("config")
+	if file == "" {
+		file = c.Host.path(sysctlFile)
+	}
+	text, err := readText(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	want := strings.Join(strings.Fields(c.String("value")), " ")
+	var b strings.Builder
+	found := false
+	for line := range strings.Lines(text) {
+		name, v, ok := parameterLine(line)
+		switch {
+		case !ok || name != c.String("name"):
+			b.WriteString(strings.TrimSuffix(line, "\n") + "\n")
+			continue
+		case v == want && !found:
+			return "Already set", nil
+		case !found:
+			b.WriteString(name + " = " + want + "\n")
+		}
+		found = true
+	}
+	if !found {
+		b.WriteString(c.String("name") + " = " + want + "\n")
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return nil, err
+	}
+	return "Updated", replaceText(file, b.String(), 0o644)
+}
+
+// kernelParameters reads all that can be read.
+func (c *Call) kernelParameters(ctx context.Context) (any, error) {
+	root, all := c.Host.path("/proc/sys"), map[string]any{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil || d.IsDir() {
+			return nil // what can not be read is not shown
+		}
+		if info, err := d.Info(); err != nil || info.Mode()&0o444 == 0 {
+			return nil
+		}
+		if text, err := os.ReadFile(path); err == nil {
+			name := strings.ReplaceAll(strings.TrimPrefix(path, root+"/"), "/", ".")
+			all[name] = strings.TrimRight(string(text), "\n")
+		}
+		return nil
+	})
+	return all, err
+}

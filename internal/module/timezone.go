@@ -1,0 +1,141 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// zoneDir is where the descriptions of time zones lie.
+const zoneDir = "/usr/share/zoneinfo"
+
+// timezoneModule manages the time zone.
+var timezoneModule = &Module{
+	Name: "timezone",
+	Doc:  "Functions that manage the time zone of the machine: the link /etc/localtime, and /etc/timezone where that is used.",
+	Functions: []Function{
+		{
+			Name: "get_hwclock", Doc: "Return whether the hardware clock runs in UTC or in localtime.", Example: `salt '*' timezone.get_hwclock`,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				text, err := os.ReadFile(c.Host.path("/etc/adjtime"))
+				if lines := strings.Fields(string(text)); err == nil && slices.Contains(lines, "LOCAL") {
+					return "localtime", nil
+				}
+				return "UTC", nil
+			},
+		},
+		{
+			Name: "get_offset", Doc: "Return the offset from UTC, such as +0200.", Example: `salt '*' timezone.get_offset`,
+			Run: func(_ context.Context, c *Call) (any, error) { return c.zoneTime("-0700") },
+		},
+		{
+			Name: "get_zone", Doc: "Return the time zone, such as Europe/Berlin.", Example: `salt '*' timezone.get_zone`,
+			Run: func(_ context.Context, c *Call) (any, error) { return c.zone() },
+		},
+		{
+			Name: "get_zonecode", Doc: "Return the short name of the time zone, such as CEST.", Example: `salt '*' timezone.get_zonecode`,
+			Run: func(_ context.Context, c *Call) (any, error) { return c.zoneTime("MST") },
+		},
+		{
+			Name: "list", Doc: "Return the time zones that the machine knows.", Example: `salt '*' timezone.list`,
+			Run: func(_ context.Context, c *Call) (any, error) { return c.zones() },
+		},
+		{
+			Name: "set_zone", Doc: "Set the time zone.", Example: `salt '*' timezone.set_zone Europe/Berlin`,
+			Params: []Param{{Name: "timezone", Kind: String, Required: true}}, Run: setZone,
+		},
+		{
+			Name: "zone_compare", Doc: "Return whether this is the time zone.", Example: `salt '*' timezone.zone_compare Europe/Berlin`,
+			Params: []Param{{Name: "timezone", Kind: String, Required: true}},
+			Run: func(_ context.Context, c *Call) (any, error) {
+				zone, err := c.zone()
+				return zone == c.String("timezone"), err
+			},
+		},
+	},
+}
+
+// zone is the name of the time zone, UTC where none is set.
+func (c *Call) zone() (string, error) {
+	link, err := os.Readlink(c.Host.path("/etc/localtime"))
+	if _, name, ok := strings.Cut(link, "/zoneinfo/"); err == nil && ok {
+		return name, nil
+	}
+	text, err := os.ReadFile(c.Host.path("/etc/timezone"))
+	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
+		return name, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return "UTC", err
+}
+
+// zoneTime writes the present time in the machine's zone. The zone of this process
+// may be an older one.
+func (c *Call) zoneTime(layout string) (any, error) {
+	name, err := c.zone()
+	if err != nil {
+		return nil, err
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, err
+	}
+	return time.Now().In(zone).Format(layout), nil
+}
+
+func (c *Call) zones() (any, error) {
+	dir := c.Host.path(zoneDir)
+	names := []string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		name := strings.TrimPrefix(strings.TrimPrefix(path, dir), "/")
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == "posix" || name == "right"):
+			return filepath.SkipDir
+		case !d.IsDir() && isZone(path):
+			names = append(names, name)
+		}
+		return nil
+	})
+	return names, err
+}
+
+// isZone tells a description of a time zone from other files beside it.
+func isZone(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	magic := make([]byte, 4)
+	_, err = f.Read(magic)
+	return err == nil && string(magic) == "TZif"
+}
+
+func setZone(_ context.Context, c *Call) (any, error) {
+	name := c.String("timezone")
+	if !filepath.IsLocal(name) || !isZone(filepath.Join(c.Host.path(zoneDir), name)) {
+		return nil, invalid("there is no time zone %q; timezone.list knows them", name)
+	}
+	link := c.Host.path("/etc/localtime")
+	next := link + ".tmp"
+	if err := errors.Join(os.RemoveAll(next), os.Symlink(filepath.Join(zoneDir, name), next)); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(next, link); err != nil {
+		return nil, errors.Join(err, os.Remove(next))
+	}
+	file := c.Host.path("/etc/timezone")
+	if _, err := os.Stat(file); err != nil {
+		return true, nil // not used here
+	}
+	return true, replaceText(file, name+"\n", 0o644)
+}
