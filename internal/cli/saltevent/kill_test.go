@@ -3,6 +3,7 @@ package saltevent
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -23,13 +24,20 @@ const (
 	checkedLot    = 25
 )
 
-// TestNothingIsLostOverKills fires numbered events while the listener and the
-// master are killed at random. What was fired with exit code 0 must have been
-// written by a durable listener, each event under one place only, in order, and
-// again only by a later listener than the one that wrote it first.
+// TestNothingIsLostOverKills fires numbered events, on the master and on a minion
+// that forwards them, while the listener, the master and the minion are killed at
+// random. What was fired with exit code 0 must have been written by a durable
+// listener, each event under one place only, in order, and again only by a later
+// listener than the one that wrote it first.
 func TestNothingIsLostOverKills(t *testing.T) {
-	s := newSystem(t, "")
-	c := &checker{system: s, confirmed: map[int]bool{}}
+	s := newSystem(t, "auto_accept: True\n")
+	c := &checker{system: s, confirmed: map[int]bool{}, dir: filepath.Join(s.dir, "web1")}
+	c.configureMinion()
+	c.startMinion()
+	t.Cleanup(func() {
+		_ = c.minion.Process.Signal(syscall.SIGTERM)
+		_ = c.minion.Wait()
+	})
 	// From here on the position exists, and nothing may pass it.
 	if out, err := s.event("listen", "--durable", "checker", "--until-end").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -53,6 +61,8 @@ type checker struct {
 	*system
 	mu        sync.Mutex // guards the processes
 	listener  *exec.Cmd
+	minion    *exec.Cmd
+	dir       string   // of the minion
 	outputs   []string // a file for each listener
 	kills     int
 	confirmed map[int]bool
@@ -76,14 +86,51 @@ func (c *checker) listen() {
 	c.outputs = append(c.outputs, path)
 }
 
-// fire fires one lot; what exits with 0 must not be lost.
-func (c *checker) fire(first int) {
+func (c *checker) configureMinion() {
+	c.t.Helper()
+	master, err := os.ReadFile(filepath.Join(c.system.dir, "master"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(master), "ret_port: ")
+	port, _, _ := strings.Cut(rest, "\n")
+	text := "id: web1\nmaster: 127.0.0.1\nmaster_port: " + port + "\nrecon_max: 200\nroot_dir: " + c.dir +
+		"\npki_dir: pki\ncachedir: cache\nsock_dir: run\npidfile: pid\nlog_file: log\n"
+	if err := errors.Join(os.MkdirAll(c.dir, 0o755), os.WriteFile(filepath.Join(c.dir, "minion"), []byte(text), 0o644)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *checker) startMinion() {
+	c.minion = exec.Command(filepath.Join(bin, "salt-minion"), "-c", c.dir)
+	if err := c.minion.Start(); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// command is a command that fires one lot: every other one on the minion, whose events
+// the minion forwards.
+func (c *checker) command(first int) *exec.Cmd {
 	var in strings.Builder
+	onMinion := first/checkedLot%2 == 1
 	for n := first; n < first+checkedLot; n++ {
-		fmt.Fprintf(&in, "{\"n\":%d}\n", n)
+		if onMinion {
+			fmt.Fprintf(&in, "{\"events\":[{\"tag\":\"num/%d\",\"data\":{\"n\":%d}}]}\n", first, n)
+		} else {
+			fmt.Fprintf(&in, "{\"n\":%d}\n", n)
+		}
 	}
 	cmd := c.event("fire", fmt.Sprintf("num/%d", first), "--stdin")
+	if onMinion {
+		cmd = exec.Command(filepath.Join(bin, "salt-event"), "-c", c.dir, "fire", "--bus", "minion", "fire_master", "--stdin")
+	}
 	cmd.Stdin = strings.NewReader(in.String())
+	return cmd
+}
+
+// fire fires one lot; what exits with 0 must not be lost.
+func (c *checker) fire(first int) {
+	cmd := c.command(first)
 	if cmd.Run() != nil {
 		return // stored or not
 	}
@@ -92,7 +139,8 @@ func (c *checker) fire(first int) {
 	}
 }
 
-// killAround kills the listener or the master, and starts it anew, until stop.
+// killAround kills the listener, the master or the minion, and starts it anew, until
+// stop.
 func (c *checker) killAround(stop chan struct{}) {
 	for {
 		select {
@@ -102,10 +150,15 @@ func (c *checker) killAround(stop chan struct{}) {
 		}
 		c.mu.Lock()
 		c.kills++
-		if rand.IntN(3) == 0 {
+		switch rand.IntN(4) {
+		case 0:
 			c.kill(syscall.SIGKILL)
 			c.start()
-		} else {
+		case 1:
+			_ = c.minion.Process.Kill()
+			_ = c.minion.Wait()
+			c.startMinion()
+		default:
 			_ = c.listener.Process.Kill()
 			_ = c.listener.Wait()
 			c.listen()
@@ -117,8 +170,11 @@ func (c *checker) killAround(stop chan struct{}) {
 // settle waits until the listener has written the last event and ends it.
 func (c *checker) settle() {
 	c.t.Helper()
-	if out, err := c.event("fire", "num/end", `{"n":-1}`).CombinedOutput(); err != nil {
-		c.t.Fatalf("%v: %s", err, out)
+	last := exec.Command(filepath.Join(bin, "salt-event"), "-c", c.dir, "fire", "--bus", "minion", "fire_master", "-t", "1m", `{"events":[{"tag":"num/last","data":{"n":-2}}]}`)
+	for _, cmd := range []*exec.Cmd{c.event("fire", "num/end", "-t", "1m", `{"n":-1}`), last} {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			c.t.Fatalf("%v: %s", err, out)
+		}
 	}
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -126,7 +182,7 @@ func (c *checker) settle() {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if bytes.Contains(b, []byte(`"num/end"`)) {
+		if bytes.Contains(b, []byte(`"num/end"`)) && bytes.Contains(b, []byte(`"num/last"`)) {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -39,7 +39,7 @@ func testMain(m *testing.M) int {
 
 func build(dir string) error {
 	args := []string{"build", "-o", dir + "/"}
-	for _, name := range []string{"salt-event", "salt-master"} {
+	for _, name := range []string{"salt-event", "salt-master", "salt-minion"} {
 		args = append(args, "brine/cmd/"+name)
 	}
 	out, err := exec.Command("go", args...).CombinedOutput()
