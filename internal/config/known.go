@@ -52,7 +52,6 @@ func ignored(key string) (why string, ok bool) {
 // it that neither daemon has here, sorted.
 var saltKeys = []string{
 	"add_proxymodule_to_opts",
-	"allow_minion_key_revoke",
 	"api_logfile",
 	"api_pidfile",
 	"append_minionid_config_dirs",

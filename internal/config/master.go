@@ -10,6 +10,8 @@ import (
 type Master struct {
 	Common
 
+	// Minions may let the master forget their key: saltutil.revoke_auth.
+	AllowMinionKeyRevoke bool `yaml:"allow_minion_key_revoke"`
 	// The audit trail holds the arguments of functions, not only a digest of
 	// them. There may be secrets among them.
 	AuditArgs bool `yaml:"audit_args"`
@@ -190,6 +192,7 @@ type Master struct {
 func NewMaster() *Master {
 	m := &Master{
 		Common:                newCommon("master"),
+		AllowMinionKeyRevoke:  true,
 		AuditMaxBytes:         1 << 30,
 		AuditRetention:        365 * day,
 		LDAPAccountAttribute:  "memberUid",
@@ -231,6 +234,7 @@ func NewMaster() *Master {
 // settings binds the keys to the fields of m.
 func (m *Master) settings() []setting {
 	return slices.Concat(commonSettings(&m.Common), []setting{
+		{"allow_minion_key_revoke", boolean(&m.AllowMinionKeyRevoke)},
 		{"audit_args", boolean(&m.AuditArgs)},
 		{"audit_file", text(&m.AuditFile)},
 		{"audit_max_bytes", size(&m.AuditMaxBytes, 1<<20, 1<<50)},

@@ -62,10 +62,11 @@ func (m *Minion) hostOf(e *job.Envelope, u *uplink) *module.Host {
 	return h
 }
 
-// passFiles asks the master's file server what a local tool asks.
+// passFiles asks the master for files, or what else needs no more than a connection,
+// for a local tool.
 func (m *Minion) passFiles(ctx context.Context, r *bus.Request) error {
 	if m.session() == nil {
-		return bus.Errorf(bus.Unavailable, "there is no connection to the master and its files")
+		return bus.Errorf(bus.Unavailable, "there is no connection to a master")
 	}
 	return m.passToMaster(ctx, r)
 }

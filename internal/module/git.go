@@ -73,7 +73,9 @@ var gitModule = &Module{
 		},
 		{
 			Name: "current_branch", Doc: "Return the branch that is checked out, an empty text for none.", Example: `salt '*' git.current_branch /path/to/repo`, Params: gitPlace,
-			Run: func(ctx context.Context, c *Call) (any, error) { return c.gitWith(ctx, []string{"branch", "--show-current"}) },
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				return c.gitWith(ctx, []string{"branch", "--show-current"})
+			},
 		},
 		{
 			Name: "describe", Doc: "Return the name that a commit has by the tags before it, or the start of its hash.", Example: `salt '*' git.describe /path/to/repo`, Params: []Param{gitCwd, gitRev, gitUser},

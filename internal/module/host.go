@@ -25,10 +25,13 @@ type Host struct {
 	RefreshGrains func(context.Context) error // collect them again and tell the master
 	Pillar        func() map[string]any
 	RefreshPillar func(context.Context) error // ask the master for it again
+	RevokeKey     func(context.Context) error // ask the master to forget this minion's key
 	Config        map[string]any              // the minion's configuration by Salt's key names
 
 	Root       string // before the paths of the system that functions edit; "" for none
 	ConfigDir  string // where the configuration lies; "" if nowhere
+	PKIDir     string // where the minion's keys lie; "" if nowhere
+	PIDFile    string // that names the daemon's process; "" for none
 	GrainsFile string // where grains.setval keeps grains; "" if nowhere
 	CacheDir   string // for files that may be lost; "" for the system's place
 

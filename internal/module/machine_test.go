@@ -385,3 +385,19 @@ func TestGit(t *testing.T) {
 		t.Error("git.version")
 	}
 }
+
+func TestMinionAndItsKeys(t *testing.T) {
+	h, root := inRoot(t, map[string]string{"pid": "0\n", "pki/minion.pem": "k", "pki/minion.pub": "k", "pki/minion_master.pub": "m"})
+	bad(t, h, "minion.kill", "minion's daemon: not available here", nil)
+	h.PIDFile = root + "/pid"
+	bad(t, h, "minion.kill", "names no process", nil)
+	bad(t, h, "saltutil.regen_keys", "not available here", nil)
+	h.PKIDir = root + "/pki"
+	same(t, "regen_keys", good(t, h, "saltutil.regen_keys", nil), true)
+	same(t, "regen_keys", good(t, h, "saltutil.regen_keys", nil), true)
+	if left, err := os.ReadDir(h.PKIDir); err != nil || len(left) != 1 || left[0].Name() != "minion_master.pub" {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	bad(t, h, "saltutil.revoke_auth", "not available here", nil)
+	bad(t, h, "sys.list_runners", "not available here", nil)
+}

@@ -30,6 +30,7 @@ var modules = Table{
 	keyModule,
 	matchModule,
 	mineModule,
+	minionModule,
 	mountModule,
 	networkModule,
 	pillarModule,

@@ -2,7 +2,11 @@ package module
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -75,6 +79,34 @@ var saltutilModule = &Module{
 					return nil, unavailable("refreshing the pillar")
 				}
 				return true, c.Host.RefreshPillar(ctx)
+			},
+		},
+		{
+			Name:    "regen_keys",
+			Doc:     "Remove the minion's keys. It makes new ones when it starts again, which the master must accept; delete the old one there. Until then it goes on with the old ones.",
+			Example: `salt-call --local saltutil.regen_keys`,
+			Run: func(_ context.Context, c *Call) (any, error) {
+				if c.Host.PKIDir == "" {
+					return nil, unavailable("directory of keys")
+				}
+				for _, name := range []string{"minion.pem", "minion.pub"} {
+					if err := os.Remove(filepath.Join(c.Host.PKIDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+						return nil, err
+					}
+				}
+				return true, nil
+			},
+		},
+		{
+			Name:    "revoke_auth",
+			Doc:     "Ask the master to forget this minion's key: it does so a moment later, and then the key waits to be accepted again. For a machine that is taken out of use.",
+			Example: `salt-call saltutil.revoke_auth`,
+			Params:  []Param{{Name: "preserve_minion_cache", Kind: Bool, Default: false}},
+			Run: func(ctx context.Context, c *Call) (any, error) {
+				if c.Host.RevokeKey == nil {
+					return nil, unavailable("connection to a master")
+				}
+				return done(c.Host.RevokeKey(ctx))
 			},
 		},
 		{

@@ -71,12 +71,33 @@ var sysModule = &Module{
 			},
 		},
 		{
+			Name:    "list_runners",
+			Doc:     "Return the names of the master's runners: all, or those that match one of the globs. The master is asked for doc.runner, which its setting peer_run must allow.",
+			Example: "salt-call sys.list_runners\nsalt-call sys.list_runners 'm*'",
+			Varargs: true,
+			Run:     listRunners,
+		},
+		{
 			Name:    "reload_modules",
 			Doc:     "Return True. Programs that were added are found when they are called, so there is never an older state to reload; scripts that ask need not change.",
 			Example: `salt '*' sys.reload_modules`,
 			Run:     func(context.Context, *Call) (any, error) { return true, nil },
 		},
 	},
+}
+
+func listRunners(ctx context.Context, c *Call) (any, error) {
+	if c.Host.Publisher == nil {
+		return nil, unavailable("connection to a master")
+	}
+	answer, err := c.Host.Publisher.Runner(ctx, RemoteCall{Function: "doc.runner"}, toolTimeout)
+	docs, _ := answer.(map[string]any)
+	var names []string
+	for function := range docs {
+		names = append(names, salt.Function(function).Module())
+	}
+	slices.Sort(names)
+	return selectNames(slices.Compact(names), c.patterns()), err
 }
 
 // patterns are the positional arguments; without any, the one that selects all.

@@ -10,8 +10,8 @@ func TestSys(t *testing.T) {
 	same(t, "list_modules", good(t, host, "sys.list_modules", nil), Modules())
 	same(t, "list_modules s*", good(t, host, "sys.list_modules", nil, "sy*"), []any{"sys", "sysctl", "system", "systemd"})
 	same(t, "list_functions", good(t, host, "sys.list_functions", nil), Functions(""))
-	same(t, "list_functions of two", good(t, host, "sys.list_functions", nil, "key", "sys.list_[mr]*", "key.*"),
-		[]any{"key.finger", "key.finger_master", "sys.list_modules", "sys.list_returners"})
+	same(t, "list_functions of two", good(t, host, "sys.list_functions", nil, "key", "sys.list_[mr]*s", "key.*"),
+		[]any{"key.finger", "key.finger_master", "sys.list_modules", "sys.list_returners", "sys.list_runners"})
 	same(t, "list_returners", good(t, host, "sys.list_returners", nil, "*s*l*g"), []any{"syslog"})
 	same(t, "list_returners of none", good(t, nil, "sys.list_returners", nil), []any{})
 	same(t, "reload_modules", good(t, host, "sys.reload_modules", nil), true)

@@ -34,3 +34,12 @@ type GetFile struct {
 	Have        string `json:"have,omitempty"` // the sum of the content that the asker has: that is not sent again
 	Stat        bool   `json:"stat,omitempty"` // send no content at all
 }
+
+// OpRevoke asks the master to forget the key of the minion that asks; the answer is
+// Revoked, a moment before it does so.
+const OpRevoke = "revoke"
+
+// Revoked answers OpRevoke.
+type Revoked struct {
+	Key string `json:"key"` // the fingerprint
+}

@@ -35,7 +35,7 @@ func newHost(cfg *config.Minion, log *slog.Logger) *module.Host {
 		return facts
 	}
 	h := &module.Host{
-		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, ConfigDir: cfg.ConfigDir, GrainsFile: file, Custom: modules, Files: filecache.New(cfg.CacheDir, roots.New(cfg.FileRoots)), CacheDir: cfg.CacheDir, Log: log, Returners: returner.Names(custom), Grains: sync.OnceValue(collect),
+		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, ConfigDir: cfg.ConfigDir, PKIDir: cfg.PKIDir, PIDFile: cfg.PIDFile, GrainsFile: file, Custom: modules, Files: filecache.New(cfg.CacheDir, roots.New(cfg.FileRoots)), CacheDir: cfg.CacheDir, Log: log, Returners: returner.Names(custom), Grains: sync.OnceValue(collect),
 	}
 	if key, err := pki.LoadPublic(filepath.Join(cfg.PKIDir, "minion.pub")); err == nil {
 		h.Fingerprint = key.SHA256()

@@ -76,6 +76,7 @@ func (d *throughDaemon) Complete(h *module.Host) {
 	h.Publisher, h.Mine = peers, peers
 	h.Pillar = pillarOver(d.conn, d.wait, h.Log)
 	h.Files = filesOver(h, d.conn)
+	h.RevokeKey = peer.Revocation(func() *bus.Conn { return d.conn })
 	h.Master = &daemonStatus{d}
 	h.Scheduler = &daemonSchedule{d}
 }
@@ -199,6 +200,7 @@ func (d *direct) Complete(h *module.Host) {
 	h.Publisher, h.Mine = peers, peers
 	h.Pillar = pillarOver(d.link.Conn, d.wait, h.Log)
 	h.Files = filesOver(h, d.link.Conn)
+	h.RevokeKey = peer.Revocation(func() *bus.Conn { return d.link.Conn })
 	h.Master = d
 	h.MasterFingerprint = d.link.Master.SHA256()
 }

@@ -1,0 +1,22 @@
+package peer
+
+import (
+	"context"
+	"errors"
+
+	"brine/internal/bus"
+	"brine/internal/protocol"
+)
+
+// Revocation asks the master, over the connection in use, to forget the key of the
+// minion whose connection that is.
+func Revocation(conn func() *bus.Conn) func(context.Context) error {
+	return func(ctx context.Context) error {
+		c := conn()
+		if c == nil {
+			return errors.New("there is no connection to a master")
+		}
+		var revoked protocol.Revoked
+		return c.Ask(ctx, protocol.OpRevoke, nil, &revoked)
+	}
+}
