@@ -18,6 +18,7 @@ type Options struct {
 	Rounds      int    // of the commands
 	Connects    int    // in each of the rounds that count connections
 	Acceptances int
+	Losses      int           // of masters
 	Settle      time.Duration // before the memory is read
 }
 
@@ -76,7 +77,11 @@ func measure(ctx context.Context, o Options, s *system, b *bare) ([]Row, error) 
 	if err != nil {
 		return nil, err
 	}
-	return append(append(rows, accepted, rate), quiet...), nil
+	lost, err := failovers(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(append(rows, accepted), lost...), append([]Row{rate}, quiet...)...), nil
 }
 
 // join brings a new minion up to its first answer.

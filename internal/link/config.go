@@ -30,7 +30,7 @@ func FromConfig(cfg *config.Minion, key *pki.PrivateKey, name string, log *slog.
 		},
 	}
 	if cfg.MasterAliveInterval > 0 {
-		o.PingInterval = cfg.MasterAliveInterval
+		o.PingInterval = cfg.MasterAliveInterval * 2 / 3 // a loss is seen after two of them, which leaves time for the next master
 	}
 	if !o.Trust.Verify {
 		return o, nil

@@ -26,6 +26,7 @@ func run() error {
 	flag.IntVar(&o.Rounds, "rounds", 60, "how often each command is run")
 	flag.IntVar(&o.Connects, "connects", 2000, "connections in each of the rounds that count them")
 	flag.IntVar(&o.Acceptances, "acceptances", 10, "how many minions are accepted")
+	flag.IntVar(&o.Losses, "losses", 20, "how often a master is lost in each way")
 	flag.DurationVar(&o.Settle, "settle", 15*time.Second, "rest before the memory is read")
 	flag.Parse()
 	if err := bench.Programs(o.Bin); err != nil {
