@@ -131,7 +131,7 @@ func (s *site) until(what string, ok func() bool) {
 
 // answers says whether the minion answers a job of a master.
 func (s *site) answers(i int) bool {
-	out, err := s.tool("salt", "-c", s.path(siteMasters[i]), "-t", "2", "web1", "test.ping", "--out", "json")
+	out, err := s.tool("salt", "-c", s.path(siteMasters[i]), "-t", "0.5", "web1", "test.ping", "--out", "json")
 	return err == nil && strings.Contains(out, "true")
 }
 

@@ -115,10 +115,11 @@ func TestJudge(t *testing.T) {
 		"signed by another, though pinned": {verify, master.Public(), sig(other, master.Public()), ErrSignature},
 		"signed by the master itself":      {verify, pki.PublicKey{}, sig(master, master.Public()), ErrSignature},
 		"signature of another key":         {verify, pki.PublicKey{}, sig(sign, other.Public()), ErrSignature},
-		"verification key missing":         {Trust{Verify: true, VerifyFile: "x"}, master.Public(), good, ErrSignature},
-		"finger":                           {Trust{Finger: master.Public().SHA256()}, pki.PublicKey{}, nil, nil},
-		"wrong finger":                     {Trust{Finger: other.Public().SHA256()}, pki.PublicKey{}, nil, ErrMasterKey},
-		"wrong finger though pinned":       {Trust{Finger: other.Public().SHA256()}, master.Public(), nil, ErrMasterKey},
+		// As Salt in its case signature-0090, in the same words.
+		"verification key missing":   {Trust{Verify: true, VerifyFile: "x"}, master.Public(), good, ErrSignature},
+		"finger":                     {Trust{Finger: master.Public().SHA256()}, pki.PublicKey{}, nil, nil},
+		"wrong finger":               {Trust{Finger: other.Public().SHA256()}, pki.PublicKey{}, nil, ErrMasterKey},
+		"wrong finger though pinned": {Trust{Finger: other.Public().SHA256()}, master.Public(), nil, ErrMasterKey},
 		"wrong finger though signed and in open mode": {Trust{Verify: true, OpenMode: true, VerifyKey: sign.Public(), Finger: "00"}, master.Public(), good, ErrMasterKey},
 	} {
 		err := c.trust.judge("m:4506", "/pki/minion_master.pub", c.pinned, master.Public(), c.sig)

@@ -337,3 +337,55 @@ func TestOneJobOfTwoMasters(t *testing.T) {
 		t.Errorf("the third master was told: %s", c.got())
 	}
 }
+
+// TestWithoutAMaster runs a minion that is to have none: its bus and its schedule
+// work, and what is for a master is refused with a reason.
+func TestWithoutAMaster(t *testing.T) {
+	_, a, _ := startMaster(t)
+	marker := filepath.Join(t.TempDir(), "ran")
+	cfg := minionConfig(t, a, "master_type: disable\nschedule:\n  one:\n    function: cmd.run\n    args: ['touch "+marker+"']\n    seconds: 1\n")
+	startMinion(t, cfg)
+	until(t, "the schedule runs", func() bool { _, err := os.Stat(marker); return err == nil })
+	c := dial(t, cfg.SockDir, minion.SocketName)
+	var s protocol.Status
+	if err := c.Ask(t.Context(), protocol.OpStatus, nil, &s); err != nil || s.Connected || len(s.Masters) > 0 {
+		t.Errorf("status: %+v, %v", s, err)
+	}
+	var f protocol.Fired
+	if err := c.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []protocol.FireEvent{{Tag: "here"}}}, &f); err != nil {
+		t.Errorf("fire on its own bus: %v", err)
+	}
+	for op, tag := range map[string]string{protocol.OpMaster: "there", protocol.OpFire: "fire_master"} {
+		err := c.Ask(t.Context(), op, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: json.RawMessage(`{"data": 1, "tag": "there"}`)}}}, &f)
+		if bus.CodeOf(err) != bus.Unavailable || !strings.Contains(err.Error(), "master_type is disable") {
+			t.Errorf("fire for the master by %s: %v", op, err)
+		}
+	}
+	if n := len(heard(t, cfg.SockDir, minion.SocketName, "fire_master")); n != 0 {
+		t.Errorf("the refused event is on the own bus %d times", n)
+	}
+}
+
+func TestPingInterval(t *testing.T) {
+	mcfg, a, _ := startMaster(t)
+	cfg := minionConfig(t, a, "")
+	cfg.PingInterval = 20 * time.Millisecond
+	startMinion(t, cfg)
+	until(t, "the master hears minion_ping again and again", func() bool {
+		return len(heard(t, mcfg.SockDir, master.SocketName, "minion_ping")) >= 3
+	})
+	e := heard(t, mcfg.SockDir, master.SocketName, "minion_ping")[0]
+	if !strings.Contains(told(t, e), `"data":"ping","id":"web1"`) {
+		t.Errorf("minion_ping is %s", told(t, e))
+	}
+}
+
+// TestDistributed uses the master that follows from the minion's id.
+func TestDistributed(t *testing.T) {
+	_, a, _ := startMaster(t)
+	_, b, _ := startMaster(t)
+	_, c, _ := startMaster(t)
+	cfg := listed(t, "master_type: distributed\n", a, b, c)
+	startMinion(t, cfg)
+	uses(t, cfg, c) // crc32 of web1
+}

@@ -14,13 +14,14 @@ import (
 // connection is told to it.
 //
 // The rules are Salt's for master_type failover: in the order of the
-// configuration, or shuffled; a master that failed goes to the end for the round
-// that follows; after each round the list is whole again.
+// configuration, or shuffled; a master that failed goes to the end, so that those
+// which failed before it are tried before it again.
 type roster struct {
-	masters  []string // as the configuration names them
-	shuffle  bool     // random_master
-	failback bool     // master_failback: the first of the list keeps its place
-	last     string   // the one that failed last, "" for none
+	masters  []string                         // as the configuration names them
+	shuffle  func(n int, swap func(i, j int)) // random_master; nil keeps the order
+	failback bool                             // master_failback: the first of the list keeps its place
+	order    []string                         // as they are tried next; nil is the order of the configuration
+	last     string                           // the one that failed last, "" for none
 }
 
 // newRosters returns one roster for each connection that the minion keeps: one
@@ -40,7 +41,11 @@ func newRosters(cfg *config.Minion) []*roster {
 		}
 		return rosters
 	}
-	return []*roster{{masters: masters, shuffle: cfg.RandomMaster, failback: cfg.MasterFailback}}
+	r := &roster{masters: masters, failback: cfg.MasterFailback}
+	if cfg.RandomMaster {
+		r.shuffle = rand.Shuffle
+	}
+	return []*roster{r}
 }
 
 // distinct leaves out what names a master a second time.
@@ -63,22 +68,25 @@ func distribute(masters []string, id salt.MinionID) []string {
 
 // round returns the masters in the order of the next round.
 func (r *roster) round() []string {
-	order := slices.Clone(r.masters)
-	if r.shuffle {
-		free := order
-		if r.failback && len(order) > 0 {
-			free = order[1:]
-		}
-		rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+	if r.order == nil {
+		r.order = slices.Clone(r.masters)
 	}
-	if i := slices.Index(order, r.last); i >= 0 {
-		order = append(slices.Delete(order, i, i+1), r.last)
+	if r.shuffle != nil {
+		r.order = slices.Clone(r.masters)
+		free := r.order
+		if r.failback && len(free) > 0 {
+			free = free[1:]
+		}
+		r.shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+	}
+	if i := slices.Index(r.order, r.last); i >= 0 {
+		r.order = append(slices.Delete(r.order, i, i+1), r.last)
 	}
 	r.last = ""
-	return order
+	return slices.Clone(r.order)
 }
 
-// failed notes that a master was lost, for the next round.
+// failed notes that a master was lost, for the rounds that follow.
 func (r *roster) failed(master string) { r.last = master }
 
 // several says whether there is another master to try.

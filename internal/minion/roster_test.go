@@ -26,11 +26,15 @@ func TestRoster(t *testing.T) {
 	if got := join(r.round()); got != "b c a" {
 		t.Errorf("after a failed: %s, want it at the end", got)
 	}
-	if got := join(r.round()); got != "a b c" {
-		t.Errorf("the round after that: %s, want the whole list again", got)
+	if got := join(r.round()); got != "b c a" {
+		t.Errorf("the round after that: %s, want the same", got)
+	}
+	r.failed("b")
+	if got := join(r.round()); got != "c a b" {
+		t.Errorf("after b failed too: %s", got)
 	}
 	r.failed("nosuch")
-	if got := join(r.round()); got != "a b c" {
+	if got := join(r.round()); got != "c a b" {
 		t.Errorf("after a stranger failed: %s", got)
 	}
 	if r.first() != "" {

@@ -246,6 +246,22 @@ func TestParsePublicForms(t *testing.T) {
 	}
 }
 
+// TestSignedTextIsCanonical has the cases in which Salt signs and sends the file as it
+// is (signature-0028, -0030, -0032): Brine's text is the same for every form of a
+// key.
+func TestSignedTextIsCanonical(t *testing.T) {
+	cases := readSignatureCases(t)
+	for _, name := range []string{"crlf", "cr_only", "trailing_blanks"} {
+		key, err := ParsePublic([]byte(cases.Texts[name]))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := string(key.PEM()); got == cases.Texts[name] || got != cases.Texts["lf"] {
+			t.Errorf("%s: the text that is signed is %q", name, got)
+		}
+	}
+}
+
 func TestMasterKeySignaturesOfSalt(t *testing.T) {
 	cases := readSignatureCases(t)
 	signer, err := ParsePublic([]byte(cases.SignKey))

@@ -1,0 +1,88 @@
+package saltkey_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"brine/internal/cli"
+	"brine/internal/pki"
+)
+
+// TestGenSignatureAsSalt leaves the files that Salt leaves. Where Salt prints why it
+// did nothing, and ends with 0, Brine ends with 1.
+func TestGenSignatureAsSalt(t *testing.T) {
+	text, err := os.ReadFile("testdata/gen_signature.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Cases []struct {
+			ID                 string
+			Files, Argv, After []string
+			Existing, Stdout   string
+			Config             map[string]string
+		}
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range file.Cases {
+		var settings []string
+		for name, v := range c.Config {
+			settings = append(settings, name+": "+v)
+		}
+		m := newMaster(t, settings...)
+		for _, name := range []string{"master", "master_sign", "other"} {
+			if _, _, err := pki.EnsurePair(m.pki, name, pki.Ed25519, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range files(t, m.pki) {
+			if !slices.Contains(c.Files, name) {
+				m.must(os.Remove(filepath.Join(m.pki, name)))
+			}
+		}
+		if c.Existing != "" {
+			m.must(os.WriteFile(filepath.Join(m.pki, c.Existing), []byte("old"), 0o644))
+		}
+		args := slices.Clone(c.Argv)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "@", m.pki)
+		}
+		want := cli.OK
+		if !strings.Contains(c.Stdout, "True") {
+			want = cli.Failed
+		}
+		if r := m.run("", args...); r.code != want {
+			t.Errorf("%s: exit code %d, want %d; Salt printed %q\n%s%s", c.ID, r.code, want, c.Stdout, r.out, r.err)
+		}
+		if got := files(t, m.pki); !slices.Equal(got, c.After) {
+			t.Errorf("%s: left %v, Salt %v", c.ID, got, c.After)
+		}
+		if c.Existing == "" {
+			continue
+		}
+		if b, err := os.ReadFile(filepath.Join(m.pki, c.Existing)); err != nil || string(b) != "old" {
+			t.Errorf("%s: the file that was there is %q, %v", c.ID, b, err)
+		}
+	}
+}
+
+// files are the names of the files, and no directories, in dir.
+func files(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() && !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
