@@ -2,15 +2,12 @@ package bench
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"brine/internal/pki"
 )
@@ -251,18 +248,13 @@ func (p *twins) lose(ctx context.Context, cut func(*strait)) (float64, error) {
 // has two servers.
 type bareTwins struct {
 	daemons
+	bin       string
 	ways      [2]*strait
 	addresses [2]string
-	answerer  *nats.Conn
-	askers    [2]*nats.Conn
+	now       int
 }
 
 func (b *bareTwins) stop() {
-	for _, nc := range append(b.askers[:], b.answerer) {
-		if nc != nil {
-			nc.Close()
-		}
-	}
 	for _, w := range b.ways {
 		if w != nil {
 			w.listener.Close()
@@ -273,52 +265,33 @@ func (b *bareTwins) stop() {
 }
 
 func startBareTwins(o Options) (*bareTwins, error) {
-	b := &bareTwins{daemons: daemons{dir: o.Dir}}
-	key, err := pki.Generate(pki.Ed25519, 0)
-	if err != nil {
-		return b, err
-	}
-	certificate, err := key.Certificate("bare")
-	if err != nil {
-		return b, err
-	}
-	secure := nats.Secure(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true}) //nolint:gosec // a measurement
-	urls := ""
+	b := &bareTwins{daemons: daemons{dir: o.Dir}, bin: o.Bin}
+	var urls [2]string
 	for i := range b.ways {
+		var err error
 		if _, b.addresses[i], err = b.startTalking(filepath.Join(o.Bin, "bareserver"), filepath.Join(o.Dir, fmt.Sprintf("baretwin%d", i))); err != nil {
 			return b, err
 		}
 		if b.ways[i], err = openStrait(b.addresses[i]); err != nil {
 			return b, err
 		}
-		if b.askers[i], err = nats.Connect("nats://" + b.addresses[i]); err != nil {
-			return b, err
-		}
-		urls += "tls://" + b.ways[i].listener.Addr().String() + ","
+		urls[i] = "tls://" + b.ways[i].listener.Addr().String()
 	}
-	b.answerer, err = nats.Connect(urls[:len(urls)-1], secure, nats.DontRandomize(), nats.IgnoreDiscoveredServers(), nats.MaxReconnects(-1),
-		nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0), nats.PingInterval(alive*2/3), nats.MaxPingsOutstanding(1))
-	if err != nil {
-		return b, err
-	}
-	_, err = b.answerer.Subscribe("job.one", func(m *nats.Msg) { _ = m.Respond([]byte("true")) })
+	_, _, err := b.startTalking(filepath.Join(o.Bin, "bare"), "follow", urls[0]+","+urls[1], "job.one")
 	return b, err
 }
 
-// lose takes the server in use away and returns the milliseconds until a request
-// to the other one is answered.
+// lose takes the server in use away and returns the milliseconds until a request to
+// the other one is answered.
 func (b *bareTwins) lose(ctx context.Context, cut func(*strait)) (float64, error) {
-	now := 0
-	if b.answerer.ConnectedAddr() == b.ways[1].listener.Addr().String() {
-		now = 1
-	}
 	begin := time.Now()
-	cut(b.ways[now])
+	cut(b.ways[b.now])
 	err := until(ctx, "an answer of the bare client", time.Millisecond, func() (bool, error) {
-		_, err := b.askers[1-now].Request("job.one", []byte("test.ping"), time.Second)
+		_, err := once(ctx, filepath.Join(b.bin, "bare"), "request", "nats://"+b.addresses[1-b.now], "job.one")
 		return err == nil, nil
 	})
 	took := time.Since(begin)
-	b.ways[now].open()
+	b.ways[b.now].open()
+	b.now = 1 - b.now
 	return float64(took) / float64(time.Millisecond), err
 }

@@ -261,8 +261,8 @@ func TestManyLosses(t *testing.T) {
 		s.until("the return of "+name+" is there", func() bool { return len(s.returns(next, jids[name])) > 0 })
 	}
 	t.Logf("the longest of %d failovers took %s", *rounds, worst.Round(time.Millisecond))
-	if bound := 2*aliveInterval + time.Second; *rounds >= 50 && worst > bound {
-		t.Errorf("the longest failover took %s, more than two intervals and a second", worst)
+	if *rounds >= 50 && worst > 2*aliveInterval {
+		t.Errorf("the longest failover took %s, more than two intervals", worst)
 	}
 	for name, jid := range jids {
 		if got := append(s.returns(0, jid), s.returns(1, jid)...); len(got) != 1 || got[0] != name {

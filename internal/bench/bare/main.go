@@ -17,7 +17,7 @@ import (
 
 func main() {
 	if len(os.Args) < 4 {
-		fail(errors.New("usage: bare request|scatter|gather|respond URL SUBJECT"))
+		fail(errors.New("usage: bare request|scatter|gather|respond|follow URL SUBJECT"))
 	}
 	url, subjects := os.Args[2], os.Args[3:]
 	switch os.Args[1] {
@@ -29,6 +29,8 @@ func main() {
 		fail(scatter(url, subjects, 2))
 	case "respond":
 		fail(respond(url, subjects[0]))
+	case "follow":
+		fail(respond(url, subjects[0], following...))
 	}
 }
 
@@ -81,8 +83,15 @@ func scatter(url string, subjects []string, answers int) error {
 	return nil
 }
 
+// following is for one that has two servers, and leaves one that is silent as soon
+// as a minion with master_alive_interval 1 would.
+var following = []nats.Option{
+	nats.DontRandomize(), nats.IgnoreDiscoveredServers(), nats.MaxReconnects(-1), nats.ReconnectWait(10 * time.Millisecond), nats.ReconnectJitter(0, 0),
+	nats.PingInterval(time.Second * 2 / 3), nats.MaxPingsOutstanding(1),
+}
+
 // respond answers for ever, over TLS with a certificate on both sides.
-func respond(url, subject string) error {
+func respond(url, subject string, more ...nats.Option) error {
 	key, err := pki.Generate(pki.Ed25519, 0)
 	if err != nil {
 		return err
@@ -91,9 +100,9 @@ func respond(url, subject string) error {
 	if err != nil {
 		return err
 	}
-	nc, err := nats.Connect(url, nats.Secure(&tls.Config{
+	nc, err := nats.Connect(url, append(more, nats.Secure(&tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, //nolint:gosec // a measurement
-	}))
+	}))...)
 	if err != nil {
 		return err
 	}
