@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"brine/internal/extension"
 	"brine/internal/salt"
 )
 
@@ -163,5 +164,47 @@ func TestFailure(t *testing.T) {
 	s.Late(t.Context(), sample)
 	if !reached {
 		t.Error("after one that failed the next was not asked")
+	}
+}
+
+// TestManual holds doc/returners.md to the table.
+func TestManual(t *testing.T) {
+	text, err := os.ReadFile("../../doc/returners.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range Names(nil) {
+		if !strings.Contains(string(text), "\n| `"+name+"` |") {
+			t.Errorf("doc/returners.md has no row for %s", name)
+		}
+	}
+}
+
+// TestOwnReturner is a program that takes returns, beside the built-in ones, which
+// stay what they are.
+func TestOwnReturner(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"mine", "local"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\ncat > "+dir+"/"+name+".got\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := host(t, nil)
+	h.Custom = extension.New(extension.Returners, h.Log, dir)
+	if names := Names(h.Custom); !slices.Contains(names, "mine") || len(names) != len(table)+1 {
+		t.Errorf("names: %q", names)
+	}
+	s, err := Open([]string{"mine,local"}, Options{}, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Early(t.Context(), sample)
+	s.Late(t.Context(), sample)
+	b, err := os.ReadFile(filepath.Join(dir, "mine.got"))
+	if err != nil || !strings.Contains(string(b), `"return":{"fun":"cmd.run_all"`) {
+		t.Errorf("it got %q, %v", b, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "local.got")); err == nil {
+		t.Error("a program has taken the place of a built-in returner")
 	}
 }

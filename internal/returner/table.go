@@ -35,9 +35,34 @@ var table = []*Returner{
 		open:  openMasterBus,
 	},
 	{
+		Name: "mysql",
+		Doc:  "Insert each return into the table salt_returns of a MySQL or MariaDB server: mysql.host, mysql.port, mysql.db, mysql.user and mysql.pass in the minion's configuration, mysql.ssl_ca for the server's certificate.",
+		open: openMySQL,
+	},
+	{
+		Name: "nagios_nrdp",
+		Doc:  "Send each return to Nagios as the result of a passive check: nagios_nrdp.url and nagios_nrdp.token in the minion's configuration; nagios_nrdp.service is the name of the check, by default the function.",
+		open: openNRDP,
+	},
+	{
+		Name: "postgres",
+		Doc:  "Insert each return into the table salt_returns of a PostgreSQL server: postgres.host, postgres.port, postgres.db, postgres.user and postgres.passwd in the minion's configuration, postgres.ssl_ca for the server's certificate.",
+		open: openPostgres,
+	},
+	{
 		Name: "rawfile_json",
 		Doc:  "Append each return as a line of JSON to a file: rawfile_json.filename in the minion's configuration, or /var/log/salt/events.",
 		open: openFile,
+	},
+	{
+		Name: "smtp",
+		Doc:  "Send each return as a letter: smtp.from and smtp.to in the minion's configuration; smtp.host, smtp.port, smtp.subject, smtp.username, smtp.password and smtp.tls where needed.",
+		open: openSMTP,
+	},
+	{
+		Name: "sqlite3",
+		Doc:  "Insert each return into the table salt_returns of a SQLite file: sqlite3.database in the minion's configuration.",
+		open: openSQLite,
 	},
 	{
 		Name: "syslog",

@@ -1,0 +1,112 @@
+package returner
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"brine/internal/salt"
+	"brine/internal/value"
+)
+
+// checkResults is what Nagios takes as the results of passive checks.
+type checkResults struct {
+	XMLName xml.Name    `xml:"checkresults"`
+	Result  checkResult `xml:"checkresult"`
+}
+
+type checkResult struct {
+	Type      string `xml:"type,attr"`
+	CheckType string `xml:"checktype,attr"`
+	Host      string `xml:"hostname"`
+	Service   string `xml:"servicename,omitempty"`
+	State     int    `xml:"state"`
+	Output    string `xml:"output"`
+}
+
+func openNRDP(h *Host, _ Options) (sender, error) {
+	address, token := h.setting("", "nagios_nrdp.url"), h.setting("", "nagios_nrdp.token")
+	if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, salt.WithHint(errors.New("there is no address of a server"), "set nagios_nrdp.url in the minion's configuration")
+	}
+	if token == "" {
+		return nil, salt.WithHint(errors.New("there is no token"), "set nagios_nrdp.token in the minion's configuration")
+	}
+	return func(ctx context.Context, r Return) error {
+		report, err := xml.Marshal(checkOf(r, h.setting(value.Str(r.Fun), "nagios_nrdp.service"), h.setting("1", "nagios_nrdp.checktype")))
+		if err != nil {
+			return err
+		}
+		form := url.Values{"token": {token}, "cmd": {"submitcheck"}, "XMLDATA": {xml.Header + string(report)}}
+		q, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
+		if err != nil {
+			return err
+		}
+		q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		answer, err := http.DefaultClient.Do(q)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		return nrdpVerdict(answer)
+	}, nil
+}
+
+// checkOf makes a check of a return. That of cmd.run_all has the code and the output
+// of a plugin; of another one the return code counts.
+func checkOf(r Return, service, checkType string) checkResults {
+	c := checkResult{Type: "service", CheckType: checkType, Host: string(r.ID), Service: service, State: state(r.Retcode), Output: value.Str(r.Return)}
+	if all, ok := r.Return.(map[string]any); ok {
+		if out, ok := all["stdout"].(string); ok {
+			c.Output = out
+		}
+		if code, ok := all["retcode"]; ok {
+			c.State = state(code)
+		}
+	}
+	if len(c.Output) > maxCheckOutput {
+		c.Output = c.Output[:maxCheckOutput]
+	}
+	c.Output = strings.ToValidUTF8(c.Output, "?")
+	return checkResults{Result: c}
+}
+
+// maxCheckOutput is what Nagios takes of an output, in bytes.
+const maxCheckOutput = 8 << 10
+
+// state is a code of Nagios: 0 ok, 1 warning, 2 critical, 3 unknown, which is any
+// other.
+func state(code any) int {
+	n, ok := code.(int64)
+	if i, isInt := code.(int); isInt {
+		n, ok = int64(i), true
+	}
+	if !ok || n < 0 || n > 3 {
+		return 3
+	}
+	return int(n)
+}
+
+// nrdpVerdict reads the answer: a server that refuses says so with the code 200.
+func nrdpVerdict(answer *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("the server answered %s", answer.Status)
+	}
+	var result struct {
+		Status  int    `xml:"status"`
+		Message string `xml:"message"`
+	}
+	if xml.Unmarshal(text, &result) == nil && result.Status != 0 {
+		return fmt.Errorf("the server refused the check: %s", result.Message)
+	}
+	return nil
+}
