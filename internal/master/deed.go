@@ -1,11 +1,14 @@
 package master
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"brine/internal/audit"
+	"brine/internal/bus"
 	"brine/internal/pki"
+	"brine/internal/protocol"
 	"brine/internal/runner"
 )
 
@@ -55,6 +58,22 @@ func (d *deeds) take(name keyName, act string) deed {
 		return deed{who: audit.Who{Source: "a file in the key directory"}}
 	}
 	return one
+}
+
+// keyDeed notes which operator is about to change keys by files of his own.
+func (m *Master) keyDeed(ctx context.Context, r *bus.Request) error {
+	var q protocol.KeyDeed
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	who := m.localAsker(ctx, r.From)
+	if !who.subject.Operator {
+		return bus.Errorf(bus.Denied, "user %s may not change keys", who.name)
+	}
+	for _, k := range q.Keys {
+		m.keys.deeds.expect(keyName{k.ID, k.Finger}, q.Act, who.who(), "")
+	}
+	return nil
 }
 
 // by is the key store in the hands of somebody, as runners use it.

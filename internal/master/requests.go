@@ -38,6 +38,7 @@ func (m *Master) register() {
 	s.Handle(bus.RoleUser, protocol.OpFollow, m.follow)
 	s.Handle(bus.RoleUser, protocol.OpRun, m.run)
 	s.Handle(bus.RoleUser, protocol.OpLogin, m.login)
+	s.Handle(bus.RoleUser, protocol.OpKeyDeed, m.keyDeed)
 	m.relay.RegisterClients(s)
 	m.relay.Register(s, func(ctx context.Context, i bus.Identity) relay.Asker {
 		return m.onBus(ctx, m.localAsker(ctx, i)) // event_acl is about local users

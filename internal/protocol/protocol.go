@@ -29,6 +29,7 @@ const (
 	OpPublish = "publish" // Publish → job.Start, then job.Update ...
 	OpFollow  = "follow"  // Follow → job.Start, then job.Update ...
 	OpRun     = "run"     // Run → RunStart, then RunResult
+	OpKeyDeed = "keydeed" // KeyDeed → nothing: who is about to change keys, for the audit trail
 	OpStatus  = "status"  // nothing → Status: of a minion's daemon
 	OpMaster  = "master"  // Fire → Fired: a minion's daemon passes events on to its master
 	OpPlace   = "place"   // nothing → Place: where the journal ends now
@@ -55,6 +56,19 @@ const (
 	KeyDenied   KeyState = "denied" // another key holds the id
 	KeyFull     KeyState = "full"   // the master takes no more waiting keys
 )
+
+// KeyDeed says what the asking user is about to do with keys: accept, reject or
+// delete. It changes nothing and gives no right: the files decide.
+type KeyDeed struct {
+	Act  string    `json:"act"`
+	Keys []KeyName `json:"keys"`
+}
+
+// KeyName is one key of one id, with its default fingerprint.
+type KeyName struct {
+	ID     salt.MinionID `json:"id"`
+	Finger string        `json:"finger"`
+}
 
 // AskAnswer tells the state of the key, at once and again when it changes.
 type AskAnswer struct {

@@ -14,6 +14,7 @@ import (
 
 // verb is one of the three decisions about keys.
 type verb struct {
+	act       string // as the master's events name it
 	option    string // names the keys; with "-all" behind it stands for all
 	done      string // "accepted"
 	byDefault bool   // what Enter answers to the question
@@ -22,9 +23,9 @@ type verb struct {
 }
 
 var (
-	accept   = verb{"accept", "accepted", true, (*pki.Store).Accept, acceptStates}
-	reject   = verb{"reject", "rejected", true, (*pki.Store).Reject, rejectStates}
-	deletion = verb{"delete", "deleted", false, (*pki.Store).Delete, func(*tool) []pki.State { return pki.AllStates() }}
+	accept   = verb{"accept", "accept", "accepted", true, (*pki.Store).Accept, acceptStates}
+	reject   = verb{"reject", "reject", "rejected", true, (*pki.Store).Reject, rejectStates}
+	deletion = verb{"delete", "delete", "deleted", false, (*pki.Store).Delete, func(*tool) []pki.State { return pki.AllStates() }}
 )
 
 // acceptStates has denied keys only by their own option: whose id is taken by
@@ -118,6 +119,7 @@ func (v verb) decide(ctx context.Context, t *tool, store *pki.Store, chosen []pk
 			return nil
 		}
 	}
+	t.announce(ctx, v.act, chosen)
 	done, err := v.carryOut(t, store, chosen)
 	if !t.forPeople() && !t.quiet() {
 		err = errors.Join(t.show(v.result(t, done)), err)

@@ -3,7 +3,8 @@
 // signature of the master's public key.
 //
 // It works on the key directory itself and needs no master to run; a running
-// one sees each change at once. It does not talk to the bus.
+// one sees each change at once. It tells that one who decides, for the audit
+// trail, and asks it for nothing.
 package saltkey
 
 import (
@@ -175,12 +176,22 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
+	if changesKeys(asked) {
+		t.introduce()
+	}
 	if !opts.IsSet("gen-keys") { // that pair is for whoever asks for it
 		if err := t.becomeMasterUser(); err != nil {
 			return err
 		}
 	}
 	return errors.Join(do(ctx, t), t.close())
+}
+
+// changesKeys says whether the option asks for a decision about keys.
+func changesKeys(asked []string) bool {
+	return slices.ContainsFunc([]verb{accept, reject, deletion}, func(v verb) bool {
+		return slices.Contains(asked, "--"+v.option) || slices.Contains(asked, "--"+v.option+"-all")
+	})
 }
 
 // checkWords refuses words that are no options: in Salt they pass unseen, and a

@@ -14,6 +14,7 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	"brine/internal/bus"
 	"brine/internal/cli"
 	"brine/internal/config"
 	"brine/internal/output"
@@ -27,6 +28,8 @@ type tool struct {
 	opts *urcli.Context
 	cfg  *config.Master
 	hash string // of fingerprints
+
+	master *bus.Conn // to tell who decides; nil without one
 
 	form  string // outputter for results
 	style output.Options
@@ -173,6 +176,9 @@ func (t *tool) write(text string) error {
 
 // close ends the output, and says so if it did not get to where it should.
 func (t *tool) close() error {
+	if t.master != nil {
+		t.master.Close()
+	}
 	if t.out == nil {
 		return nil
 	}

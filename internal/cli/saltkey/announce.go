@@ -1,0 +1,41 @@
+package saltkey
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/cli/client"
+	"brine/internal/pki"
+	"brine/internal/protocol"
+)
+
+// announceTime bounds how long a master may take to note who decides.
+const announceTime = 2 * time.Second
+
+// introduce connects to a running master, so that its audit trail can say who
+// decided about a key: a file that was moved does not. It comes before the rights
+// of root are given up, for the kernel names the user of the connection. Without
+// a master there is nobody to tell.
+func (t *tool) introduce() {
+	conn, err := bus.DialBySudo(filepath.Join(t.cfg.SockDir, client.MasterSocket), t.env.Getenv("SUDO_USER"))
+	if err == nil {
+		t.master = conn
+	}
+}
+
+// announce tells the master what is about to happen to keys. That it does not
+// listen keeps nothing from happening; its trail then names the directory alone.
+func (t *tool) announce(ctx context.Context, act string, entries []pki.Entry) {
+	if t.master == nil || len(entries) == 0 {
+		return
+	}
+	q := protocol.KeyDeed{Act: act}
+	for _, e := range entries {
+		q.Keys = append(q.Keys, protocol.KeyName{ID: e.ID, Finger: e.Key.SHA256()})
+	}
+	ctx, cancel := context.WithTimeout(ctx, announceTime)
+	defer cancel()
+	_ = t.master.Ask(ctx, protocol.OpKeyDeed, q, nil)
+}
