@@ -17,7 +17,7 @@ var (
 var serviceModule = &Module{
 	Name: "service",
 	Doc: "Functions that manage the services of the machine: units of systemd where it runs the machine, " +
-		"else scripts by the program service, which can start, stop, restart, reload and tell the status only.",
+		"else of OpenRC, or scripts by the programs service and update-rc.d or chkconfig.",
 	Functions: []Function{
 		{
 			Name:    "available",
@@ -31,7 +31,7 @@ var serviceModule = &Module{
 			Doc:     "Let a service not be started with the machine.",
 			Example: `salt '*' service.disable sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.unit(ctx, "disable") },
+			Run:     func(ctx context.Context, c *Call) (any, error) { return c.setEnabled(ctx, false) },
 		},
 		{
 			Name:    "disabled",
@@ -39,7 +39,7 @@ var serviceModule = &Module{
 			Example: `salt '*' service.disabled sshd`,
 			Params:  serviceNames,
 			Run: func(ctx context.Context, c *Call) (any, error) {
-				enabled, err := c.unitSays(ctx, "is-enabled")
+				enabled, err := c.isEnabled(ctx)
 				return !enabled, err
 			},
 		},
@@ -48,14 +48,14 @@ var serviceModule = &Module{
 			Doc:     "Let a service be started with the machine.",
 			Example: `salt '*' service.enable sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.unit(ctx, "enable") },
+			Run:     func(ctx context.Context, c *Call) (any, error) { return c.setEnabled(ctx, true) },
 		},
 		{
 			Name:    "enabled",
 			Doc:     "Return whether a service is started with the machine.",
 			Example: `salt '*' service.enabled sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.unitSays(ctx, "is-enabled") },
+			Run:     func(ctx context.Context, c *Call) (any, error) { return c.isEnabled(ctx) },
 		},
 		{
 			Name:    "force_reload",
@@ -234,8 +234,7 @@ func (c *Call) act(ctx context.Context, verb, scriptVerb string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = output(ctx, "service", name, scriptVerb)
-	return done(err)
+	return toolDone(ctx, fill(findInit().act, name, scriptVerb)...)
 }
 
 // scriptName is the argument name as the program service takes it, which has no
@@ -307,7 +306,7 @@ func (c *Call) serviceRuns(ctx context.Context, name string) (bool, error) {
 		if _, err := c.scriptName(); err != nil {
 			return false, err
 		}
-		args = []string{"service", name, "status"}
+		args = fill(findInit().act, name, "status")
 	}
 	e, err := tool(ctx, args...)
 	return err == nil && e.Code == 0, err

@@ -76,7 +76,7 @@ func TestServicesOfScripts(t *testing.T) {
 		bad(t, host, "service.start", "is not the name of a service", nil, name)
 		bad(t, host, "service.status", "is not the name of a service", nil, name)
 	}
-	for _, function := range []string{"service.enable", "service.enabled", "service.mask", "service.show"} {
+	for _, function := range []string{"service.mask", "service.show"} {
 		bad(t, host, function, "systemd: not available here", nil, "sshd")
 	}
 	bad(t, host, "service.get_running", "systemd: not available here", nil)
@@ -88,4 +88,34 @@ func TestServicesOfScripts(t *testing.T) {
 		same(t, "available", good(t, host, "service.available", nil, all[0]), true)
 	}
 	same(t, "missing", good(t, host, "service.missing", nil, "nosuchservice"), true)
+}
+
+func TestServicesOfOtherInitSystems(t *testing.T) {
+	for name, row := range map[string]struct {
+		programs map[string]string
+		calls    []string
+	}{
+		"OpenRC": {map[string]string{"rc-service": "", "rc-update": "echo ' sshd |  default'"},
+			[]string{"<rc-service><sshd><restart>", "<rc-update><add><sshd><default>", "<rc-update><del><sshd><default>", "<rc-update><show><default>", "<rc-update><show><default>"}},
+		"SysV": {map[string]string{"update-rc.d": "", "service": ""},
+			[]string{"<service><sshd><restart>", "<update-rc.d><sshd><enable>", "<update-rc.d><sshd><disable>"}},
+		"chkconfig": {map[string]string{"chkconfig": "[ $1 = sshd ]", "service": ""},
+			[]string{"<service><sshd><restart>", "<chkconfig><sshd><on>", "<chkconfig><sshd><off>", "<chkconfig><sshd>", "<chkconfig><cron>"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onlyPrograms(t, "sh")
+			for program, script := range row.programs {
+				fakeProgram(t, program, script)
+			}
+			h, _ := inRoot(t, map[string]string{"etc/rc3.d/S01sshd": "", "etc/rc3.d/K01cron": ""})
+			h.Grains = func() map[string]any { return map[string]any{"init": "other"} }
+			good(t, h, "service.restart", nil, "sshd")
+			good(t, h, "service.enable", nil, "sshd")
+			good(t, h, "service.disable", nil, "sshd")
+			same(t, "enabled", good(t, h, "service.enabled", nil, "sshd"), true)
+			same(t, "disabled", good(t, h, "service.disabled", nil, "cron"), true)
+			wantCalls(t, name, row.calls...)
+			bad(t, h, "service.enable", "is not the name of a service", nil, "--x")
+		})
+	}
 }
