@@ -66,3 +66,18 @@ func idle(s *system, b *bare) ([]Row, error) {
 	}
 	return rows, nil
 }
+
+// peakOf is the most that a process has had resident, in MiB.
+func peakOf(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmHWM:" {
+			kib, err := strconv.ParseFloat(fields[1], 64)
+			return kib / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("process %d has no VmHWM", pid)
+}

@@ -84,9 +84,11 @@ type ran struct {
 	out       []byte
 }
 
-// once runs a program from start to exit. Its output must not be empty, but for
-// what prints nothing at all.
-func once(ctx context.Context, command ...string) (ran, error) {
+// once runs a program from start to exit, which must be a success.
+func once(ctx context.Context, command ...string) (ran, error) { return onceExit(ctx, 0, command...) }
+
+// onceExit runs a program from start to exit with that code.
+func onceExit(ctx context.Context, code int, command ...string) (ran, error) {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	out, err := os.CreateTemp("", "bench")
 	if err != nil {
@@ -103,7 +105,7 @@ func once(ctx context.Context, command ...string) (ran, error) {
 		_, _ = words.ReadFrom(out) // only for the words of an error
 	}
 	r.out = words.Bytes()
-	if err != nil {
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != code {
 		return r, fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, r.out)
 	}
 	r.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()

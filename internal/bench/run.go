@@ -20,6 +20,8 @@ type Options struct {
 	Acceptances int
 	Losses      int           // of masters
 	Settle      time.Duration // before the memory is read
+	Fleets      Fleets        // with many simulated minions; without sizes it is left out
+	OnlyFleets  bool
 }
 
 // connectRounds is how often the connections are counted on each side.
@@ -28,31 +30,43 @@ const connectRounds = 5
 // Run measures everything and prints the table to out.
 func Run(ctx context.Context, o Options, out io.Writer) error {
 	before := load()
-	s, err := newSystem(o.Bin, o.Dir)
-	if err != nil {
-		return err
-	}
-	defer s.stop()
-	if err := s.startMaster(); err != nil {
-		return err
-	}
-	for _, id := range []string{"one", "two"} {
-		if err := s.join(ctx, id); err != nil {
+	var rows []Row
+	var err error
+	if !o.OnlyFleets {
+		if rows, err = few(ctx, o); err != nil {
 			return err
 		}
 	}
-	b, err := startBare(o.Bin, o.Dir)
-	if err != nil {
-		return err
-	}
-	defer b.stop()
-	rows, err := measure(ctx, o, s, b)
+	more, err := fleets(ctx, o, o.Fleets)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%s; %s, %d cores; %s; load %s before, %s after.\n\n",
 		time.Now().Format(time.DateOnly), cpuModel(), runtime.NumCPU(), runtime.Version(), before, load())
-	return WriteTable(out, rows)
+	return WriteTable(out, append(rows, more...))
+}
+
+// few measures what needs two minions.
+func few(ctx context.Context, o Options) ([]Row, error) {
+	s, err := newSystem(o.Bin, o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	if err := s.startMaster(); err != nil {
+		return nil, err
+	}
+	for _, id := range []string{"one", "two"} {
+		if err := s.join(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	b, err := startBare(o.Bin, o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer b.stop()
+	return measure(ctx, o, s, b)
 }
 
 func measure(ctx context.Context, o Options, s *system, b *bare) ([]Row, error) {
@@ -142,7 +156,7 @@ func cpuModel() string {
 
 // Programs are what must be in the folder of the programs.
 func Programs(bin string) error {
-	for _, name := range []string{"salt", "salt-call", "salt-key", "salt-master", "salt-minion", "empty", "line", "bare", "bareserver"} {
+	for _, name := range []string{"salt", "salt-call", "salt-key", "salt-master", "salt-minion", "salt-run", "empty", "line", "bare", "bareserver", "fleet"} {
 		if there, err := exists(filepath.Join(bin, name)); err != nil || !there {
 			return fmt.Errorf("program %s is not in %s", name, bin)
 		}

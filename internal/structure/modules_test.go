@@ -29,7 +29,7 @@ var foreign = []struct {
 	{"github.com/itchyny/gojq", "cli/saltevent event reactor sink", "filters of events are written in the language of jq"},
 	{"github.com/jackc/pgx/v5", "returner sink sink/dbtest", "a destination of the sink, and of returns"},
 	{natsServer, "bench/bareserver broker", "both daemons reach the server through broker; bareserver is what it is compared with"},
-	{"github.com/nats-io/nats.go", "bench/bare bench/bareserver broker bus bustest journal link master minion", "whoever holds a connection; tools hold one through bus"},
+	{"github.com/nats-io/nats.go", "bench/bare bench/bareserver bench/fleet broker bus bustest journal link master minion", "whoever holds a connection; tools hold one through bus"},
 	{"github.com/nats-io/nats.go/jetstream", "journal", "the journal is the one user of JetStream"},
 	{"github.com/shirou/gopsutil/v4", "grain module", "facts and figures of the machine"},
 	{"github.com/urfave/cli/v2", "cli/...", "command lines"},

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"time"
 
 	"brine/internal/bench"
@@ -28,7 +30,16 @@ func run() error {
 	flag.IntVar(&o.Acceptances, "acceptances", 10, "how many minions are accepted")
 	flag.IntVar(&o.Losses, "losses", 20, "how often a master is lost in each way")
 	flag.DurationVar(&o.Settle, "settle", 15*time.Second, "rest before the memory is read")
+	sizes := flag.String("fleets", "100,1000,5000", "how many simulated minions there are, in each of the runs with many")
+	flag.IntVar(&o.Fleets.Rounds, "fleet-rounds", 10, "how often those are asked")
+	flag.IntVar(&o.Fleets.Large, "large", 1000, "the number of minions that return a megabyte at once, one of those above")
+	flag.BoolVar(&o.OnlyFleets, "only-fleets", false, "leave out all else")
 	flag.Parse()
+	for word := range strings.SplitSeq(*sizes, ",") {
+		if n, err := strconv.Atoi(word); err == nil && n > 0 {
+			o.Fleets.Sizes = append(o.Fleets.Sizes, n)
+		}
+	}
 	if err := bench.Programs(o.Bin); err != nil {
 		return err
 	}

@@ -1,0 +1,173 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Fleets are what to measure with many simulated minions.
+type Fleets struct {
+	Sizes  []int
+	Rounds int
+	Large  int // minions that return a megabyte at once; 0 leaves it out
+}
+
+// fleetGoal is what a scatter-gather through Brine may cost beside a bare one.
+const fleetGoal = 1.5
+
+// fleets measures test.ping over many minions beside a bare scatter-gather of the
+// same size, in turns.
+func fleets(ctx context.Context, o Options, f Fleets) (rows []Row, err error) {
+	for _, n := range f.Sizes {
+		more, err := fleet(ctx, o, f, n)
+		if err != nil {
+			return rows, fmt.Errorf("%d minions: %w", n, err)
+		}
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
+
+func fleet(ctx context.Context, o Options, f Fleets, n int) ([]Row, error) {
+	dir := filepath.Join(o.Dir, "fleet"+strconv.Itoa(n))
+	s, err := newSystem(o.Bin, dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	if err := s.startFleet(ctx, n); err != nil {
+		return nil, err
+	}
+	b, err := startBareFleet(o.Bin, dir, n)
+	if err != nil {
+		return nil, err
+	}
+	defer b.stop()
+	rows, err := pings(ctx, s, b, f.Rounds, n)
+	if err != nil {
+		return nil, err
+	}
+	if n == f.Large {
+		large, err := megabytes(ctx, s, n)
+		return append(rows, large...), err
+	}
+	return rows, nil
+}
+
+// startFleet starts a master that knows the keys already, and minions that hold
+// them.
+func (s *system) startFleet(ctx context.Context, n int) error {
+	keys := filepath.Dir(s.keyFile("minions", "x"))
+	if _, err := once(ctx, s.program("fleet"), "keys", keys, strconv.Itoa(n)); err != nil {
+		return err
+	}
+	if err := s.startMaster(); err != nil {
+		return err
+	}
+	if err := until(ctx, "the master", 10*time.Millisecond, func() (bool, error) { return exists(filepath.Join(s.root("master"), "pki", "master.pub")) }); err != nil {
+		return err
+	}
+	if err := s.listening(ctx); err != nil {
+		return err
+	}
+	_, _, err := s.startTalking(s.program("fleet"), "brine", s.address(), keys)
+	return err
+}
+
+// listening waits until the master answers its tools.
+func (s *system) listening(ctx context.Context) error {
+	return until(ctx, "an answer of the master", 20*time.Millisecond, func() (bool, error) {
+		_, err := once(ctx, s.program("salt-run"), "-c", s.conf("master"), "manage.present")
+		return err == nil, nil
+	})
+}
+
+// startBareFleet starts a bare server and as many responders.
+func startBareFleet(bin, dir string, n int) (*bare, error) {
+	b := &bare{daemons: daemons{dir: dir}, bin: bin}
+	var err error
+	if b.server, b.address, err = b.startTalking(filepath.Join(bin, "bareserver"), filepath.Join(dir, "bare")); err == nil {
+		_, _, err = b.startTalking(filepath.Join(bin, "fleet"), "bare", "tls://"+b.address, strconv.Itoa(n))
+	}
+	if err != nil {
+		b.stop()
+		return nil, err
+	}
+	return b, nil
+}
+
+// pings measures start to exit, in turns; then again with one minion that is not
+// there.
+func pings(ctx context.Context, s *system, b *bare, rounds, n int) ([]Row, error) {
+	subjects := make([]string, n)
+	for i := range subjects {
+		subjects[i] = "job." + strconv.Itoa(i)
+	}
+	row := Row{What: fmt.Sprintf("`salt '*' test.ping`, %d minions: wall", n), Beside: "a request to as many responders", Unit: "ms", Ratio: fleetGoal}
+	dead := Row{What: "the same with one minion that is away: more", Unit: "ms", Goal: 100}
+	all, some := s.salt("*", "test.ping", "--out", "quiet", "--hide-timeout"), s.salt("m*", "test.ping", "--out", "quiet", "--hide-timeout")
+	if err := s.awayMinion(ctx, "zzz"); err != nil {
+		return nil, err
+	}
+	for round := range rounds + warmUp {
+		ours, err := once(ctx, some...)
+		if err != nil {
+			return nil, err
+		}
+		theirs, err := once(ctx, b.command("scatter", b.address, subjects...)...)
+		if err != nil {
+			return nil, err
+		}
+		lame, err := onceExit(ctx, 3, all...)
+		if err != nil {
+			return nil, err
+		}
+		if round < warmUp {
+			continue
+		}
+		row.Brine, row.Bare = append(row.Brine, ours.wall.Seconds()*1e3), append(row.Bare, theirs.wall.Seconds()*1e3)
+		dead.Brine = append(dead.Brine, (lame.wall-ours.wall).Seconds()*1e3)
+	}
+	return []Row{row, dead}, nil
+}
+
+// awayMinion accepts a key that nobody holds.
+func (s *system) awayMinion(ctx context.Context, id string) error {
+	keys := filepath.Join(s.dir, "away")
+	if _, err := once(ctx, s.program("fleet"), "keys", keys, "1"); err != nil {
+		return err
+	}
+	pem, err := os.ReadFile(filepath.Join(keys, "m00000"))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(s.keyFile("minions", id), pem, 0o644); err != nil {
+		return err
+	}
+	return until(ctx, "the key of "+id, 50*time.Millisecond, func() (bool, error) {
+		r, err := once(ctx, s.program("salt-run"), "-c", s.conf("master"), "manage.not_present")
+		return err == nil && strings.Contains(string(r.out), id), nil
+	})
+}
+
+// megabytes lets all minions return a megabyte at once.
+func megabytes(ctx context.Context, s *system, n int) ([]Row, error) {
+	wall := Row{What: fmt.Sprintf("%d minions return 1 MB at once: wall", n), Unit: "ms"}
+	peak := Row{What: "the master's memory then: peak resident", Unit: "MiB"}
+	r, err := once(ctx, s.salt("m*", "test.echo", "1000000", "--out", "quiet", "-t", "60")...)
+	if err != nil {
+		return nil, err
+	}
+	wall.Brine = Series{r.wall.Seconds() * 1e3}
+	most, err := peakOf(s.cmd["master"].Process.Pid)
+	peak.Brine = Series{most}
+	return []Row{wall, peak}, err
+}

@@ -1,0 +1,235 @@
+// Command fleet is many simulated minions in one process: connections, jobs,
+// receipts and returns go through the very packages of the minion's daemon, and
+// what is behind them (disk, functions, a bus of its own) is left out. With the word
+// bare it is as many responders with nothing but nats.go.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"brine/internal/bus"
+	"brine/internal/job"
+	"brine/internal/link"
+	"brine/internal/pki"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+	"brine/internal/value"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "fleet:", err)
+		os.Exit(1)
+	}
+}
+
+// run does one of
+//
+//	keys DIR N        writes N public keys into DIR and the private ones into DIR.keys
+//	brine ADDRESS DIR connects a minion for each key
+//	bare URL N        connects N responders, on job.0, job.1, ...
+func run(args []string) error {
+	switch {
+	case len(args) == 3 && args[0] == "keys":
+		return makeKeys(args[1], number(args[2]))
+	case len(args) == 3 && args[0] == "brine":
+		return minions(args[1], args[2])
+	case len(args) == 3 && args[0] == "bare":
+		return each(number(args[2]), func(i int) error { return responder(args[1], i) })
+	}
+	return errors.New("usage: fleet keys DIR N | brine ADDRESS DIR | bare URL N")
+}
+
+func number(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}
+
+// id is the name of a minion.
+func id(i int) string { return fmt.Sprintf("m%05d", i) }
+
+func makeKeys(dir string, n int) error {
+	private := dir + ".keys"
+	for _, d := range []string{dir, private} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return err
+		}
+	}
+	for i := range n {
+		key, err := pki.Generate(pki.Ed25519, 0)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, id(i)), key.Public().PEM(), 0o644); err != nil {
+			return err
+		}
+		if err := key.WritePair(private, id(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// atOnce is how many connections are made at a time.
+const atOnce = 16
+
+// each makes n connections, says that it has, and lives until it is ended.
+func each(n int, connect func(i int) error) error {
+	next := make(chan int)
+	failed := make(chan error, atOnce)
+	var wg sync.WaitGroup
+	for range atOnce {
+		wg.Go(func() {
+			for i := range next {
+				if err := connect(i); err != nil {
+					failed <- fmt.Errorf("%s: %w", id(i), err)
+					return
+				}
+			}
+		})
+	}
+	for i := range n {
+		select {
+		case next <- i:
+		case err := <-failed:
+			return err
+		}
+	}
+	close(next)
+	wg.Wait()
+	select {
+	case err := <-failed:
+		return err
+	default:
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+func minions(address, dir string) error {
+	keys, err := filepath.Glob(filepath.Join(dir+".keys", "*.pem"))
+	if err != nil {
+		return err
+	}
+	pin := filepath.Join(dir+".keys", "minion_master.pub")
+	if err := minion(address, dir, pin, 0); err != nil { // it pins the master's key for all
+		return err
+	}
+	return each(len(keys)-1, func(i int) error { return minion(address, dir, pin, i+1) })
+}
+
+// minion connects one simulated minion.
+func minion(address, dir, pin string, i int) error {
+	key, err := pki.LoadPrivate(filepath.Join(dir+".keys", id(i)+".pem"))
+	if err != nil {
+		return err
+	}
+	l, err := link.Connect(context.Background(), link.Options{
+		Address: address, ID: salt.MinionID(id(i)), Key: key, PinFile: pin, Version: "bench", Timeout: time.Minute, PingInterval: 5 * time.Minute,
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	m := &simulated{l: l, epoch: bus.NewNonce()}
+	var asm bus.Assembler
+	if _, err := l.NC.Subscribe(bus.JobSubject(salt.MinionID(id(i))), func(msg *nats.Msg) {
+		if body, done, err := asm.Add(msg.Data); err == nil && done {
+			go m.run(body)
+		}
+	}); err != nil {
+		return err
+	}
+	return l.Ask(context.Background(), protocol.OpHello, protocol.Hello{Grains: value.Value{V: map[string]any{"id": id(i)}}, Version: "bench"}, nil)
+}
+
+type simulated struct {
+	l     *link.Link
+	epoch string
+	mu    sync.Mutex
+	n     uint64
+}
+
+// run answers a job as the daemon does: a receipt, then the return from the outbox.
+func (m *simulated) run(body []byte) {
+	e, err := job.Open(body, m.l.Master, time.Now())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fleet:", err)
+		return
+	}
+	op := "ret." + string(e.JID)
+	_ = m.l.Tell(op, job.Report{State: job.Received})
+	ret := protocol.Return{Report: job.Report{State: job.Done, Return: result(e), Retcode: value.Value{V: 0}, Success: value.Value{V: true}}, Commands: e.Commands}
+	b, err := json.Marshal(ret)
+	if err != nil {
+		return
+	}
+	m.mu.Lock() // an outbox delivers one after the other
+	defer m.mu.Unlock()
+	m.n++
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	if err := m.deliver(ctx, protocol.Letter{Epoch: m.epoch, N: m.n, Op: op, Body: b}); err != nil {
+		fmt.Fprintln(os.Stderr, "fleet: return not delivered:", err)
+	}
+}
+
+func (m *simulated) deliver(ctx context.Context, l protocol.Letter) error {
+	if len(l.Body) > protocol.SmallLetters {
+		room, err := m.l.Call(protocol.OpRoom, protocol.Room{Bytes: int64(len(l.Body))})
+		if err != nil {
+			return err
+		}
+		defer room.Close()
+		var given protocol.Room
+		if err := room.Decode(ctx, &given); err != nil {
+			return err
+		}
+	}
+	return m.l.Ask(ctx, protocol.OpLetters, protocol.Letters{Letters: []protocol.Letter{l}}, nil)
+}
+
+// result is True, or for test.echo so many bytes as it is given.
+func result(e *job.Envelope) value.Value {
+	if c := e.Commands[0]; c.Function == "test.echo" && len(c.Args) == 1 {
+		if n, ok := c.Args[0].(int64); ok {
+			return value.Value{V: strings.Repeat("x", int(n))}
+		}
+	}
+	return value.Value{V: true}
+}
+
+// responder answers for ever, over TLS with a certificate on both sides.
+func responder(url string, i int) error {
+	key, err := pki.Generate(pki.Ed25519, 0)
+	if err != nil {
+		return err
+	}
+	certificate, err := key.Certificate("bare")
+	if err != nil {
+		return err
+	}
+	nc, err := nats.Connect(url, nats.Timeout(time.Minute), nats.Secure(&tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, //nolint:gosec // a measurement
+	}))
+	if err != nil {
+		return err
+	}
+	if _, err := nc.Subscribe("job."+strconv.Itoa(i), func(m *nats.Msg) { _ = m.Respond([]byte("local:\n    True")) }); err != nil {
+		return err
+	}
+	return nc.Flush()
+}
