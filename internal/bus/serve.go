@@ -74,6 +74,20 @@ func (r *Request) Send(ctx context.Context, v any) error {
 	return r.SendRaw(ctx, b)
 }
 
+// Last makes v the last message of the answer, which travels with its end. The
+// handler must return nil after it.
+func (r *Request) Last(ctx context.Context, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(b) > MaxPart || r.out.last != nil {
+		return r.SendRaw(ctx, b)
+	}
+	r.out.last = b
+	return nil
+}
+
 // SendRaw is Send for what is encoded already, and for bytes that are no JSON.
 func (r *Request) SendRaw(ctx context.Context, b []byte) error {
 	return r.out.send(ctx, frameItem, b)
@@ -355,7 +369,7 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 		s.refuse(r.From.Role, r.reply, err)
 		return
 	}
-	if err := s.nc.PublishMsg(r.out.message([]byte{frameEnd})); err != nil && !s.nc.IsClosed() {
+	if err := s.nc.PublishMsg(r.out.message(frame(frameEnd, r.out.last))); err != nil && !s.nc.IsClosed() {
 		s.log.Error("answer not sent", "op", r.Op, "err", err)
 	}
 }
@@ -414,6 +428,7 @@ type answerer struct {
 	asker   string
 	plain   string        // of a client: the number of the answer; else empty
 	limit   time.Duration // how long the asker may take nothing
+	last    []byte        // what travels with the end
 	stalled atomic.Bool   // it took nothing for longer
 	cancel  context.CancelFunc
 	room    chan struct{} // a credit came

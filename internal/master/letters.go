@@ -43,7 +43,7 @@ func (m *Master) letters(ctx context.Context, r *bus.Request) error {
 	if err != nil {
 		m.log.Error("not all letters of a minion are stored", "minion", id, "err", err)
 	}
-	return r.Send(ctx, protocol.Delivered{Letters: told})
+	return r.Last(ctx, protocol.Delivered{Letters: told})
 }
 
 // post is a letter on its way into the journal.

@@ -61,13 +61,7 @@ func (m *Master) publishFor(ctx context.Context, r *bus.Request, q protocol.Publ
 	if err := r.Send(ctx, c.plan.Start); err != nil || q.Async {
 		return err
 	}
-	return w.each(ctx, func(t told) error {
-		b, err := m.encode(ctx, t)
-		if err != nil {
-			return err
-		}
-		return r.SendRaw(ctx, b)
-	})
+	return w.lots(ctx, func(list []told) error { return m.send(ctx, r, q.Lines, list) })
 }
 
 // subset picks n of the minions at random, those that are connected first.

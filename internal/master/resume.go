@@ -348,15 +348,9 @@ func (m *Master) replay(ctx context.Context, r *bus.Request, jid salt.JID) error
 	if w == nil {
 		return nil
 	}
-	return w.each(ctx, func(t told) error {
-		if t.State.Returned() && h.returned[t.ID] != "" {
-			return nil
-		}
-		b, err := m.encode(ctx, t)
-		if err != nil {
-			return err
-		}
-		return r.SendRaw(ctx, b)
+	return w.lots(ctx, func(list []told) error {
+		list = slices.DeleteFunc(list, func(t told) bool { return t.State.Returned() && h.returned[t.ID] != "" })
+		return m.send(ctx, r, true, list)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"sync"
 
+	"brine/internal/bus"
 	"brine/internal/event"
 	"brine/internal/job"
 	"brine/internal/salt"
@@ -86,10 +87,22 @@ func (w *watcher) take() (q []told, settled bool) {
 // each calls f for every update until nothing more is expected for now, or ctx
 // ends.
 func (w *watcher) each(ctx context.Context, f func(told) error) error {
-	for {
-		list, settled := w.take()
+	return w.lots(ctx, func(list []told) error {
 		for _, t := range list {
 			if err := f(t); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// lots is each for all updates that have come at a time.
+func (w *watcher) lots(ctx context.Context, f func([]told) error) error {
+	for {
+		list, settled := w.take()
+		if len(list) > 0 {
+			if err := f(list); err != nil {
 				return err
 			}
 		}
@@ -102,6 +115,34 @@ func (w *watcher) each(ctx context.Context, f func(told) error) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// maxLines is the size in bytes of a message with several updates.
+const maxLines = 64 << 10
+
+// send sends updates: each as a message, or several as the lines of one.
+func (m *Master) send(ctx context.Context, r *bus.Request, lines bool, list []told) error {
+	var lot []byte
+	for _, t := range list {
+		b, err := m.encode(ctx, t)
+		if err != nil {
+			return err
+		}
+		if len(lot) > 0 && (!lines || len(lot)+len(b) > maxLines) {
+			if err := r.SendRaw(ctx, lot); err != nil {
+				return err
+			}
+			lot = nil
+		}
+		if len(lot) > 0 {
+			lot = append(lot, '\n')
+		}
+		lot = append(lot, b...)
+	}
+	if len(lot) == 0 {
+		return nil
+	}
+	return r.SendRaw(ctx, lot)
 }
 
 // encode is an update as it travels.

@@ -315,10 +315,12 @@ type Publish struct {
 	Queue    job.Seconds      `json:"queue,omitempty"`   // how long the job waits for those that are away
 	Follow   bool             `json:"follow,omitempty"`  // send what commands write while they run
 	Metadata value.Value      `json:"metadata,omitzero"` // for the events of the job
+	Lines    bool             `json:"lines,omitempty"`   // a message may have several updates, a line each
 	Internal bool             `json:"-"`                 // a runner's own question
 }
 
-// Follow asks for the course of a job that was started before.
+// Follow asks for the course of a job that was started before. A message of the
+// answer may have several updates, a line each.
 type Follow struct {
 	JID salt.JID `json:"jid"`
 }

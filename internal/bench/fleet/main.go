@@ -1,5 +1,5 @@
-// Command fleet is many simulated minions in one process: connections, jobs,
-// receipts and returns go through the very packages of the minion's daemon, and
+// Command fleet is many simulated minions in one process: connections, jobs
+// and returns go through the very packages of the minion's daemon, and
 // what is behind them (disk, functions, a bus of its own) is left out. With the word
 // bare it is as many responders with nothing but nats.go.
 package main
@@ -163,7 +163,7 @@ type simulated struct {
 	n     uint64
 }
 
-// run answers a job as the daemon does: a receipt, then the return from the outbox.
+// run answers a job as the daemon does a quick one: by the return from its outbox.
 func (m *simulated) run(body []byte) {
 	e, err := job.Open(body, m.l.Master, time.Now())
 	if err != nil {
@@ -171,7 +171,6 @@ func (m *simulated) run(body []byte) {
 		return
 	}
 	op := "ret." + string(e.JID)
-	_ = m.l.Tell(op, job.Report{State: job.Received})
 	ret := protocol.Return{Report: job.Report{State: job.Done, Return: result(e), Retcode: value.Value{V: 0}, Success: value.Value{V: true}}, Commands: e.Commands}
 	b, err := json.Marshal(ret)
 	if err != nil {

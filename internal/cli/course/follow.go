@@ -5,6 +5,7 @@
 package course
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -90,8 +91,10 @@ func (s *Show) drain(ctx context.Context, stream *bus.Stream) error {
 		if err != nil {
 			return err
 		}
-		if err := s.update(b); err != nil {
-			return err
+		for line := range bytes.SplitSeq(b, []byte("\n")) {
+			if err := s.update(line); err != nil {
+				return err
+			}
 		}
 	}
 }

@@ -162,7 +162,7 @@ func dump(env *cli.Env, opts *urcli.Context, cfg *config.Master) error {
 // request reads the command line into a request for the master.
 func request(env *cli.Env, opts *urcli.Context, cfg *config.Master) (protocol.Publish, error) {
 	q := protocol.Publish{TargetType: string(target.Glob), Delimiter: opts.String("delimiter"), Async: opts.Bool("async"), Preview: opts.Bool("preview-target"),
-		Returner: opts.String("return"), ReturnTag: opts.String("tag"), ReturnConfig: opts.String("return_config"), Follow: opts.Bool("follow")}
+		Returner: opts.String("return"), ReturnTag: opts.String("tag"), ReturnConfig: opts.String("return_config"), Follow: opts.Bool("follow"), Lines: true}
 	for _, t := range targetFlags {
 		if !opts.Bool(t.name) {
 			continue
