@@ -180,3 +180,18 @@ func TestExamplesOfTheManual(t *testing.T) {
 		t.Error("greet.uptime")
 	}
 }
+
+func TestModulesCanBeSwitchedOff(t *testing.T) {
+	h, _, _ := withProgram(t, "greet", greeting)
+	h.Config = map[string]any{"disable_modules": []any{"greet", "cmd"}}
+	bad(t, h, "cmd.run", "'cmd.run' is not available: disable_modules has the module cmd", nil, "true")
+	bad(t, h, "greet.text", "disable_modules has the module greet", nil)
+	same(t, "listed", good(t, h, "sys.list_modules", nil, "cmd", "greet", "test"), []any{"test"})
+	h.Config = map[string]any{"whitelist_modules": []any{"test"}}
+	same(t, "on the list", good(t, h, "test.ping", nil), true)
+	same(t, "listed", good(t, h, "sys.list_modules", nil), []any{"saltutil", "sys", "test"})
+	bad(t, h, "cmd.run", "whitelist_modules does not have the module cmd", nil, "true")
+	h.Config = map[string]any{"whitelist_modules": []any{}, "disable_modules": "cmd"}
+	bad(t, h, "cmd.run", "disable_modules", nil, "true")
+	good(t, h, "test.ping", nil)
+}

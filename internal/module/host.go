@@ -2,8 +2,10 @@ package module
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -139,6 +141,28 @@ func (h *Host) files() (*filecache.Cache, error) {
 		return nil, unavailable("file server")
 	}
 	return h.Files, nil
+}
+
+// offers tells whether the configuration lets a module be used: disable_modules and
+// whitelist_modules, which always holds for sys and saltutil too.
+func (h *Host) offers(module string) error {
+	if slices.Contains(words(h.Config["disable_modules"]), module) {
+		return fmt.Errorf("disable_modules has the module %s", module)
+	}
+	only := words(h.Config["whitelist_modules"])
+	if len(only) > 0 && !slices.Contains(append(only, "saltutil", "sys"), module) {
+		return fmt.Errorf("whitelist_modules does not have the module %s", module)
+	}
+	return nil
+}
+
+// words are those of a setting, a list or one text; none for one that is not set.
+func words(setting any) []string {
+	if setting == nil {
+		return nil
+	}
+	list, _ := toWords(setting) // the configuration was checked when it was read
+	return list
 }
 
 // grains returns the minion's grains, an empty map if it has none.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 )
 
 // Result is what became of a call.
@@ -48,6 +49,9 @@ func (t Table) Run(ctx context.Context, c Call) Result {
 // find returns the function that is called: a built-in one, or else one of the
 // programs that people have added.
 func (c *Call) find(ctx context.Context) (*Function, error) {
+	if err := c.Host.offers(c.Function.Module()); err != nil {
+		return nil, &UnknownError{Function: c.Function, Cause: err}
+	}
 	if _, f := c.table.find(string(c.Function)); f != nil {
 		return f, nil
 	}
@@ -62,7 +66,10 @@ func (c *Call) find(ctx context.Context) (*Function, error) {
 }
 
 // all is everything that can be called.
-func (c *Call) all(ctx context.Context) Table { return c.table.With(ctx, c.Host.Custom) }
+func (c *Call) all(ctx context.Context) Table {
+	closed := func(m *Module) bool { return c.Host.offers(m.Name) != nil }
+	return slices.DeleteFunc(c.table.With(ctx, c.Host.Custom), closed)
+}
 
 // invoke runs the function itself; a panic becomes an ExceptionError.
 func (c *Call) invoke(ctx context.Context, f *Function) (value any, err error) {
