@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -77,6 +78,7 @@ type listener struct {
 	q       protocol.Listen
 	match   *event.Matcher
 	senders *event.Matcher
+	audit   bool               // it asks for the audit trail
 	recall  context.CancelFunc // ends the answer; the asker may come back
 	started time.Time
 	next    atomic.Uint64 // the place that is looked at next
@@ -92,6 +94,7 @@ func (r *Relay) listener(req *bus.Request, who Asker) (*listener, error) {
 	if err := req.Decode(&l.q); err != nil {
 		return nil, err
 	}
+	l.audit = namesAudit(l.q.Tags)
 	if len(l.q.Tags)+len(l.q.Senders) > maxTags {
 		return nil, bus.Errorf(bus.Usage, "%d patterns for one listener: the limit is %d", len(l.q.Tags)+len(l.q.Senders), maxTags)
 	}
@@ -318,7 +321,14 @@ func (l *listener) wants(h event.Head) (bool, error) {
 	if ok, err := l.senders.Match(h.From); !ok || err != nil {
 		return false, err
 	}
-	return l.who.Hearing.May(h.Tag), nil
+	return l.who.Hearing.May(h.Tag) && (l.audit || !event.IsAudit(h.Tag)), nil
+}
+
+// namesAudit says whether one of the patterns is about the audit trail in so many
+// words. Other listeners do not get it: each listener leaves an entry itself, and one
+// who waits for any event would hear that.
+func namesAudit(patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return strings.Contains(p, event.AuditSpace) })
 }
 
 // put sends one event, at once or with its neighbours.

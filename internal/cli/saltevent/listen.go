@@ -136,10 +136,13 @@ func (c *choice) print(ctx context.Context, env *cli.Env, opts *urcli.Context, c
 	}
 	defer s.close()
 	s.stay = opts.Bool("no-reconnect")
-	src := &source{session: s, env: env, q: c.q, onReady: func(protocol.Ready) error { return readyFile(opts) }}
+	slow := watchSlow(s, env)
+	src := &source{session: s, env: env, q: c.q, onReady: func(r protocol.Ready) error {
+		slow.begin(r.Start - 1)
+		return readyFile(opts)
+	}}
 	defer src.close()
 	confirm := newConfirmer(s, c.q.Durable)
-	slow := watchSlow(s, env)
 	p := &printer{choice: c, env: env, left: count, counted: count > 0}
 	err = p.pump(ctx, src, func(b []byte) error { return slow.write(env.Stdout, b) }, confirm)
 	slow.stop()

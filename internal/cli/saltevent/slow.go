@@ -23,6 +23,7 @@ type slowWatch struct {
 	mu      sync.Mutex
 	writing time.Time // since when a write is under way; zero for none
 	last    uint64    // the place of what was written last
+	known   bool      // last is
 }
 
 // patience is how long one write may take before it is told; it doubles with
@@ -41,6 +42,13 @@ func (w *slowWatch) stop() {
 	w.ended.Wait()
 }
 
+// begin says that everything up to the place last is done.
+func (w *slowWatch) begin(last uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last, w.known = last, true
+}
+
 // write is one write of lines to out.
 func (w *slowWatch) write(out io.Writer, b []byte) error {
 	w.mu.Lock()
@@ -50,7 +58,7 @@ func (w *slowWatch) write(out io.Writer, b []byte) error {
 	w.mu.Lock()
 	w.writing = time.Time{}
 	if seq := event.SeqOf(b); seq > 0 {
-		w.last = seq
+		w.last, w.known = seq, true
 	}
 	w.mu.Unlock()
 	return err
@@ -67,7 +75,7 @@ func (w *slowWatch) run(ctx context.Context) {
 			return
 		}
 		w.mu.Lock()
-		since, last := w.writing, w.last
+		since, last, known := w.writing, w.last, w.known
 		w.mu.Unlock()
 		if since.IsZero() {
 			limit = patience
@@ -75,16 +83,16 @@ func (w *slowWatch) run(ctx context.Context) {
 		}
 		if took := time.Since(since); took >= limit {
 			limit *= 2
-			w.tell(ctx, took, last)
+			w.tell(ctx, took, last, known)
 		}
 	}
 }
 
-func (w *slowWatch) tell(ctx context.Context, took time.Duration, last uint64) {
+func (w *slowWatch) tell(ctx context.Context, took time.Duration, last uint64, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	var end protocol.Place
-	if err := w.session.ask(ctx, protocol.OpPlace, nil, &end); err != nil || last == 0 {
+	if err := w.session.ask(ctx, protocol.OpPlace, nil, &end); err != nil || !known {
 		w.env.Note("nobody has read the output for %s", took.Round(time.Second))
 		return
 	}
