@@ -236,6 +236,10 @@ func (m *Master) permitPublish(who asker, q protocol.Publish) (permitted, error)
 	if len(commands) == 0 {
 		return permitted{}, bus.Errorf(bus.Usage, "there is no function to run")
 	}
+	if (q.ReturnConfig != "" || q.ReturnKwargs.V != nil) && !who.subject.Operator {
+		return permitted{}, bus.Errorf(bus.Denied, "Authorization error occurred. User %s may not set the returners of minions: they write files and reach other machines as root does", who.name).
+			WithHint("root may; else leave --return_config and --return_kwargs out")
+	}
 	start, t, mistake := m.resolve(q)
 	e, err := m.permit(who, acl.Question{Commands: aclCommands(commands), Target: t, Minions: start.Minions}, q.Target, q.TargetType)
 	if err == nil && mistake != nil {

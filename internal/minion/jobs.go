@@ -138,7 +138,7 @@ func (m *Minion) runJob(u *uplink, e *job.Envelope) {
 		return
 	}
 	defer run.end()
-	back, err := m.returners(e.Returner, e.ReturnTag)
+	back, err := m.returners(e.Returner, options(e))
 	if err != nil {
 		m.log.Warn("job refused", "jid", e.JID, "err", err)
 		m.finish(e, job.Report{State: job.Refused, Text: err.Error() + "; " + salt.Hint(err)})

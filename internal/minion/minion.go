@@ -27,6 +27,7 @@ import (
 	"brine/internal/logging"
 	"brine/internal/pki"
 	"brine/internal/relay"
+	"brine/internal/returner"
 	"brine/internal/salt"
 	"brine/internal/socket"
 )
@@ -114,7 +115,7 @@ func (m *Minion) open(ctx context.Context) error {
 	if err := m.openBus(ctx); err != nil {
 		return err
 	}
-	if _, err := m.returners("", ""); err != nil {
+	if _, err := m.returners("", returner.Options{}); err != nil {
 		return fmt.Errorf("setting return: %w", err)
 	}
 	if m.schedule, err = openScheduler(m); err != nil {

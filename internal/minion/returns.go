@@ -12,10 +12,16 @@ import (
 
 // returners makes ready what takes the returns of a job beside the master: those of
 // the configuration and those of its caller.
-func (m *Minion) returners(names, tag string) (returner.Set, error) {
-	return returner.Open(append(append([]string{}, m.cfg.Return...), names), returner.Options{Tag: tag}, &returner.Host{
+func (m *Minion) returners(names string, o returner.Options) (returner.Set, error) {
+	return returner.Open(append(append([]string{}, m.cfg.Return...), names), o, &returner.Host{
 		ID: m.id, Config: m.cfg.Raw, Fire: m.fireReturn, Log: m.log, Custom: m.custom, ConfigDir: m.cfg.ConfigDir,
 	})
+}
+
+// options are what the caller of a job says about its returners.
+func options(e *job.Envelope) returner.Options {
+	settings, _ := e.ReturnKwargs.V.(map[string]any)
+	return returner.Options{Tag: e.ReturnTag, Config: e.ReturnConfig, Settings: settings}
 }
 
 // fireReturn puts an event for the master's bus into the outbox.

@@ -19,6 +19,7 @@ import (
 	"brine/internal/config"
 	"brine/internal/job"
 	"brine/internal/protocol"
+	"brine/internal/returner"
 	"brine/internal/schedule"
 	"brine/internal/value"
 )
@@ -78,7 +79,7 @@ func (s *scheduler) replace(v any, last map[string]time.Time) error {
 		return err
 	}
 	for _, j := range parsed.Jobs {
-		if _, err := s.m.returners(strings.Join(j.Returner, ","), j.ReturnTag); err != nil {
+		if _, err := s.m.returners(strings.Join(j.Returner, ","), returner.Options{Tag: j.ReturnTag}); err != nil {
 			return fmt.Errorf("job %s: %w", j.Name, err)
 		}
 	}
@@ -161,7 +162,7 @@ func (s *scheduler) runJob(j schedule.Job) {
 		Target: string(m.id), TargetType: "glob", User: "schedule", Returner: strings.Join(j.Returner, ","), ReturnTag: j.ReturnTag,
 	}
 	log := m.log.With("job", j.Name, "jid", e.JID, "fun", j.Function)
-	back, err := m.returners(e.Returner, e.ReturnTag)
+	back, err := m.returners(e.Returner, options(e))
 	if err != nil {
 		log.Error("scheduled job not started", "err", err)
 		return

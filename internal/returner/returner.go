@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -64,6 +65,32 @@ func (h *Host) text(key, byDefault string) string {
 // Options are what the caller of a job says about its returners.
 type Options struct {
 	Tag string // of the events of master_bus; "" is the configured one
+	// Config names another set of settings: for smtp those below CONFIG.smtp go
+	// before those below smtp.
+	Config string
+	// Settings are single ones, for all returners of the job, that go before all.
+	Settings map[string]any
+}
+
+// with is the host as a returner sees it under the options of a job.
+func (h *Host) with(name string, o Options) *Host {
+	if o.Config == "" && len(o.Settings) == 0 {
+		return h
+	}
+	host := *h
+	host.Config = maps.Clone(h.Config)
+	if host.Config == nil {
+		host.Config = map[string]any{}
+	}
+	for key, v := range h.Config {
+		if setting, ok := strings.CutPrefix(key, o.Config+"."+name+"."); ok && o.Config != "" {
+			host.Config[name+"."+setting] = v
+		}
+	}
+	for key, v := range o.Settings {
+		host.Config[name+"."+key] = v
+	}
+	return &host
 }
 
 // Returner is one place to which returns can go.
@@ -142,7 +169,7 @@ func Open(names []string, o Options, h *Host) (Set, error) {
 		if err != nil {
 			return Set{}, err
 		}
-		send, err := r.open(h, o)
+		send, err := r.open(h.with(name, o), o)
 		if err != nil {
 			return Set{}, fmt.Errorf("returner %s: %w", name, err)
 		}
