@@ -112,7 +112,10 @@ func pings(ctx context.Context, s *system, b *bare, rounds, n int) ([]Row, error
 		subjects[i] = "job." + strconv.Itoa(i)
 	}
 	row := Row{What: fmt.Sprintf("`salt '*' test.ping`, %d minions: wall", n), Beside: "a request to as many responders", Unit: "ms", Ratio: fleetGoal}
-	dead := Row{What: "the same with one minion that is away: more", Unit: "ms", Goal: 100}
+	dead := Row{What: "the same with one minion that is away: more", Unit: "ms"}
+	if n <= 100 { // of more, the difference of two long times says nothing
+		dead.Goal = 100
+	}
 	all, some := s.salt("*", "test.ping", "--out", "quiet", "--hide-timeout"), s.salt("m*", "test.ping", "--out", "quiet", "--hide-timeout")
 	if err := s.awayMinion(ctx, "zzz"); err != nil {
 		return nil, err

@@ -208,3 +208,29 @@ func TestOwnReturner(t *testing.T) {
 		t.Error("a program has taken the place of a built-in returner")
 	}
 }
+
+// The settings of a job go before those of its set, and those before the usual ones.
+func TestSettingsOfAJob(t *testing.T) {
+	h := &Host{Config: map[string]any{"smtp.host": "usual", "smtp.port": 25, "other.smtp.host": "other", "other.http.host": "none of smtp's", "smtpx.host": "x"}}
+	for _, c := range []struct {
+		name string
+		o    Options
+		want map[string]any
+	}{
+		{"none", Options{}, map[string]any{"smtp.host": "usual", "smtp.port": 25}},
+		{"a set", Options{Config: "other"}, map[string]any{"smtp.host": "other", "smtp.port": 25}},
+		{"a set that there is not", Options{Config: "third"}, map[string]any{"smtp.host": "usual"}},
+		{"a single one", Options{Settings: map[string]any{"port": 587}}, map[string]any{"smtp.host": "usual", "smtp.port": 587}},
+		{"both", Options{Config: "other", Settings: map[string]any{"host": "mine"}}, map[string]any{"smtp.host": "mine"}},
+	} {
+		got := h.with("smtp", c.o).Config
+		for key, want := range c.want {
+			if got[key] != want {
+				t.Errorf("%s: %s is %v, want %v", c.name, key, got[key], want)
+			}
+		}
+	}
+	if h.Config["smtp.host"] != "usual" || h.Config["smtp.port"] != 25 {
+		t.Error("the settings of a job have changed the minion's")
+	}
+}
