@@ -527,8 +527,11 @@ func TestPurge(t *testing.T) {
 		t.Errorf("purged %d, %v; want 3", n, err)
 	}
 	want := []string{"b/1", "salt/audit/refused", "b/2", "salt/audit/purge"}
-	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true}).tags(); !slices.Equal(got, want) {
+	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true, Tags: []string{"", "salt/audit"}}).tags(); !slices.Equal(got, want) {
 		t.Errorf("left are %q, want %q", got, want)
+	}
+	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true}).tags(); !slices.Equal(got, []string{"b/1", "b/2"}) {
+		t.Errorf("who does not name the audit trail hears %q", got)
 	}
 	if _, err := purge(protocol.Purge{Match: "nonsense", Tags: []string{"x"}}); bus.CodeOf(err) != bus.Usage {
 		t.Errorf("unknown match: %v", err)
@@ -539,7 +542,7 @@ func TestPurge(t *testing.T) {
 	if _, err := purge(protocol.Purge{Until: time.Now()}); err != nil {
 		t.Error(err)
 	}
-	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true}).tags(); !slices.Equal(got, []string{"salt/audit/purge"}) {
+	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true, Tags: []string{"", "salt/audit"}}).tags(); !slices.Equal(got, []string{"salt/audit/purge"}) {
 		t.Errorf("left are %q", got)
 	}
 }
