@@ -103,6 +103,9 @@ func makeBackend(key *yaml.Node, o options, cfg *config.Master, sys System) (Bac
 	case maker == nil:
 		return nil, o.setting.At(key, salt.WithHint(fmt.Errorf("there is no authentication backend %q", key.Value), "the backends are file, ldap, pam, pki and sharedsecret"))
 	}
+	if err := o.checkKeys(key.Value); err != nil {
+		return nil, err
+	}
 	made, err := maker(o, cfg, sys)
 	if located := (*config.Error)(nil); err != nil && !errors.As(err, &located) {
 		err = o.setting.At(key, fmt.Errorf("%s: %w", key.Value, err))

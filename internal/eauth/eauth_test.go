@@ -179,6 +179,7 @@ func TestBadBackends(t *testing.T) {
 		"no file":           {"external_auth:\n  file: {fred: [.*]}", "master:3:3: external_auth: file: ^filename is not set"},
 		"a weak hash":       {"external_auth:\n  file:\n    ^filename: x\n    ^hashtype: md5", "master:5:16: external_auth: ^hashtype: md5 is quickly undone"},
 		"no number":         {"external_auth:\n  file:\n    ^filename: x\n    ^username_field: a", `master:5:22: external_auth: ^username_field: "a" is no number`},
+		"a slip in a key":   {"external_auth:\n  file:\n    ^filename: x\n    ^hashtyp: md5", "master:5:5: external_auth: the backend file has no option ^hashtyp"},
 		"a list":            {"external_auth:\n  file:\n    ^filename: [x]", "master:4:16: external_auth: ^filename: it is not a single value"},
 		"no secret":         {"external_auth:\n  sharedsecret: {fred: [.*]}", "master:3:3: external_auth: sharedsecret: sharedsecret is not set"},
 		"an odd override":   {"token_expire_user_override: fred", "token_expire_user_override: it is neither true or false nor a mapping"},

@@ -3,7 +3,9 @@ package eauth
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"gopkg.in/yaml.v3"
 
@@ -24,6 +26,25 @@ func (o options) find(key string) *yaml.Node {
 	for i := 0; i+1 < len(o.node.Content); i += 2 {
 		if o.node.Content[i].Value == key {
 			return o.node.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// known are the options of each backend that has some.
+var known = map[string][]string{
+	"file": {"^field_separator", "^filename", "^hashtype", "^password_field", "^username_field"},
+}
+
+// checkKeys refuses options that the backend does not have: a slip in one would
+// leave its default in force.
+func (o options) checkKeys(backend string) error {
+	if o.node.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(o.node.Content); i += 2 {
+		if key := o.node.Content[i]; strings.HasPrefix(key.Value, "^") && !slices.Contains(known[backend], key.Value) {
+			return o.setting.At(key, fmt.Errorf("the backend %s has no option %s", backend, key.Value))
 		}
 	}
 	return nil
