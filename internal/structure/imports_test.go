@@ -39,7 +39,7 @@ var layers = []layer{
 	{"cli/saltcall", "argument bus cli cli/client config event extension filecache grain job link logging module output peer pki protocol returner roots salt socket value version", "runs functions in its own process, and goes to the master by itself where no daemon runs"},
 	{"cli/saltcmd", "argument cli cli/client cli/course config job output protocol salt target", "asks the master and shows what comes"},
 	{"cli/saltevent", "atomicfile bus cli cli/client config daemon event handler job pki protocol salt sink value", "asks a daemon and shows what comes; credentials of clients are files, as keys are"},
-	{"cli/saltkey", "atomicfile bus cli cli/client config output pki protocol salt", "works on the key directory, whether or not a master runs; a running one it tells who decides"},
+	{"cli/saltkey", "atomicfile bus cli cli/client config job output pki protocol salt", "works on the key directory, whether or not a master runs; a running one it tells who decides"},
 	{"cli/saltmaster", "cli cli/serve config logging master version", "starts one daemon"},
 	{"cli/saltminion", "cli cli/serve config link logging minion version", "starts one daemon; the words of a refusal are those of link"},
 	{"cli/saltpam", "cli pam pam/libpam", "asks PAM one question and ends; the only program that loads its library"},

@@ -18,14 +18,14 @@ type verb struct {
 	option    string // names the keys; with "-all" behind it stands for all
 	done      string // "accepted"
 	byDefault bool   // what Enter answers to the question
-	apply     func(*pki.Store, pki.Entry) error
+	apply     func(keys, pki.Entry) error
 	states    func(t *tool) []pki.State // where patterns without fingerprint look
 }
 
 var (
-	accept   = verb{"accept", "accept", "accepted", true, (*pki.Store).Accept, acceptStates}
-	reject   = verb{"reject", "reject", "rejected", true, (*pki.Store).Reject, rejectStates}
-	deletion = verb{"delete", "delete", "deleted", false, (*pki.Store).Delete, func(*tool) []pki.State { return pki.AllStates() }}
+	accept   = verb{"accept", "accept", "accepted", true, keys.Accept, acceptStates}
+	reject   = verb{"reject", "reject", "rejected", true, keys.Reject, rejectStates}
+	deletion = verb{"delete", "delete", "deleted", false, keys.Delete, func(*tool) []pki.State { return pki.AllStates() }}
 )
 
 // acceptStates has denied keys only by their own option: whose id is taken by
@@ -106,7 +106,7 @@ func (v verb) runAll(ctx context.Context, t *tool) error {
 }
 
 // decide asks, does it, and tells what was done.
-func (v verb) decide(ctx context.Context, t *tool, store *pki.Store, chosen []pki.Entry) error {
+func (v verb) decide(ctx context.Context, t *tool, store keys, chosen []pki.Entry) error {
 	if err := v.checkConflicts(chosen); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (v verb) confirm(ctx context.Context, t *tool, chosen []pki.Entry) (bool, e
 }
 
 // carryOut changes what it can and reports what it can not.
-func (v verb) carryOut(t *tool, store *pki.Store, chosen []pki.Entry) (done []pki.Entry, err error) {
+func (v verb) carryOut(t *tool, store keys, chosen []pki.Entry) (done []pki.Entry, err error) {
 	failed := cli.OK
 	for i, label := range t.labels(chosen, false) {
 		if err := v.apply(store, chosen[i]); err != nil {

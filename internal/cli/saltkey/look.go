@@ -14,8 +14,8 @@ import (
 )
 
 // entries returns all keys, and warns of files that are none.
-func (t *tool) entries() (*pki.Store, []pki.Entry, error) {
-	store, err := t.openStore()
+func (t *tool) entries() (keys, []pki.Entry, error) {
+	store, err := t.openKeys()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -66,6 +66,12 @@ func parseState(arg string) (pki.State, error) {
 
 // describe is what -v shows of a key: for programs by name, for people in a line.
 func (t *tool) describe(e pki.Entry) any {
+	if e.Modified.IsZero() { // a master does not tell
+		if t.forPeople() {
+			return t.fingerprint(e.Key)
+		}
+		return map[string]any{"fingerprint": t.bareFingerprint(e.Key), "type": string(e.Key.Type())}
+	}
 	if t.forPeople() {
 		return t.fingerprint(e.Key) + "  " + e.Modified.Format(time.DateTime)
 	}
@@ -114,6 +120,9 @@ func (t *tool) look(option string, own []pki.Entry, describe func(pki.Entry) any
 // the two lines agree if the files belong together. Salt hashes the secret there.
 func (t *tool) ownKeys() []pki.Entry {
 	var own []pki.Entry
+	if t.remote != nil {
+		return nil // they are the master's affair
+	}
 	for _, name := range []string{"master.pem", "master.pub"} {
 		file := filepath.Join(t.cfg.PKIDir, name)
 		key, err := ownKey(file)

@@ -4,7 +4,7 @@
 //
 // It works on the key directory itself and needs no master to run; a running
 // one sees each change at once. It tells that one who decides, for the audit
-// trail, and asks it for nothing.
+// trail, and asks it for nothing, unless for a user of external_auth.
 package saltkey
 
 import (
@@ -17,6 +17,7 @@ import (
 	urcli "github.com/urfave/cli/v2"
 
 	"brine/internal/cli"
+	"brine/internal/cli/client"
 	"brine/internal/salt"
 )
 
@@ -72,7 +73,7 @@ func spec() cli.Spec {
 			"salt-key -d 'web1@SHA256:0f:5b:13:aa' -y",
 			"salt-key --gen-signature --auto-create",
 		},
-		Flags:   slices.Concat(lookFlags(), changeFlags(), makeFlags()),
+		Flags:   slices.Concat(lookFlags(), changeFlags(), makeFlags(), client.LoginFlags()),
 		Ignored: []string{"u,user=", "rotate-aes-key=", "preserve-minions"},
 		Output:  true,
 		Run:     run,
@@ -176,6 +177,19 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
+	login, err := client.NewLogin(env, opts, t.cfg)
+	if err != nil {
+		return err
+	}
+	if login != nil {
+		if err := forMaster(asked); err != nil {
+			return err
+		}
+		if err := t.dial(ctx, login); err != nil {
+			return err
+		}
+		return errors.Join(do(ctx, t), t.close())
+	}
 	if changesKeys(asked) {
 		t.introduce()
 	}
@@ -192,6 +206,14 @@ func changesKeys(asked []string) bool {
 	return slices.ContainsFunc([]verb{accept, reject, deletion}, func(v verb) bool {
 		return slices.Contains(asked, "--"+v.option) || slices.Contains(asked, "--"+v.option+"-all")
 	})
+}
+
+// forMaster refuses what is done with files of this machine only.
+func forMaster(asked []string) error {
+	if len(asked) == 1 && (strings.HasPrefix(asked[0], "--gen-") || asked[0] == "--verify-signature") {
+		return cli.Usagef("%s works on files and takes no --auth", asked[0])
+	}
+	return nil
 }
 
 // checkWords refuses words that are no options: in Salt they pass unseen, and a

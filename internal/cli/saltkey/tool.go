@@ -30,6 +30,7 @@ type tool struct {
 	hash string // of fingerprints
 
 	master *bus.Conn // to tell who decides; nil without one
+	remote *remote   // the keys behind a master, for a user of external_auth; nil for the key directory
 
 	form  string // outputter for results
 	style output.Options
@@ -47,7 +48,7 @@ func newTool(env *cli.Env, opts *urcli.Context) (*tool, error) {
 		ConfigDir: explicitConfigDir(env, opts),
 		// Anybody may make a key pair, of the default type. Elsewhere the
 		// default would be the wrong directory.
-		AllowUnreadable: opts.IsSet("gen-keys"),
+		AllowUnreadable: opts.IsSet("gen-keys") || opts.IsSet("auth") || opts.IsSet("make-token"),
 	}
 	cfg, _, err := load.Master() // its notices are for the master's log
 	if err != nil {
@@ -76,8 +77,11 @@ func explicitConfigDir(env *cli.Env, opts *urcli.Context) string {
 	return ""
 }
 
-// openStore opens the key directory.
-func (t *tool) openStore() (*pki.Store, error) {
+// openKeys opens the key directory, unless the keys are behind a master.
+func (t *tool) openKeys() (keys, error) {
+	if t.remote != nil {
+		return t.remote, nil
+	}
 	store, err := pki.OpenExistingStore(t.cfg.PKIDir)
 	return store, explain(err)
 }
@@ -178,6 +182,9 @@ func (t *tool) write(text string) error {
 func (t *tool) close() error {
 	if t.master != nil {
 		t.master.Close()
+	}
+	if t.remote != nil {
+		t.remote.conn.Close()
 	}
 	if t.out == nil {
 		return nil
