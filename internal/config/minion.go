@@ -29,22 +29,25 @@ type Minion struct {
 	// master_type str, one name is one master and a list of one is a list.
 	MasterIsList bool `yaml:"-"`
 
-	// The pause before the first answer of the master is asked for again while
-	// the key waits to be accepted; it doubles each time.
+	// The pause after a master that does not take this minion now: too many keys
+	// wait there, or rejected_retry or auth_safemode has it tried again. That a key
+	// is accepted is told at once.
 	AcceptanceWaitTime time.Duration `yaml:"acceptance_wait_time"`
-	// The longest such pause; 0 keeps all at acceptance_wait_time.
+	// The longest such pause: each is longer by acceptance_wait_time until then; 0
+	// keeps all at acceptance_wait_time.
 	AcceptanceWaitTimeMax time.Duration `yaml:"acceptance_wait_time_max"`
-	// The signature of the master's public key is checked on each connection,
-	// not only when the key is new.
+	// The signature of the master's public key is checked on each connection. It
+	// is without this setting, too.
 	AlwaysVerifySignature bool `yaml:"always_verify_signature"`
 	// A domain that is put behind an id that does not end with it.
 	AppendDomain string `yaml:"append_domain"`
-	// A minion that can not authenticate waits and tries again instead of
-	// ending.
+	// A minion that is refused, or refuses its masters, waits and tries again
+	// instead of ending.
 	AuthSafemode bool `yaml:"auth_safemode"`
-	// How long an answer to an authentication may take.
+	// How long each address of a master, and each answer on the way to a
+	// connection, is waited for.
 	AuthTimeout time.Duration `yaml:"auth_timeout"`
-	// How often authentication is tried before it counts as failed.
+	// Without effect: masters that can not be reached are tried for ever.
 	AuthTries int `yaml:"auth_tries"`
 	// Grains that are sent with a new key, for the master's
 	// autosign_grains_dir.
@@ -70,21 +73,22 @@ type Minion struct {
 	GrainsRefreshEvery time.Duration `yaml:"grains_refresh_every"`
 	// The masters: one name, or a list. A name may carry a port, as host:port.
 	Master []string `yaml:"master"`
-	// The pause between two looks whether the master is alive; 0 leaves it to
-	// the connection.
+	// How soon a master that is silent is noticed: another one is in use within two
+	// of these. 0 takes 10 s for a connection that is silent.
 	MasterAliveInterval time.Duration `yaml:"master_alive_interval"`
 	// The tag that the returner master_bus gives its events.
 	MasterBusTag string `yaml:"master_bus.tag"`
 	// With failover: go back to the first master when it is there again.
 	MasterFailback bool `yaml:"master_failback"`
-	// The pause between two looks for the first master.
+	// The pause between two looks for the first master; 0 takes that of
+	// master_alive_interval.
 	MasterFailbackInterval time.Duration `yaml:"master_failback_interval"`
 	// The fingerprint that the master's public key must have on first contact.
 	MasterFinger string `yaml:"master_finger"`
 	// The port of the master.
 	MasterPort int `yaml:"master_port"`
-	// How often the masters are tried before the minion gives up; -1 tries for
-	// ever.
+	// After so many rounds without a master the log has an error; the minion goes
+	// on for ever. -1 has none.
 	MasterTries int `yaml:"master_tries"`
 	// What several masters are for: str, one, or all of a list at once;
 	// failover, one of a list after the other; distributed, one of a list that
@@ -110,29 +114,31 @@ type Minion struct {
 	OutboxMaxAge time.Duration `yaml:"outbox_max_age"`
 	// The most that the outbox may hold; the oldest go first.
 	OutboxMaxBytes int64 `yaml:"outbox_max_bytes"`
-	// The pause, in minutes, between two pings of the master; 0 sends none.
+	// The pause, in minutes, between two events minion_ping on the master's bus,
+	// which end a connection on which they are not answered; 0 sends none.
 	PingInterval time.Duration `yaml:"ping_interval"`
 	// The most jobs that run at once; -1 sets no limit.
 	ProcessCountMax int `yaml:"process_count_max"`
 	// The masters of a list are tried in random order.
 	RandomMaster bool `yaml:"random_master"`
-	// The longest random pause before authentication after a restart of the
-	// master.
+	// The longest random part of a pause before a lost connection is made again.
 	RandomReauthDelay time.Duration `yaml:"random_reauth_delay"`
 	// The longest random pause before the first connection.
 	RandomStartupDelay time.Duration `yaml:"random_startup_delay"`
-	// The first pause before a lost connection is made again, in milliseconds.
+	// The longest first pause before a lost connection is made again, in
+	// milliseconds; it is 50 where this is more.
 	ReconDefault time.Duration `yaml:"recon_default"`
-	// The longest such pause beyond the first, in milliseconds.
+	// The longest such pause, to which they double, in milliseconds.
 	ReconMax time.Duration `yaml:"recon_max"`
-	// These pauses are random between the two.
+	// These pauses have a random part, of up to as much again.
 	ReconRandomize bool `yaml:"recon_randomize"`
 	// A rejected key is tried again instead of ending the minion.
 	RejectedRetry bool `yaml:"rejected_retry"`
-	// The pause before a master's name is resolved again; 0 goes on to the next
-	// master at once.
+	// The longest pause before the name of the only master is resolved again while
+	// it has no address; 0 takes that of recon_max. Of several masters the next one
+	// is tried at once.
 	RetryDNS time.Duration `yaml:"retry_dns"`
-	// How often that is done; null means for ever.
+	// How often that is done before the minion ends; null means for ever.
 	RetryDNSCount *int `yaml:"retry_dns_count"`
 	// The returners that get every result too: a list, or names with commas
 	// between.

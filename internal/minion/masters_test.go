@@ -1,8 +1,10 @@
 package minion_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -388,4 +390,64 @@ func TestDistributed(t *testing.T) {
 	cfg := listed(t, "master_type: distributed\n", a, b, c)
 	startMinion(t, cfg)
 	uses(t, cfg, c) // crc32 of web1
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestListOfMastersChanges adds a second master to a minion for which something
+// waits, and takes it out again: nothing is lost, and what waits for nobody is told.
+func TestListOfMastersChanges(t *testing.T) {
+	acfg, a, arun := startMaster(t)
+	_, b, brun := startMaster(t)
+	cfg := minionConfig(t, a, "")
+	m := startMinion(t, cfg)
+	connected(t, cfg)
+	arun.stop()
+	fire := func(tag string) {
+		t.Helper()
+		if err := dial(t, cfg.SockDir, minion.SocketName).Ask(t.Context(), protocol.OpMaster, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag}}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "the loss is noticed", func() bool { return masterStates(t, cfg) == "-" })
+	fire("first")
+	m.stop()
+	brun.stop()
+	list := *cfg
+	list.Master, list.MasterIsList = []string{a.String(), b.String()}, true
+	m = startMinion(t, &list)
+	until(t, "it is there", func() bool { return masterStates(t, &list) == "--" })
+	fire("both")
+	m.stop()
+	var log lockedBuffer
+	alone, err := minion.New(t.Context(), minion.Options{Config: cfg, Version: "test", Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "wait for a master that is not in the configuration any more") || !strings.Contains(log.String(), b.String()) {
+		t.Errorf("the log says: %s", log.String())
+	}
+	run(t, alone.Run)
+	restart(t, acfg, a)
+	until(t, "what waited is delivered", func() bool { return len(heard(t, acfg.SockDir, master.SocketName, "both")) > 0 })
+	if n := len(heard(t, acfg.SockDir, master.SocketName, "first")); n != 1 {
+		t.Errorf("the event from before is there %d times", n)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 
@@ -123,29 +122,23 @@ func (m *Minion) waitingIn(ctx context.Context, box string) (uint64, error) {
 // warnOfBoxes tells of outboxes in which something waits for a master that is not
 // in the configuration any more.
 func (m *Minion) warnOfBoxes(ctx context.Context) error {
-	folders, err := filepath.Glob(filepath.Join(m.cfg.CacheDir, boxFolder+"_%*"))
+	entries, err := os.ReadDir(m.cfg.CacheDir)
 	if err != nil {
 		return err
 	}
-	more, err := filepath.Glob(filepath.Join(m.cfg.CacheDir, boxFolder+"_*%3A*"))
-	if err != nil {
-		return err
-	}
-	for _, folder := range append(folders, more...) {
-		box := strings.TrimPrefix(filepath.Base(folder), boxFolder)
-		if m.hasBox(box) {
+	for _, e := range entries {
+		token, ok := strings.CutPrefix(e.Name(), boxFolder+"_")
+		address, escaped := event.Unescape(token)
+		if !ok || !escaped || !e.IsDir() || m.hasBox("_"+token) {
 			continue
 		}
-		n, err := m.waitingIn(ctx, box)
+		n, err := m.waitingIn(ctx, "_"+token)
 		if err != nil {
 			return err
 		}
-		if n == 0 {
-			_ = os.Remove(folder) // it is empty then; the queue is
-			continue
+		if n > 0 {
+			m.log.Warn("events and returns wait for a master that is not in the configuration any more; name it again to have them delivered", "master", address, "count", n)
 		}
-		address, _ := event.Unescape(strings.TrimPrefix(box, "_"))
-		m.log.Warn("events and returns wait for a master that is not in the configuration any more; name it again to have them delivered", "master", address, "count", n)
 	}
 	return nil
 }
