@@ -14,6 +14,7 @@ type pair struct {
 
 func pairs(s *system, b *bare) []pair {
 	local, call, many := s.saltCall("one", "--local", "test.ping"), s.saltCall("one", "test.ping"), s.salt("*", "test.ping")
+	peers := s.saltCall("one", "publish.publish", "*", "test.ping")
 	return []pair{
 		{"`salt-call --local test.ping`", "an empty Go program", 10, 0, local, []string{filepath.Join(s.bin, "empty")}},
 		{"`salt-call --local test.ping`", "a Go program that prints a line", 0, 0, local, []string{filepath.Join(s.bin, "line")}},
@@ -21,6 +22,8 @@ func pairs(s *system, b *bare) []pair {
 		{"`salt-call test.ping`, daemon running", "a request that a second server stores", 0, 0, call, b.command("request", b.local, "return")},
 		{"`salt '*' test.ping`, two minions", "a request to two responders", 20, 1.5, many, b.command("scatter", b.address, "job.one", "job.two")},
 		{"`salt '*' test.ping`, two minions", "the same through a program that stores request and answers", 0, 0, many, b.command("gather", b.address, "job")},
+		{"`salt-call publish.publish '*' test.ping`, two minions", "a request to two responders", 20, 1.5, peers, b.command("scatter", b.address, "job.one", "job.two")},
+		{"`salt-call publish.publish '*' test.ping`, two minions", "the same through a program that stores request and answers", 0, 0, peers, b.command("gather", b.address, "job")},
 	}
 }
 

@@ -62,7 +62,7 @@ func (s *system) configure(name, file, settings string) error {
 // startMaster starts the master. It is not waited for: minions come back until it
 // is there.
 func (s *system) startMaster() error {
-	if err := s.configure("master", "master", fmt.Sprintf("interface: 127.0.0.1\nret_port: %d\n", s.port)); err != nil {
+	if err := s.configure("master", "master", fmt.Sprintf("interface: 127.0.0.1\nret_port: %d\npeer: {.*: [test.ping]}\n", s.port)); err != nil {
 		return err
 	}
 	cmd, err := s.launch("master", s.program("salt-master"), "-c", s.conf("master"))

@@ -116,7 +116,7 @@ func Start(o Options) (*Broker, error) {
 	}
 	fatal := make(chan string, 1)
 	b := &Broker{opts: o, server: s, gate: g, users: map[uint32]int{}, health: newHealth()}
-	s.SetLoggerV2(&serverLog{o.Log.With("part", "bus"), fatal, b.health}, false, false, false)
+	s.SetLoggerV2(&serverLog{log: o.Log.With("part", "bus"), fatal: fatal, health: b.health}, false, false, false)
 	g.account, err = s.LookupAccount(account)
 	if err != nil {
 		return nil, fmt.Errorf("start the bus: %w", err)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
+	"time"
 )
 
 // serverLog passes the server's words on to our log. What it calls fatal ends
@@ -13,6 +15,31 @@ type serverLog struct {
 	log    *slog.Logger
 	fatal  chan string
 	health *Health
+
+	mu         sync.Mutex
+	violations map[string]int // of each connection, since minute
+	minute     time.Time
+}
+
+// Bounds of what connections may fill the log with by trying what they may not.
+const (
+	maxViolations = 10 // lines of one connection in a minute
+	maxViolators  = 1000
+)
+
+// repeated says whether a line is about one violation too many.
+func (l *serverLog) repeated(text string, now time.Time) bool {
+	who, _, violation := strings.Cut(text, "Violation")
+	if !violation {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.minute) > time.Minute || l.violations == nil || len(l.violations) > maxViolators {
+		l.violations, l.minute = map[string]int{}, now
+	}
+	l.violations[who]++
+	return l.violations[who] > maxViolations
 }
 
 func (l *serverLog) Noticef(f string, a ...any) { l.log.Debug(fmt.Sprintf(f, a...)) }
@@ -31,8 +58,10 @@ func (l *serverLog) Warnf(f string, a ...any) {
 // Errorf passes errors on as warnings, since most are about peers.
 func (l *serverLog) Errorf(f string, a ...any) {
 	text := fmt.Sprintf(f, a...)
-	l.log.Warn(text)
 	l.health.heard(text)
+	if !l.repeated(text, time.Now()) {
+		l.log.Warn(text)
+	}
 }
 
 func (l *serverLog) Fatalf(f string, a ...any) {

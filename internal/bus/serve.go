@@ -26,6 +26,9 @@ const (
 	maxAsk         = 64 << 10         // bytes of a stranger's: a version and a few grains
 	maxPartial     = 16               // requests of one connection whose last piece is missing
 	maxHeld        = 2 * maxRequest   // bytes of one asker's requests that are not complete
+	maxUnderWay    = maxRequest       // bytes of one asker's requests that are being handled; one fits always
+	tellPause      = time.Minute      // between two words on one asker's requests that were refused
+	maxTold        = 10_000           // askers of whom that is remembered
 	stallTimeout   = 60 * time.Second // an asker that takes nothing for so long may come again later
 	pendingBytes   = 256 << 20        // requests that wait for the dispatcher
 	pendingMessage = 1 << 20
@@ -99,6 +102,12 @@ type Server struct {
 	// Stall is how long an asker may take nothing of its answer before that ends. It
 	// is set before Start.
 	Stall time.Duration
+	// Cut ends the connection with this inbox prefix, of a machine that floods the
+	// daemon; nil ends none. It is set before Start.
+	Cut func(inbox string)
+	// Pace is how many requests a machine may make in a second; 0 is the default. It is
+	// set before Start.
+	Pace int
 
 	nc       *nats.Conn
 	log      *slog.Logger
@@ -113,6 +122,9 @@ type Server struct {
 	partial map[string]*partial  // requests not complete, by reply subject
 	halves  map[string]int       // how many of those, by inbox
 	held    map[string]int       // their bytes, by asker
+	bodies  map[string]int       // bytes of requests under way, by asker
+	told    map[string]time.Time // when a refusal was last logged, by asker
+	paces   paces
 	wg      sync.WaitGroup
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -127,7 +139,7 @@ func NewServer(nc *nats.Conn, owner Owner, log *slog.Logger) *Server {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
 		Stall: stallTimeout, nc: nc, owner: owner, log: log, handlers: map[Role]map[string]Handler{}, streams: map[string]*answerer{}, plain: map[string]*answerer{},
-		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, ctx: ctx, stop: stop,
+		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, told: map[string]time.Time{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
 	}
 }
 
@@ -142,6 +154,9 @@ func (s *Server) Handle(role Role, op string, h Handler) {
 
 // Start begins to serve. It returns when the subscriptions stand.
 func (s *Server) Start() error {
+	if s.Pace > 0 {
+		s.paces.perSecond = float64(s.Pace)
+	}
 	for _, subject := range []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.client.*.req.*", "salt.key.*.req.*"} {
 		if err := s.subscribe(subject, s.request); err != nil {
 			return err
@@ -205,16 +220,20 @@ func (s *Server) request(m *nats.Msg) {
 	if !ok {
 		// A reply subject that is not the asker's own would make the daemon speak
 		// where the asker may not.
-		s.log.Warn("request refused: its answer would go elsewhere", "subject", m.Subject, "reply", m.Reply)
+		s.tell(from, op, fmt.Errorf("its answer would go elsewhere, to %.200q", m.Reply))
 		return
 	}
 	from.Nonce, from.Source, from.Sudo = nonceOf(m.Reply), owner.Source, owner.Sudo
+	if err := s.tooFast(from, m.Reply, m.Data); err != nil {
+		s.reject(from, op, m.Reply, err)
+		return
+	}
 	body, done, err := s.assemble(from, m)
 	switch {
 	case err != nil && CodeOf(err) == Busy:
-		s.refuse(from.Role, m.Reply, err)
+		s.reject(from, op, m.Reply, err)
 	case err != nil:
-		s.refuse(from.Role, m.Reply, Errorf(Usage, "request %s: %v", op, err))
+		s.reject(from, op, m.Reply, Errorf(Usage, "request %s: %v", op, err))
 	case done:
 		s.dispatch(&Request{From: from, Op: op, Body: body, reply: m.Reply})
 	}
@@ -302,7 +321,7 @@ func (s *Server) dispatch(r *Request) {
 		r.JID, h = salt.JID(jid), s.handlers[r.From.Role]["ret"]
 	}
 	if h == nil {
-		s.refuse(r.From.Role, r.reply, Errorf(NotFound, "there is no request %q for a %s", r.Op, r.From.Role))
+		s.reject(r.From, r.Op, r.reply, Errorf(NotFound, "there is no request %q for a %s", r.Op, r.From.Role))
 		return
 	}
 	asker := r.From.String()
@@ -310,27 +329,44 @@ func (s *Server) dispatch(r *Request) {
 	out := &answerer{nc: s.nc, reply: r.reply, asker: asker, limit: s.Stall, cancel: cancel, room: make(chan struct{}, 1)}
 	r.out = out
 	s.mu.Lock()
-	busy := s.asking[asker] >= maxConcurrent || s.streams[r.reply] != nil || s.ctx.Err() != nil
-	if !busy {
+	busy := s.busy(asker, r)
+	if busy == nil {
 		s.asking[asker]++
+		s.bodies[asker] += len(r.Body)
 		s.streams[r.reply] = out
 		s.number(r.From, out)
 		s.wg.Add(1)
 	}
 	s.mu.Unlock()
-	if busy {
+	if busy != nil {
 		cancel()
-		s.refuse(r.From.Role, r.reply, Errorf(Busy, "too many requests at once: %d are under way", maxConcurrent))
+		s.reject(r.From, r.Op, r.reply, busy)
 		return
 	}
+	size := len(r.Body)
 	go func() {
 		defer s.wg.Done()
-		defer s.finish(asker, r.reply, cancel)
+		defer s.finish(asker, r.reply, size, cancel)
 		s.answer(ctx, h, r)
 	}()
 }
 
-func (s *Server) finish(asker, reply string, cancel context.CancelFunc) {
+// busy says why a request can not be taken now. The caller holds the lock.
+func (s *Server) busy(asker string, r *Request) error {
+	switch {
+	case s.ctx.Err() != nil:
+		return Errorf(Unavailable, "the daemon is stopping")
+	case s.streams[r.reply] != nil:
+		return Errorf(Busy, "a request with this reply subject is under way")
+	case s.asking[asker] >= maxConcurrent:
+		return Errorf(Busy, "too many requests at once: %d are under way", maxConcurrent)
+	case s.bodies[asker] > 0 && s.bodies[asker]+len(r.Body) > maxUnderWay:
+		return Errorf(Busy, "too many requests at once: those under way hold %d bytes", s.bodies[asker])
+	}
+	return nil
+}
+
+func (s *Server) finish(asker, reply string, size int, cancel context.CancelFunc) {
 	cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -338,6 +374,37 @@ func (s *Server) finish(asker, reply string, cancel context.CancelFunc) {
 	delete(s.streams, reply)
 	if s.asking[asker]--; s.asking[asker] <= 0 {
 		delete(s.asking, asker)
+	}
+	if s.bodies[asker] -= size; s.bodies[asker] <= 0 {
+		delete(s.bodies, asker)
+	}
+}
+
+// reject refuses a request that no handler has seen. The mistakes of people at a
+// terminal are told to them alone.
+func (s *Server) reject(from Identity, op, reply string, err error) {
+	if from.Role != RoleUser {
+		s.tell(from, op, err)
+	}
+	s.refuse(from.Role, reply, err)
+}
+
+// tell logs that a request was refused, now and then: who sends nonsense, or too much,
+// shall be noticed and shall not fill the log.
+func (s *Server) tell(from Identity, op string, err error) {
+	now, asker := time.Now(), from.String()
+	s.mu.Lock()
+	last, known := s.told[asker]
+	silent := known && now.Sub(last) < tellPause
+	if len(s.told) >= maxTold {
+		clear(s.told)
+	}
+	if !silent {
+		s.told[asker] = now
+	}
+	s.mu.Unlock()
+	if !silent {
+		s.log.Warn("request refused", "from", asker, "op", op, "err", err, "silent_for", tellPause.String())
 	}
 }
 
@@ -365,6 +432,9 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 	if err != nil {
 		if CodeOf(err) == Internal {
 			s.log.Error("request failed", "op", r.Op, "from", r.From.String(), "err", err)
+		}
+		if CodeOf(err) == Usage && r.From.Role != RoleUser {
+			s.tell(r.From, r.Op, err)
 		}
 		s.refuse(r.From.Role, r.reply, err)
 		return

@@ -255,6 +255,15 @@ func (m *Master) cutRefused() {
 	})
 }
 
+// cut ends the connection with this inbox.
+func (m *Master) cut(inbox string) {
+	m.broker.Connections(func(i bus.Identity, cut func()) {
+		if i.Inbox() == inbox {
+			cut()
+		}
+	})
+}
+
 // announceKeys fires salt/key for what changed, as salt-key does in Salt; here
 // it happens whoever moved the file.
 func (m *Master) announceKeys(before, after map[keyName]pki.State) {

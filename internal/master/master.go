@@ -233,6 +233,7 @@ func (m *Master) retention() time.Duration {
 
 func (m *Master) openServer() error {
 	m.server = bus.NewServer(m.broker.Conn(), m.broker.Owner, m.log)
+	m.server.Cut = m.cut
 	m.register()
 	l, err := socket.Listen(filepath.Join(m.cfg.SockDir, SocketName), 0o666)
 	if err != nil {

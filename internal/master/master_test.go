@@ -1,12 +1,15 @@
 package master_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,7 +33,28 @@ type world struct {
 	dir  string
 	cfg  *config.Master
 	m    *master.Master
+	log  said
 	stop func()
+}
+
+// said keeps what a master logs, beside the test's own log.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+// said is all that the master has logged.
+func (w *world) said() string {
+	w.log.mu.Lock()
+	defer w.log.mu.Unlock()
+	return w.log.text.String()
 }
 
 // start runs a master on a random port. settings is YAML for its configuration.
@@ -58,7 +82,7 @@ func (w *world) run() {
 	}
 	cfg.RetPort = 0 // any free one; a file can not say that
 	w.cfg = cfg
-	m, err := master.New(w.t.Context(), master.Options{Config: cfg, Version: "test", Log: logger(w.t)})
+	m, err := master.New(w.t.Context(), master.Options{Config: cfg, Version: "test", Log: slog.New(slog.NewTextHandler(io.MultiWriter(w.t.Output(), &w.log), &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -182,7 +206,7 @@ func publish(t *testing.T, c *bus.Conn, q protocol.Publish) (job.Start, map[salt
 		t.Fatal(err)
 	}
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var begin job.Start
 	if err := s.Decode(ctx, &begin); err != nil {

@@ -1,0 +1,105 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+
+	"brine/internal/bus"
+	"brine/internal/bustest"
+)
+
+// The bodies of one asker's requests that are being handled are bounded together: one
+// that does not fit is told to come later, small ones and those of others are taken.
+func TestLargeBodiesAtOnce(t *testing.T) {
+	b := bustest.Start(t)
+	entered, leave := make(chan int, 10), make(chan struct{})
+	wait := func(ctx context.Context, r *bus.Request) error {
+		entered <- len(r.Body)
+		select {
+		case <-leave:
+		case <-ctx.Done():
+		}
+		return nil
+	}
+	b.Server.Handle(bus.RoleMinion, "wait", wait)
+	b.Server.Handle(bus.RoleUser, "wait", wait)
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	client := b.As(t, bus.RoleMinion, "web1")
+	web1 := bus.NewConn(client.Conn, client.Self)
+	local, err := bus.Dial(b.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer local.Close()
+	large, small := strings.Repeat("x", 40<<20), "x"
+	call := func(c *bus.Conn, body string) *bus.Stream {
+		t.Helper()
+		s, err := c.Call("wait", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	first := call(web1, large)
+	<-entered
+	if _, err := call(web1, large).Next(t.Context()); bus.CodeOf(err) != bus.Busy || !strings.Contains(err.Error(), "hold") {
+		t.Errorf("a second large request of one asker: %v, want busy", err)
+	}
+	call(web1, small)
+	if n := <-entered; n != len(small)+2 {
+		t.Errorf("a request of %d bytes was taken, want the small one", n)
+	}
+	call(local, large)
+	if n := <-entered; n != len(large)+2 {
+		t.Errorf("a request of %d bytes was taken, want the large one of somebody else", n)
+	}
+	close(leave)
+	if _, err := first.Next(t.Context()); !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	for err = error(nil); ; { // the place is free a moment after the answer
+		s := call(web1, large)
+		if _, err = s.Next(t.Context()); bus.CodeOf(err) != bus.Busy {
+			break
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("after the first has ended: %v", err)
+	}
+}
+
+// A machine that does not stop asking is told to wait, then its connection is ended;
+// nobody else's is.
+func TestFloodEndsItsConnection(t *testing.T) {
+	b := bustest.Start(t)
+	cut := make(chan string, 100)
+	b.Server.Cut, b.Server.Pace = func(inbox string) { cut <- inbox }, 20
+	b.Server.Handle(bus.RoleMinion, "ok", func(ctx context.Context, r *bus.Request) error { return r.Send(ctx, true) })
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	flood, other := b.As(t, bus.RoleMinion, "web1"), b.As(t, bus.RoleMinion, "web2")
+	subject, inbox := bus.RequestSubject(bus.RoleMinion, "web1", "ok"), flood.Self.Inbox()
+	for n := range 400 {
+		if err := flood.PublishRequest(subject, inbox+"."+strconv.Itoa(n), []byte("i{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case got := <-cut:
+		if got != inbox {
+			t.Errorf("cut %s, want %s", got, inbox)
+		}
+	case <-t.Context().Done():
+		t.Error("it was not cut")
+	}
+	if err := bus.NewConn(other.Conn, other.Self).Ask(t.Context(), "ok", nil, nil); err != nil {
+		t.Errorf("another minion: %v", err)
+	}
+}

@@ -1,0 +1,331 @@
+package master_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"brine/internal/job"
+	"brine/internal/link"
+)
+
+// The attacks of a minion whose key is in the hands of somebody else, who speaks
+// NATS without any of our code: each must fail, leave the others alone, and be seen.
+
+// attacked is a master with web1, which may publish tests to everybody, db1, and
+// evil, which may nothing.
+type attacked struct {
+	*world
+	web1, db1, evil *link.Link
+	violations      chan string // what the server complained of to evil
+
+	mu  sync.Mutex
+	ran []*job.Envelope // on web1 and db1
+}
+
+func underAttack(t *testing.T) *attacked {
+	w := start(t, "auto_accept: True\nlog_level: debug\npeer: {web1: ['test\\..*']}\npeer_run: {web1: ['jobs\\..*', test.arg]}\n")
+	a := &attacked{world: w, violations: make(chan string, 1000)}
+	note := func(e *job.Envelope) *job.Report {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.ran = append(a.ran, e)
+		return pong(e)
+	}
+	a.web1, a.db1, a.evil = a.minion("web1", note), a.minion("db1", note), a.minion("evil", pong)
+	a.evil.NC.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		select {
+		case a.violations <- err.Error():
+		default:
+		}
+	})
+	return a
+}
+
+// send publishes the pieces of a request as evil does and returns the first word of
+// the answer.
+func (a *attacked) send(subject string, pieces ...string) string {
+	a.t.Helper()
+	reply := a.evil.NC.NewInbox()
+	sub, err := a.evil.NC.SubscribeSync(reply)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for _, p := range pieces {
+		if err := a.evil.NC.PublishRequest(subject, reply, []byte(p)); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	m, err := sub.NextMsg(30 * time.Second)
+	if err != nil {
+		a.t.Fatalf("no answer on %s: %v", subject, err)
+	}
+	return string(m.Data)
+}
+
+// jobs are how many jobs web1 and db1 have got.
+func (a *attacked) jobs() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.ran)
+}
+
+// stands fails when the master does not serve the others any more.
+func (a *attacked) stands() {
+	a.t.Helper()
+	if _, got, err := publish(a.t, a.web1.Conn, publication("db1", "test.ping")); err != nil || got["db1"].State != job.Done {
+		a.t.Errorf("web1 is not served any more: %v, %v", got, err)
+	}
+}
+
+const pingAll = `{"tgt":"*","tgt_type":"glob","commands":[{"fun":"test.ping","arg":[],"kwarg":{}}],"timeout":1%s}`
+
+func TestForgedRequests(t *testing.T) {
+	a := underAttack(t)
+	plain := fmt.Sprintf("i"+pingAll, "")
+	for name, c := range map[string]struct{ subject, body, want string }{
+		"as itself":           {"salt.minion.evil.req.publish", plain, `"denied"`},
+		"an id":               {"salt.minion.evil.req.publish", fmt.Sprintf("i"+pingAll, `,"id":"web1","from":"web1","user":"root","minion":"web1"`), `"denied"`},
+		"a signed job's user": {"salt.minion.evil.req.publish", fmt.Sprintf("i"+pingAll, `,"User":"root","From":"web1","JID":"20200101000000000000"`), `"denied"`},
+		"in batches":          {"salt.minion.evil.req.publish", fmt.Sprintf("i"+pingAll, `,"batch":{"size":"1"}`), `"usage"`},
+		"for later":           {"salt.minion.evil.req.publish", fmt.Sprintf("i"+pingAll, `,"queue":3600`), `"usage"`},
+		"returner's settings": {"salt.minion.evil.req.publish", fmt.Sprintf("i"+pingAll, `,"ret":"file","ret_kwargs":{"path":"/etc/cron.d/x"}`), `"usage"`},
+		"a runner":            {"salt.minion.evil.req.run", `i{"command":{"fun":"test.arg"},"id":"web1"}`, `"denied"`},
+		"a wheel function":    {"salt.minion.evil.req.run", `i{"command":{"fun":"key.accept"},"wheel":true}`, `"denied"`},
+		"the mine of another": {"salt.minion.evil.req.mine_get", `i{"tgt":"x:*","tgt_type":"pillar","names":["a"],"id":"web1"}`, `"denied"`},
+		"a user's request":    {"salt.minion.evil.req.listen", `i{"tags":["salt/job"]}`, `"not-found"`},
+		"a login":             {"salt.minion.evil.req.login", `i{"username":"root"}`, `"not-found"`},
+		"no such request":     {"salt.minion.evil.req.nosuch", `i{}`, `"not-found"`},
+	} {
+		if got := a.send(c.subject, c.body); !strings.HasPrefix(got, "x") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %.200s, want %s", name, got, c.want)
+		}
+	}
+	if n := a.jobs(); n != 0 {
+		t.Errorf("%d jobs were run", n)
+	}
+	a.stands()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e := a.ran[0]; e.From != "web1" || e.User != "minion:web1" {
+		t.Errorf("the job of web1 is from %q as %q", e.From, e.User)
+	}
+	w := a.said()
+	for _, want := range []string{`user=minion:evil fun=test.ping`, `user=minion:evil fun="@runner test.arg"`, `msg="request refused" from=minion:evil`} {
+		if !strings.Contains(w, want) {
+			t.Errorf("the log does not have %s", want)
+		}
+	}
+}
+
+// What is not evil's own subject does not leave the server: no answer, no effect.
+func TestSubjectsOfOthers(t *testing.T) {
+	a := underAttack(t)
+	nc := a.evil.NC
+	theirs := a.web1.NC.NewInbox()
+	own := nc.NewInbox()
+	heard, err := nc.SubscribeSync(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := []byte(fmt.Sprintf("i"+pingAll, ""))
+	for _, subject := range []string{
+		"salt.minion.web1.req.publish", "salt.minion.web1.fire", "salt.minion.web1.ret.20200101000000000000", "salt.minion.web1.credit",
+		"salt.minion.web1.job", "salt.minion.web1.ctl", "salt.minion.evil.job", "salt.user.0.req.publish", "salt.user.0.req.run", "salt.event.salt.job",
+		"$JS.API.STREAM.NAMES", "$KV.mine.web1", "$SYS.REQ.SERVER.PING", theirs, "salt.minion.*.req.publish", "salt.minion.>",
+	} {
+		if err := nc.PublishRequest(subject, own, body); err != nil {
+			t.Fatal(err)
+		}
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		expectViolation(t, a, "Publish", subject)
+	}
+	for _, subject := range []string{"salt.minion.web1.job", "salt.minion.*.job", "salt.>", ">", "_INBOX.>", theirs, "salt.minion.web1.ret.*", "$JS.API.>", "$KV.mine.>"} {
+		for _, queue := range []string{"", "workers"} {
+			sub, err := nc.QueueSubscribeSync(subject, queue)
+			if queue == "" {
+				sub, err = nc.SubscribeSync(subject)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := nc.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			expectViolation(t, a, "Subscription", subject)
+			_ = sub.Unsubscribe()
+		}
+	}
+	if n, _, err := heard.Pending(); n > 0 && err == nil {
+		m, _ := heard.NextMsg(time.Second)
+		t.Errorf("an answer came: %.100s", m.Data)
+	}
+	if n := a.jobs(); n != 0 {
+		t.Errorf("%d jobs were run", n)
+	}
+	a.stands()
+	if !strings.Contains(a.said(), "Publish Violation") || !strings.Contains(a.said(), "Subscription Violation") {
+		t.Error("the log does not tell of violations")
+	}
+}
+
+func expectViolation(t *testing.T, a *attacked, what, subject string) {
+	t.Helper()
+	select {
+	case err := <-a.violations:
+		if !strings.Contains(strings.ToLower(err), "permissions violation for "+strings.ToLower(what)) {
+			t.Errorf("%s on %s: %s", what, subject, err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Errorf("%s on %s is permitted", what, subject)
+	}
+}
+
+// A request that evil has copied is evil's when evil sends it; an answer can not be
+// directed to somebody else, nor read by anybody else; and a job's id opens nothing.
+func TestReplayedRequestsAndResultsOfOthers(t *testing.T) {
+	a := underAttack(t)
+	begin, got, err := publish(t, a.web1.Conn, publication("db1", "test.echo"))
+	if err != nil || got["db1"].State != job.Done {
+		t.Fatalf("web1 publishes: %v, %v", got, err)
+	}
+	before := a.jobs()
+	if got := a.send("salt.minion.evil.req.publish", fmt.Sprintf("i"+pingAll, "")); !strings.Contains(got, `"denied"`) {
+		t.Errorf("the request of web1, sent by evil: %s", got)
+	}
+	nc := a.evil.NC
+	for _, reply := range []string{a.web1.NC.NewInbox(), "salt.minion.db1.job", "salt.user.0.req.run", "_INBOX.*.>", "$JS.API.STREAM.DELETE.events", ""} {
+		if err := nc.PublishMsg(&nats.Msg{Subject: "salt.minion.evil.req.publish", Reply: reply, Data: []byte(fmt.Sprintf("i"+pingAll, ""))}); err != nil && reply != "_INBOX.*.>" {
+			t.Fatal(err)
+		}
+	}
+	jid := string(begin.JID)
+	for name, c := range map[string]struct{ subject, body, want string }{
+		"its return by evil":   {"salt.minion.evil.ret." + jid, `i{"state":"done","return":"forged"}`, `"denied"`},
+		"its return, by a run": {"salt.minion.evil.req.return", `i{"jid":"` + jid + `","command":{"fun":"test.ping"},"return":"forged"}`, `"denied"`},
+		"its return as event":  {"salt.minion.evil.fire", `i{"events":[{"tag":"salt/job/` + jid + `/ret/db1","data":{}}]}`, `"denied"`},
+		"its result, by jid":   {"salt.minion.evil.req.run", `i{"command":{"fun":"jobs.lookup_jid","arg":["` + jid + `"]}}`, `"denied"`},
+		"its events":           {"salt.minion.evil.req.listen", `i{"tags":["salt/job/` + jid + `"]}`, `"not-found"`},
+		"its place":            {"salt.minion.evil.req.place", `i{}`, `"not-found"`},
+	} {
+		if got := a.send(c.subject, c.body); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %.200s, want %s", name, got, c.want)
+		}
+	}
+	if n := a.jobs(); n != before {
+		t.Errorf("%d jobs were run by what evil sent", n-before)
+	}
+	a.stands()
+	for _, e := range listenSince(t, a.user(), "") {
+		if strings.Contains(string(e.Data), "forged") {
+			t.Errorf("stored: %s %s", e.Tag, e.Data)
+		}
+	}
+	if !strings.Contains(a.said(), "its answer would go elsewhere") {
+		t.Error("the log does not tell of answers that would go elsewhere")
+	}
+}
+
+func TestHugeAndMalformedBodies(t *testing.T) {
+	a := underAttack(t)
+	deep := strings.Repeat(`[`, 100_000) + strings.Repeat(`]`, 100_000)
+	many := strings.TrimSuffix(strings.Repeat(`{"fun":"test.ping"},`, 10_000), ",")
+	for name, c := range map[string]struct{ op, body, want string }{
+		"nothing":                {"publish", "", `"usage"`},
+		"no kind":                {"publish", "{}", `"usage"`},
+		"no JSON":                {"publish", "i\x00\xff", `"usage"`},
+		"cut off":                {"publish", `i{"tgt":"*`, `"usage"`},
+		"a list":                 {"publish", `i[]`, `"usage"`},
+		"wrong types":            {"publish", `i{"tgt":5,"commands":"test.ping"}`, `"usage"`},
+		"nested deeply":          {"publish", `i{"tgt":"*","tgt_type":"glob","commands":[{"fun":"test.echo","arg":[` + deep + `]}]}`, `"usage"`},
+		"no function":            {"publish", `i{"tgt":"*","tgt_type":"glob","commands":[]}`, `"usage"`},
+		"a function with a path": {"publish", `i{"tgt":"*","tgt_type":"glob","commands":[{"fun":"../../etc"}]}`, `"usage"`},
+		"many functions":         {"publish", `i{"tgt":"*","tgt_type":"glob","commands":[` + many + `]}`, `"denied"`},
+		"an expensive target":    {"publish", `i{"tgt":"` + strings.Repeat("(a*)*", 1000) + `b","tgt_type":"pcre","commands":[{"fun":"test.ping"}]}`, `"denied"`},
+		"a runner without name":  {"run", `i{"command":{}}`, `"usage"`},
+		"a mine of junk":         {"mine", `i{"put":[1]}`, `"usage"`},
+		"a mine nested deeply":   {"mine", `i{"put":{"a":{"data":` + deep + `}}}`, `"usage"`},
+		"letters of junk":        {"letters", `i{"letters":[{"op":"ret.x","body":{}}]}`, ``},
+		"grains of junk":         {"grains", `i{"grains":[]}`, `"usage"`},
+	} {
+		if got := a.send("salt.minion.evil.req."+c.op, c.body); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %.200s, want %s", name, got, c.want)
+		}
+	}
+	// Pieces without end are dropped at a limit, and their memory with them.
+	piece := "p" + strings.Repeat("x", 900<<10)
+	pieces := make([]string, 80) // more than 64 MiB
+	for i := range pieces {
+		pieces[i] = piece
+	}
+	if got := a.send("salt.minion.evil.req.publish", append(pieces, "i}")...); !strings.Contains(got, "too large") {
+		t.Errorf("a body of %d pieces: %.200s", len(pieces), got)
+	}
+	a.stands()
+	if !strings.Contains(a.said(), `msg="request refused" from=minion:evil`) {
+		t.Error("the log does not tell of it")
+	}
+	if got := a.send("salt.minion.evil.req.publish", append(pieces[:10], "i}")...); !strings.Contains(got, "may publish 4194304 bytes at once") {
+		t.Errorf("a body of 10 pieces: %.200s", got)
+	}
+	// A message beyond the limit of the bus ends its connection, and no other.
+	if err := a.evil.NC.Publish("salt.minion.evil.req.publish", make([]byte, 4<<20)); err == nil {
+		_ = a.evil.NC.FlushTimeout(30 * time.Second)
+		t.Log("the client library let it pass")
+	}
+	a.stands()
+}
+
+// 10,000 requests a second of one minion: they are answered or told to come later,
+// and the others are served meanwhile.
+func TestFloodOfOneMinion(t *testing.T) {
+	a := underAttack(t)
+	const count, perSecond = 10_000, 10_000
+	var sent atomic.Int64
+	over := make(chan struct{})
+	began := time.Now()
+	go func() {
+		defer close(over)
+		body := []byte(fmt.Sprintf("i"+pingAll, ""))
+		inbox := a.evil.NC.NewInbox()
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for range count / (perSecond / 100) {
+			for range perSecond / 100 {
+				if a.evil.NC.PublishRequest("salt.minion.evil.req.publish", inbox+strconv.FormatInt(sent.Add(1), 10), body) != nil {
+					return // it was cut
+				}
+			}
+			<-tick.C
+		}
+	}()
+	var slowest time.Duration
+	served := 0
+	for flooding := true; flooding; served++ {
+		at := time.Now()
+		a.stands()
+		slowest = max(slowest, time.Since(at))
+		select {
+		case <-over:
+			flooding = false
+		default:
+		}
+	}
+	t.Logf("%d requests, %.0f a second; %d publishes of web1 meanwhile, the slowest took %s", sent.Load(), float64(sent.Load())/time.Since(began).Seconds(), served, slowest)
+	a.stands()
+	if _, got, err := publish(t, a.user(), ping("db1", "glob")); err != nil || got["db1"].State != job.Done {
+		t.Errorf("root is not served any more: %v, %v", got, err)
+	}
+	if n := a.jobs(); n > served+2 {
+		t.Errorf("%d jobs were run, want those of web1 and root", n)
+	}
+}
