@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"brine/internal/atomicfile"
 	"brine/internal/salt"
@@ -32,14 +33,13 @@ func Lock(dir string) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		pid := make([]byte, 32)
-		n, _ := f.Read(pid) // only for the words of the error
+	if err := flock(f); err != nil {
+		holder := holderOf(f)
 		f.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		return nil, salt.WithHint(fmt.Errorf("%w on %s%s", ErrRunning, dir, pidText(string(pid[:n]))),
+		return nil, salt.WithHint(fmt.Errorf("%w on %s%s", ErrRunning, dir, pidText(holder)),
 			"stop it first, or give this one a root_dir of its own")
 	}
 	if err := f.Truncate(0); err == nil {
@@ -48,11 +48,40 @@ func Lock(dir string) (release func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-func pidText(s string) string {
-	if pid, err := strconv.Atoi(strings.TrimSpace(s)); err == nil {
-		return fmt.Sprintf(" (process %d)", pid)
+// orphanGrace is how long the lock of a process that is dead is waited for.
+const orphanGrace = 10 * time.Second
+
+// flock takes the lock, or fails at once while the process that has it lives. One
+// that was killed as it started a program has a child that holds the lock until
+// that program begins: on a busy machine longer than a restart takes.
+func flock(f *os.File) error {
+	for deadline := time.Now().Add(orphanGrace); ; time.Sleep(10 * time.Millisecond) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(deadline) {
+			return err
+		}
+		if pid := holderOf(f); pid == 0 || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			return err
+		}
 	}
-	return ""
+}
+
+// holderOf is the process that has, or had, the lock; 0 if it is not known.
+func holderOf(f *os.File) int {
+	text := make([]byte, 32)
+	n, _ := f.ReadAt(text, 0) // an unreadable number is none
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
+	if err != nil || pid <= 0 {
+		return 0
+	}
+	return pid
+}
+
+func pidText(pid int) string {
+	if pid == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (process %d)", pid)
 }
 
 // MakeDir makes a directory, 0755, where there is none.

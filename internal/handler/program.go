@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Program is a program that handles events, each in a process of its own.
@@ -32,8 +35,13 @@ func (p *Program) Run(ctx context.Context, stdin []byte, vars []string) (stderr 
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Limit, fmt.Errorf("it ran longer than %s and was ended", p.Limit))
 	defer cancel()
 	last := &lastWords{limit: keptStderr}
+	in, err := whole(stdin)
+	if err != nil {
+		return "", err
+	}
+	defer in.Close()
 	c := exec.CommandContext(ctx, p.Args[0], p.Args[1:]...)
-	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), p.Stdout, io.MultiWriter(p.Stderr, last)
+	c.Stdin, c.Stdout, c.Stderr = in, p.Stdout, io.MultiWriter(p.Stderr, last)
 	c.Env = append(append(c.Env, p.Env...), vars...)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGTERM) }
@@ -49,6 +57,24 @@ func (p *Program) Run(ctx context.Context, stdin []byte, vars []string) (stderr 
 		err = nil
 	}
 	return last.String(), err
+}
+
+// whole is a file in memory with the input of a program. Through a pipe a program
+// whose parent is killed would see the end of its input too early, and take half of
+// an event, or nothing, for the whole.
+func whole(input []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("event", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make the input of a program: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "event")
+	if _, err := f.Write(input); err != nil {
+		return nil, errors.Join(fmt.Errorf("make the input of a program: %w", err), f.Close())
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, errors.Join(fmt.Errorf("make the input of a program: %w", err), f.Close())
+	}
+	return f, nil
 }
 
 // lastWords keeps the end of what is written to it.

@@ -33,7 +33,7 @@ var foreign = []struct {
 	{"github.com/nats-io/nats.go/jetstream", "journal", "the journal is the one user of JetStream"},
 	{"github.com/shirou/gopsutil/v4", "grain module", "facts and figures of the machine"},
 	{"github.com/urfave/cli/v2", "cli/...", "command lines"},
-	{"golang.org/x/sys", "auth cli cli/saltpam daemon grain module sink socket", "system calls that the standard library lacks"},
+	{"golang.org/x/sys", "auth cli cli/saltpam daemon grain handler module sink socket", "system calls that the standard library lacks"},
 	{"golang.org/x/term", "cli", "what a terminal can do"},
 	{"gopkg.in/yaml.v3", "acl config eauth event grain module pillar reactor schedule sink", "files that people write"},
 	{"modernc.org/sqlite", "returner sink", "a destination of the sink, and of returns"},

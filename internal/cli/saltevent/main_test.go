@@ -1,6 +1,7 @@
 package saltevent
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -54,6 +55,7 @@ type system struct {
 	t      testing.TB
 	dir    string // its configuration and all it writes
 	master *exec.Cmd
+	said   bytes.Buffer // what the masters have printed
 }
 
 // newSystem configures a master and starts it; more is added to its
@@ -81,7 +83,7 @@ func newSystem(t testing.TB, more string) *system {
 		}
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-			t.Logf("the master's log ends:\n%s", log[max(0, len(log)-4000):])
+			t.Logf("the master's log ends:\n%s\nit has printed:\n%s", log[max(0, len(log)-4000):], s.said.String())
 		}
 	})
 	return s
@@ -102,6 +104,7 @@ func freePort(t testing.TB) int {
 func (s *system) start() {
 	s.t.Helper()
 	s.master = exec.Command(filepath.Join(bin, "salt-master"), "-c", s.dir)
+	s.master.Stderr = &s.said
 	if err := s.master.Start(); err != nil {
 		s.t.Fatal(err)
 	}
