@@ -25,7 +25,8 @@ var ErrRunning = errors.New("another instance is running")
 // Lock makes this process the only one of its kind on dir, which is made, 0700,
 // when missing. The lock ends with release, or with the process however it ends.
 func Lock(dir string) (release func(), err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	// What is above is not the daemon's alone: below a root_dir its sockets are, too.
+	if err := errors.Join(MakeDir(filepath.Dir(dir)), os.MkdirAll(dir, 0o700)); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(dir, ".lock")
