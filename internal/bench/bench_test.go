@@ -58,7 +58,7 @@ func TestTable(t *testing.T) {
 		{"nothing to compare with", Row{What: "a", Unit: "ms", Brine: Series{1}, Ratio: 1.5}, "| a | 1.00 ms |  |  |  | < 1.5× |  |"},
 	} {
 		var b strings.Builder
-		if err := WriteTable(&b, []Row{c.row}); err != nil {
+		if err := writeRows(&b, []Row{c.row}); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
@@ -168,5 +168,35 @@ func TestOnce(t *testing.T) {
 	}
 	if _, err := once(t.Context(), filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("no error for a program that there is not")
+	}
+}
+
+// A lost answer is an error, whatever the time.
+func TestRush(t *testing.T) {
+	for _, c := range []struct{ name, says, want string }{
+		{"all", "9 1.5", ""},
+		{"one lost", "8 1.5", "8 of 9"},
+		{"nonsense", "nine", "nine"},
+		{"it has ended", "", "EOF"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := &daemons{dir: t.TempDir()}
+			defer d.stop()
+			script := "echo ready; read word; test \"$word\" = ask && echo " + c.says
+			if c.says == "" {
+				script = "echo ready; read word"
+			}
+			p, line, err := d.startObeying("sh", "-c", script)
+			if err != nil || line != "ready" {
+				t.Fatalf("%q, %v", line, err)
+			}
+			took, err := rush(p, 9)
+			switch {
+			case c.want == "" && (err != nil || took != 1.5):
+				t.Errorf("%v, %v; want 1.5", took, err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("error %v; want one with %q", err, c.want)
+			}
+		})
 	}
 }

@@ -15,24 +15,14 @@ type Fleets struct {
 	Sizes  []int
 	Rounds int
 	Large  int // minions that return a megabyte at once; 0 leaves it out
+	Peers  int // minions that publish to all at once; 0 leaves it out
 }
 
 // fleetGoal is what a scatter-gather through Brine may cost beside a bare one.
 const fleetGoal = 1.5
 
-// fleets measures test.ping over many minions beside a bare scatter-gather of the
-// same size, in turns.
-func fleets(ctx context.Context, o Options, f Fleets) (rows []Row, err error) {
-	for _, n := range f.Sizes {
-		more, err := fleet(ctx, o, f, n)
-		if err != nil {
-			return rows, fmt.Errorf("%d minions: %w", n, err)
-		}
-		rows = append(rows, more...)
-	}
-	return rows, nil
-}
-
+// fleet measures test.ping over n minions beside a bare scatter-gather of the same
+// size, in turns. With an error it returns the rows that it has.
 func fleet(ctx context.Context, o Options, f Fleets, n int) ([]Row, error) {
 	dir := filepath.Join(o.Dir, "fleet"+strconv.Itoa(n))
 	s, err := newSystem(o.Bin, dir)
@@ -43,17 +33,25 @@ func fleet(ctx context.Context, o Options, f Fleets, n int) ([]Row, error) {
 		return nil, err
 	}
 	defer s.stop()
-	if err := s.startFleet(ctx, n); err != nil {
+	ours, err := s.startFleet(ctx, n)
+	if err != nil {
 		return nil, err
 	}
-	b, err := startBareFleet(o.Bin, dir, n)
+	b, theirs, err := startBareFleet(o.Bin, dir, n)
 	if err != nil {
 		return nil, err
 	}
 	defer b.stop()
 	rows, err := pings(ctx, s, b, f.Rounds, n)
 	if err != nil {
-		return nil, err
+		return rows, err
+	}
+	if n == f.Peers {
+		row, err := swarm(ours, theirs, f.Rounds, n)
+		if err != nil {
+			return rows, err
+		}
+		rows = append(rows, row)
 	}
 	if n == f.Large {
 		large, err := megabytes(ctx, s, n)
@@ -62,24 +60,60 @@ func fleet(ctx context.Context, o Options, f Fleets, n int) ([]Row, error) {
 	return rows, nil
 }
 
+// swarm lets all minions publish to all at once, beside bare clients that ask each
+// other, in turns. A lost answer is an error.
+func swarm(ours, theirs *obeying, rounds, n int) (Row, error) {
+	row := Row{What: fmt.Sprintf("%d minions publish `test.ping` to %d at once: wall", n, n), Beside: "as many requests to as many responders each", Unit: "ms"}
+	for round := range rounds + warmUp {
+		mine, err := rush(ours, n*n)
+		if err != nil {
+			return row, err
+		}
+		other, err := rush(theirs, n*n)
+		if err != nil {
+			return row, err
+		}
+		if round >= warmUp {
+			row.Brine, row.Bare = append(row.Brine, mine), append(row.Bare, other)
+		}
+	}
+	return row, nil
+}
+
+// rush lets all of a fleet ask all and returns how many milliseconds it took.
+func rush(p *obeying, want int) (took float64, err error) {
+	line, err := p.tell("ask")
+	if err != nil {
+		return 0, err
+	}
+	got := 0
+	if _, err := fmt.Sscan(line, &got, &took); err != nil {
+		return 0, fmt.Errorf("a fleet says %q: %w", line, err)
+	}
+	if got != want {
+		return 0, fmt.Errorf("%d of %d answers came", got, want)
+	}
+	return took, nil
+}
+
 // startFleet starts a master that knows the keys already, and minions that hold
 // them.
-func (s *system) startFleet(ctx context.Context, n int) error {
+func (s *system) startFleet(ctx context.Context, n int) (*obeying, error) {
 	keys := filepath.Dir(s.keyFile("minions", "x"))
 	if _, err := once(ctx, s.program("fleet"), "keys", keys, strconv.Itoa(n)); err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.startMaster(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := until(ctx, "the master", 10*time.Millisecond, func() (bool, error) { return exists(filepath.Join(s.root("master"), "pki", "master.pub")) }); err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.listening(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	_, _, err := s.startTalking(s.program("fleet"), "brine", s.address(), keys)
-	return err
+	p, _, err := s.startObeying(s.program("fleet"), "brine", s.address(), keys)
+	return p, err
 }
 
 // listening waits until the master answers its tools.
@@ -91,17 +125,18 @@ func (s *system) listening(ctx context.Context) error {
 }
 
 // startBareFleet starts a bare server and as many responders.
-func startBareFleet(bin, dir string, n int) (*bare, error) {
+func startBareFleet(bin, dir string, n int) (*bare, *obeying, error) {
 	b := &bare{daemons: daemons{dir: dir}, bin: bin}
+	var p *obeying
 	var err error
 	if b.server, b.address, err = b.startTalking(filepath.Join(bin, "bareserver"), filepath.Join(dir, "bare")); err == nil {
-		_, _, err = b.startTalking(filepath.Join(bin, "fleet"), "bare", "tls://"+b.address, strconv.Itoa(n))
+		p, _, err = b.startObeying(filepath.Join(bin, "fleet"), "bare", "tls://"+b.address, strconv.Itoa(n))
 	}
 	if err != nil {
 		b.stop()
-		return nil, err
+		return nil, nil, err
 	}
-	return b, nil
+	return b, p, nil
 }
 
 // pings measures start to exit, in turns; then again with one minion that is not

@@ -42,21 +42,53 @@ func (d *daemons) launch(name string, command ...string) (*exec.Cmd, error) {
 
 // startTalking runs a program until stop and returns its first line.
 func (d *daemons) startTalking(command ...string) (cmd *exec.Cmd, line string, err error) {
-	cmd = exec.Command(command[0], command[1:]...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
+	p, line, err := d.startObeying(command...)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := cmd.Start(); err != nil {
+	return p.cmd, line, nil
+}
+
+// obeying is a program that answers each line with one.
+type obeying struct {
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Reader
+}
+
+// startObeying runs a program until stop and returns its first line.
+func (d *daemons) startObeying(command ...string) (p *obeying, line string, err error) {
+	p = &obeying{cmd: exec.Command(command[0], command[1:]...)}
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
 		return nil, "", err
 	}
-	d.list = append(d.list, cmd)
-	line, err = bufio.NewReader(out).ReadString('\n')
-	if err != nil {
+	p.out = bufio.NewReader(out)
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, "", err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, "", err
+	}
+	d.list = append(d.list, p.cmd)
+	if line, err = p.read(); err != nil {
 		return nil, "", fmt.Errorf("%s did not start: %w", filepath.Base(command[0]), err)
 	}
-	return cmd, strings.TrimSpace(line), nil
+	return p, line, nil
+}
+
+func (p *obeying) read() (string, error) {
+	line, err := p.out.ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+// tell says one line and returns what is answered.
+func (p *obeying) tell(line string) (string, error) {
+	if _, err := io.WriteString(p.in, line+"\n"); err != nil {
+		return "", err
+	}
+	return p.read()
 }
 
 // end stops one process and waits for it.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -27,23 +28,27 @@ type Options struct {
 // connectRounds is how often the connections are counted on each side.
 const connectRounds = 5
 
-// Run measures everything and prints the table to out.
+// Run measures everything and prints a table to out: each part when it is measured, so
+// that what ends a long run early leaves what it has.
 func Run(ctx context.Context, o Options, out io.Writer) error {
-	before := load()
-	var rows []Row
-	var err error
+	fmt.Fprintf(out, "%s; %s, %d cores; %s; load %s before.\n\n", time.Now().Format(time.DateOnly), cpuModel(), runtime.NumCPU(), runtime.Version(), load())
+	if err := writeHead(out); err != nil {
+		return err
+	}
 	if !o.OnlyFleets {
-		if rows, err = few(ctx, o); err != nil {
+		rows, err := few(ctx, o)
+		if err := errors.Join(err, writeRows(out, rows)); err != nil {
 			return err
 		}
 	}
-	more, err := fleets(ctx, o, o.Fleets)
-	if err != nil {
-		return err
+	for _, n := range o.Fleets.Sizes {
+		rows, err := fleet(ctx, o, o.Fleets, n)
+		if err := errors.Join(err, writeRows(out, rows)); err != nil {
+			return fmt.Errorf("%d minions: %w", n, err)
+		}
 	}
-	fmt.Fprintf(out, "%s; %s, %d cores; %s; load %s before, %s after.\n\n",
-		time.Now().Format(time.DateOnly), cpuModel(), runtime.NumCPU(), runtime.Version(), before, load())
-	return WriteTable(out, append(rows, more...))
+	_, err := fmt.Fprintf(out, "\nLoad %s after.\n", load())
+	return err
 }
 
 // few measures what needs two minions.

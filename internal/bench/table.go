@@ -75,10 +75,15 @@ func (r Row) goals() string {
 	return strings.Join(parts, ", ")
 }
 
-// WriteTable prints the rows as a table of Markdown.
-func WriteTable(w io.Writer, rows []Row) error {
+// writeHead begins a table of Markdown.
+func writeHead(w io.Writer) error {
+	_, err := io.WriteString(w, "| operation | Brine | bare | bare is | ratio | goal | |\n|---|---|---|---|---|---|---|\n")
+	return err
+}
+
+// writeRows continues it.
+func writeRows(w io.Writer, rows []Row) error {
 	var b strings.Builder
-	b.WriteString("| operation | Brine | bare | bare is | ratio | goal | |\n|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
 		ratio := ""
 		if have := r.ratio(); have > 0 {

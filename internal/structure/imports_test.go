@@ -27,7 +27,7 @@ var layers = []layer{
 	{"bench/bare", "pki", "NATS and nothing else, to compare with"},
 	{"bench/bareserver", "pki", "NATS and nothing else, to compare with"},
 	{"bench/empty", "", "the cost of a process"},
-	{"bench/fleet", "bus job link pki protocol salt value", "simulated minions: the very packages of a minion's daemon, without its machine"},
+	{"bench/fleet", "bus job link module peer pki protocol salt value", "simulated minions: the very packages of a minion's daemon, without its machine"},
 	{"bench/line", "", "the cost of a line over a socket"},
 	{"bench/measure", "bench", "starts the measurement"},
 	{"broker", "bus salt socket", "lets in whom its daemon names, with the rights of the one table in bus; it knows neither keys nor jobs"},

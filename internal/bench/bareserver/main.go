@@ -45,7 +45,7 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 		g.seen[key] = true
 		g.mu.Unlock()
 		u.Permissions = &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: []string{"_INBOX.>", "append"}},
+			Publish:   &server.SubjectPermission{Allow: []string{"_INBOX.>", "append", "job", "job.*"}},
 			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "job.*"}},
 		}
 	}
@@ -116,7 +116,8 @@ func (a *answerer) openStore() error {
 const patience = 5 * time.Second
 
 // answer serves: "ping" as it is, "append" once it is stored, "return" once the
-// upstream server has it stored, and "job" as gather does.
+// upstream server has it stored, "job" as gather does, and "peers" by asking the
+// upstream server for that.
 func (a *answerer) answer() error {
 	for subject, f := range map[string]func(m *nats.Msg) error{
 		"ping":   func(m *nats.Msg) error { return m.Respond([]byte("local:\n    True")) },
@@ -128,7 +129,8 @@ func (a *answerer) answer() error {
 			}
 			return m.Respond(r.Data)
 		},
-		"job": a.gather,
+		"job":   a.gather,
+		"peers": a.peers,
 	} {
 		if _, err := a.nc.Subscribe(subject, func(m *nats.Msg) {
 			if err := f(m); err != nil {
@@ -162,14 +164,34 @@ func (a *answerer) gather(m *nats.Msg) error {
 			return err
 		}
 	}
+	defer func() { _ = sub.Unsubscribe() }() // it lived for this
+	return pass(sub, func(b []byte) error { return errors.Join(a.store(b), m.Respond(b)) })
+}
+
+// peers lets the upstream server gather, as a minion asks its master to publish.
+func (a *answerer) peers(m *nats.Msg) error {
+	inbox := nats.NewInbox()
+	sub, err := a.up.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }() // it lived for this
+	if err := a.up.PublishRequest("job", inbox, m.Data); err != nil {
+		return err
+	}
+	return pass(sub, m.Respond)
+}
+
+// pass hands on what the two responders say.
+func pass(sub *nats.Subscription, to func([]byte) error) error {
 	for range 2 {
 		r, err := sub.NextMsg(patience)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(a.store(r.Data), m.Respond(r.Data)); err != nil {
+		if err := to(r.Data); err != nil {
 			return err
 		}
 	}
-	return sub.Unsubscribe()
+	return nil
 }

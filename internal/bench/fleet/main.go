@@ -41,14 +41,25 @@ func main() {
 //	keys DIR N        writes N public keys into DIR and the private ones into DIR.keys
 //	brine ADDRESS DIR connects a minion for each key
 //	bare URL N        connects N responders, on job.0, job.1, ...
+//
+// Who is connected obeys standard input.
 func run(args []string) error {
 	switch {
 	case len(args) == 3 && args[0] == "keys":
 		return makeKeys(args[1], number(args[2]))
 	case len(args) == 3 && args[0] == "brine":
-		return minions(args[1], args[2])
+		all, err := minions(args[1], args[2])
+		if err != nil {
+			return err
+		}
+		return obey(all)
 	case len(args) == 3 && args[0] == "bare":
-		return each(number(args[2]), func(i int) error { return responder(args[1], i) })
+		n := number(args[2])
+		all, err := each(n, func(i int) (asker, error) { return responder(args[1], i, n) })
+		if err != nil {
+			return err
+		}
+		return obey(all)
 	}
 	return errors.New("usage: fleet keys DIR N | brine ADDRESS DIR | bare URL N")
 }
@@ -86,15 +97,17 @@ func makeKeys(dir string, n int) error {
 // atOnce is how many connections are made at a time.
 const atOnce = 16
 
-// each makes n connections, says that it has, and lives until it is ended.
-func each(n int, connect func(i int) error) error {
+// each makes n connections.
+func each(n int, connect func(i int) (asker, error)) ([]asker, error) {
+	all := make([]asker, n)
 	next := make(chan int)
 	failed := make(chan error, atOnce)
 	var wg sync.WaitGroup
 	for range atOnce {
 		wg.Go(func() {
 			for i := range next {
-				if err := connect(i); err != nil {
+				var err error
+				if all[i], err = connect(i); err != nil {
 					failed <- fmt.Errorf("%s: %w", id(i), err)
 					return
 				}
@@ -105,44 +118,45 @@ func each(n int, connect func(i int) error) error {
 		select {
 		case next <- i:
 		case err := <-failed:
-			return err
+			return nil, err
 		}
 	}
 	close(next)
 	wg.Wait()
 	select {
 	case err := <-failed:
-		return err
+		return nil, err
 	default:
 	}
-	fmt.Println("ready")
-	select {}
+	return all, nil
 }
 
-func minions(address, dir string) error {
+func minions(address, dir string) ([]asker, error) {
 	keys, err := filepath.Glob(filepath.Join(dir+".keys", "*.pem"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	pin := filepath.Join(dir+".keys", "minion_master.pub")
-	if err := minion(address, dir, pin, 0); err != nil { // it pins the master's key for all
-		return err
+	first, err := minion(address, dir, pin, 0) // it pins the master's key for all
+	if err != nil {
+		return nil, err
 	}
-	return each(len(keys)-1, func(i int) error { return minion(address, dir, pin, i+1) })
+	others, err := each(len(keys)-1, func(i int) (asker, error) { return minion(address, dir, pin, i+1) })
+	return append(others, first), err
 }
 
 // minion connects one simulated minion.
-func minion(address, dir, pin string, i int) error {
+func minion(address, dir, pin string, i int) (asker, error) {
 	key, err := pki.LoadPrivate(filepath.Join(dir+".keys", id(i)+".pem"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l, err := link.Connect(context.Background(), link.Options{
 		Address: address, ID: salt.MinionID(id(i)), Key: key, PinFile: pin, Version: "bench", Timeout: time.Minute, PingInterval: 5 * time.Minute,
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m := &simulated{l: l, epoch: bus.NewNonce()}
 	var asm bus.Assembler
@@ -151,9 +165,9 @@ func minion(address, dir, pin string, i int) error {
 			go m.run(body)
 		}
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	return l.Ask(context.Background(), protocol.OpHello, protocol.Hello{Grains: value.Value{V: map[string]any{"id": id(i)}}, Version: "bench"}, nil)
+	return publisher(l), l.Ask(context.Background(), protocol.OpHello, protocol.Hello{Grains: value.Value{V: map[string]any{"id": id(i)}}, Version: "bench"}, nil)
 }
 
 type simulated struct {
@@ -211,24 +225,25 @@ func result(e *job.Envelope) value.Value {
 	return value.Value{V: true}
 }
 
-// responder answers for ever, over TLS with a certificate on both sides.
-func responder(url string, i int) error {
+// responder answers for ever, over TLS with a certificate on both sides, and asks n of
+// its like.
+func responder(url string, i, n int) (asker, error) {
 	key, err := pki.Generate(pki.Ed25519, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	certificate, err := key.Certificate("bare")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	nc, err := nats.Connect(url, nats.Timeout(time.Minute), nats.Secure(&tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, //nolint:gosec // a measurement
 	}))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := nc.Subscribe("job."+strconv.Itoa(i), func(m *nats.Msg) { _ = m.Respond([]byte("local:\n    True")) }); err != nil {
-		return err
+		return nil, err
 	}
-	return nc.Flush()
+	return scatterer(nc, n), nc.Flush()
 }

@@ -33,6 +33,7 @@ func run() error {
 	sizes := flag.String("fleets", "100,1000,5000", "how many simulated minions there are, in each of the runs with many")
 	flag.IntVar(&o.Fleets.Rounds, "fleet-rounds", 10, "how often those are asked")
 	flag.IntVar(&o.Fleets.Large, "large", 1000, "the number of minions that return a megabyte at once, one of those above")
+	flag.IntVar(&o.Fleets.Peers, "peers", 100, "the number of minions that publish to all at once, one of those above")
 	flag.BoolVar(&o.OnlyFleets, "only-fleets", false, "leave out all else")
 	flag.Parse()
 	for word := range strings.SplitSeq(*sizes, ",") {

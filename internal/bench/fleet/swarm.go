@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"brine/internal/bus"
+	"brine/internal/link"
+	"brine/internal/module"
+	"brine/internal/peer"
+)
+
+// asker asks all of the fleet and returns how many have answered.
+type asker func(context.Context) (int, error)
+
+// obey lets all ask all at once for each line on standard input, and says how many
+// answers came and how many milliseconds it took. After the last line it does nothing
+// more, until it is ended.
+func obey(all []asker) error {
+	fmt.Println("ready")
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		begin := time.Now()
+		answers, err := askAll(all)
+		if err != nil {
+			return err
+		}
+		fmt.Println(answers, time.Since(begin).Seconds()*1e3)
+	}
+	select {}
+}
+
+// patience bounds a round in which all ask all.
+const patience = 5 * time.Minute
+
+func askAll(all []asker) (answers int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	counts, errs := make([]int, len(all)), make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, ask := range all {
+		wg.Go(func() { counts[i], errs[i] = ask(ctx) })
+	}
+	wg.Wait()
+	for _, n := range counts {
+		answers += n
+	}
+	return answers, errors.Join(errs...)
+}
+
+// silence is the timeout of a publication. A minion's daemon says now and then that it
+// is at work; a simulated one does not, and has a hundred jobs at a time.
+const silence = time.Minute
+
+// publisher asks as publish.publish does in a minion's daemon.
+func publisher(l *link.Link) asker {
+	client := peer.Client{Conn: func(string) *bus.Conn { return l.Conn }}
+	p := module.Publication{Target: "m*", TargetType: "glob", Calls: []module.RemoteCall{{Function: "test.ping"}}, Timeout: silence}
+	return func(ctx context.Context) (int, error) {
+		answers, err := client.Publish(ctx, p)
+		returned := 0
+		for _, a := range answers {
+			if a.Returned && !a.Failed && a.Return == true {
+				returned++
+			}
+		}
+		return returned, err
+	}
+}
+
+// scatterer sends a request to each of n responders and takes as many answers.
+func scatterer(nc *nats.Conn, n int) asker {
+	return func(ctx context.Context) (int, error) {
+		inbox := nats.NewInbox()
+		sub, err := nc.SubscribeSync(inbox)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = sub.Unsubscribe() }() // it lived for this round
+		for i := range n {
+			if err := nc.PublishRequest("job."+strconv.Itoa(i), inbox, []byte("test.ping")); err != nil {
+				return 0, err
+			}
+		}
+		for i := range n {
+			if _, err := sub.NextMsgWithContext(ctx); err != nil {
+				return i, err
+			}
+		}
+		return n, nil
+	}
+}
