@@ -20,7 +20,7 @@ import (
 
 // pair is a master and a minion, connected.
 type pair struct {
-	t      *testing.T
+	t      testing.TB
 	master *config.Master
 	minion *config.Minion
 	addr   net.Addr
@@ -28,7 +28,7 @@ type pair struct {
 	local  *bus.Conn
 }
 
-func startPair(t *testing.T, settings string) *pair {
+func startPair(t testing.TB, settings string) *pair {
 	t.Helper()
 	p := &pair{t: t}
 	var d *daemonUnderTest
@@ -81,7 +81,7 @@ func fireEvent(tag, data string) protocol.FireEvent {
 }
 
 // heard is what stands in a journal: events with these tags, without _stamp.
-func heard(t *testing.T, dir, socket string, tags ...string) (events []protocol.Heard) {
+func heard(t testing.TB, dir, socket string, tags ...string) (events []protocol.Heard) {
 	t.Helper()
 	s, err := dial(t, dir, socket).Call(protocol.OpListen, protocol.Listen{Tags: tags, FromSeq: 1, UntilEnd: true})
 	if err != nil {
@@ -108,7 +108,7 @@ func (p *pair) atMaster(tags ...string) []protocol.Heard {
 }
 
 // told is an event as a test compares it.
-func told(t *testing.T, e protocol.Heard) string {
+func told(t testing.TB, e protocol.Heard) string {
 	t.Helper()
 	var data any
 	if err := json.Unmarshal(e.Data, &data); err != nil {

@@ -30,7 +30,7 @@ type daemonUnderTest struct {
 	ended chan error
 }
 
-func run(t *testing.T, serve func(context.Context) error) *daemonUnderTest {
+func run(t testing.TB, serve func(context.Context) error) *daemonUnderTest {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &daemonUnderTest{ended: make(chan error, 1)}
 	finished := make(chan struct{})
@@ -47,18 +47,21 @@ func run(t *testing.T, serve func(context.Context) error) *daemonUnderTest {
 	return d
 }
 
-func logger(t *testing.T, name string) *slog.Logger {
+func logger(t testing.TB, name string) *slog.Logger {
+	if _, measured := t.(*testing.B); measured {
+		return slog.New(slog.DiscardHandler)
+	}
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})).With("daemon", name)
 }
 
 // startMaster runs a real master that accepts every key.
-func startMaster(t *testing.T) (*config.Master, net.Addr, *daemonUnderTest) {
+func startMaster(t testing.TB) (*config.Master, net.Addr, *daemonUnderTest) {
 	t.Helper()
 	return startMasterWith(t, func(string) string { return "" })
 }
 
 // startMasterWith runs one with further settings, which may name files in dir.
-func startMasterWith(t *testing.T, settings func(dir string) string) (*config.Master, net.Addr, *daemonUnderTest) {
+func startMasterWith(t testing.TB, settings func(dir string) string) (*config.Master, net.Addr, *daemonUnderTest) {
 	t.Helper()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "master"), "root_dir: "+dir+"\ninterface: 127.0.0.1\nauto_accept: True\n"+settings(dir))
@@ -74,14 +77,14 @@ func startMasterWith(t *testing.T, settings func(dir string) string) (*config.Ma
 	return cfg, m.Addr(), run(t, m.Run)
 }
 
-func write(t *testing.T, path, text string) {
+func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func minionConfig(t *testing.T, master net.Addr, settings string) *config.Minion {
+func minionConfig(t testing.TB, master net.Addr, settings string) *config.Minion {
 	t.Helper()
 	dir := t.TempDir()
 	host, port, _ := net.SplitHostPort(master.String())
@@ -93,7 +96,7 @@ func minionConfig(t *testing.T, master net.Addr, settings string) *config.Minion
 	return cfg
 }
 
-func startMinion(t *testing.T, cfg *config.Minion) *daemonUnderTest {
+func startMinion(t testing.TB, cfg *config.Minion) *daemonUnderTest {
 	t.Helper()
 	m, err := minion.New(t.Context(), minion.Options{Config: cfg, Version: "test", Log: logger(t, "minion")})
 	if err != nil {
@@ -102,7 +105,7 @@ func startMinion(t *testing.T, cfg *config.Minion) *daemonUnderTest {
 	return run(t, m.Run)
 }
 
-func dial(t *testing.T, dir, name string) *bus.Conn {
+func dial(t testing.TB, dir, name string) *bus.Conn {
 	t.Helper()
 	c, err := bus.Dial(filepath.Join(dir, name))
 	if err != nil {
@@ -113,7 +116,7 @@ func dial(t *testing.T, dir, name string) *bus.Conn {
 }
 
 // until asks again and again, a little apart, until ok.
-func until(t *testing.T, what string, ok func() bool) {
+func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for !ok() {
@@ -124,7 +127,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func connected(t *testing.T, cfg *config.Minion) {
+func connected(t testing.TB, cfg *config.Minion) {
 	t.Helper()
 	c := dial(t, cfg.SockDir, minion.SocketName)
 	until(t, "the minion is connected", func() bool {
