@@ -293,6 +293,9 @@ func (m *Master) makeToken(ctx context.Context, who asker, t runner.NewToken) (r
 		made.Token, made.Expires, err = m.gate.MakeToken(ctx, g, t.Life, false)
 	case !who.subject.Operator:
 		err = salt.WithHint(errors.New("only operators make tokens without a login"), "log in: salt-run -a BACKEND auth.mk_token")
+	case t.User == "" || t.Backend == "":
+		err = salt.WithHint(errors.New("a token is of a user whom a backend knows: username and eauth are needed"),
+			"salt-run auth.mk_token username=fred eauth=pam, or log in: salt-run -a BACKEND auth.mk_token")
 	default:
 		made.Token, made.Expires, err = m.gate.Issue(ctx, t.Backend, t.User, t.Life)
 	}

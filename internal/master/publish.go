@@ -132,6 +132,14 @@ func (m *Master) resolve(q protocol.Publish) (job.Start, *target.Target, error) 
 	return start, t, nil
 }
 
+// noMatch is where this asker finds what a target means.
+func (a asker) noMatch() string {
+	if a.identity.Role == bus.RoleMinion || a.identity.Role == bus.RoleCaller {
+		return "publish.check shows which minions a target means"
+	}
+	return "'salt-key -L' lists the accepted minions; --preview-target shows which of them a target means"
+}
+
 // prepare makes the course of a job for the minions that were permitted: those, and
 // no others that match by now. The job, and that it was permitted, is in the
 // journal before the first minion gets it, which is when the course begins.
@@ -143,7 +151,7 @@ func (m *Master) prepare(ctx context.Context, q protocol.Publish, who asker, may
 	if len(start.Minions) == 0 {
 		m.trail.Note(may.entry)
 		return nil, bus.Errorf(bus.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.").
-			WithHint("'salt-key -L' lists the accepted minions; --preview-target shows which of them a target means")
+			WithHint("%s", who.noMatch())
 	}
 	now := time.Now()
 	p, batch, err := m.plan(q, who, start, may.target, now)

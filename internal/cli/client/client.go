@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	urcli "github.com/urfave/cli/v2"
@@ -51,12 +52,25 @@ func dialError(err error, path, name string) error {
 			fmt.Errorf("The salt %[1]s could not be contacted. Is %[1]s running? Nobody listens on %[2]s%.0[3]w", who, path, err),
 			"start "+program+", or name its configuration directory with -c"))
 	case errors.Is(err, fs.ErrPermission):
-		return cli.Fail(cli.NoPermission, salt.WithHint(err, "the directories on the way to the socket must let you through (sock_dir)"))
+		return cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("connect to the daemon at %s: %w", path, fs.ErrPermission),
+			"the directories on the way to the socket must let you through (sock_dir); "+closed(path)+" does not"))
 	case errors.Is(err, bus.ErrRefused):
 		return cli.Fail(cli.NoPermission, salt.WithHint(errors.New(program+" refused the connection: its bus is for root and its own user"),
 			"use sudo, or run it as the user of "+program))
 	}
 	return cli.Fail(cli.Unavailable, salt.WithHint(err, program+" is there and does not answer: its log may say why; restart it if it hangs"))
+}
+
+// closed is the directory on the way to path that does not let this user through.
+func closed(path string) string {
+	dir := filepath.Dir(path)
+	for dir != filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	return dir
 }
 
 // Error gives an error of the daemon its exit code.
@@ -92,11 +106,19 @@ func dir(env *cli.Env, opts *urcli.Context) string {
 // it: what the user may not read is taken from the defaults.
 func MasterConfig(env *cli.Env, opts *urcli.Context) (*config.Master, error) {
 	cfg, _, err := config.Options{ConfigDir: dir(env, opts), AllowUnreadable: true}.Master()
-	return cfg, err
+	return cfg, configError(err)
 }
 
 // MinionConfig reads the minion's configuration for a tool.
 func MinionConfig(env *cli.Env, opts *urcli.Context, overrides map[string]any) (*config.Minion, error) {
 	cfg, _, err := config.Options{ConfigDir: dir(env, opts), AllowUnreadable: true, Overrides: overrides}.Minion()
-	return cfg, err
+	return cfg, configError(err)
+}
+
+// configError gives a configuration that this user may not read its exit code.
+func configError(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return cli.Fail(cli.NoPermission, err)
+	}
+	return err
 }

@@ -31,7 +31,7 @@ func listenSpec() cli.Spec {
 			"also after a kill, begins there; only one at a time may use it.",
 		Examples: []string{
 			"salt-event listen --tag mytag", "salt-event listen --tag salt/job --count 1 --timeout 30s", "salt-event listen --since 1h --until-end --format tag",
-			`salt-event listen --filter '.data.retcode != 0'`, "salt-event listen --durable mailer --tag alarm/ | while read -r e; do notify \"$e\"; done",
+			`salt-event listen --tag salt/job/ --filter '(.data.retcode // 0) != 0'`, "salt-event listen --durable mailer --tag alarm/ | while read -r e; do notify \"$e\"; done",
 		},
 		Flags: append(chooseFlags(),
 			&urcli.IntFlag{Category: "Events", Name: "count", Usage: "stop after `N` events"},
