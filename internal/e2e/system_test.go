@@ -198,6 +198,7 @@ func (s *system) close() {
 	for _, p := range slices.Backward(s.started) {
 		s.end(p)
 	}
+	poll(func() bool { return len(s.leftovers()) == 0 }) // what was killed a moment ago needs one to be gone
 	for _, pid := range s.leftovers() {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		s.tb.Errorf("left behind: process %d: %s", pid, bytes.ReplaceAll(line, []byte{0}, []byte{' '}))

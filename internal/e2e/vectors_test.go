@@ -195,7 +195,7 @@ func targets(_ *system, ts *testscript.TestScript, _ []string) error {
 		if !known || !ok || strings.ContainsRune(expr, 0) {
 			return nil
 		}
-		command := []string{"salt", "--static", "--out=json", "--delimiter=" + c.Delimiter}
+		command := []string{"salt", "--static", "--timeout=60", "--out=json", "--delimiter=" + c.Delimiter}
 		if letter != "" {
 			command = append(command, letter)
 		}
@@ -342,7 +342,7 @@ func outputs(_ *system, ts *testscript.TestScript, _ []string) error {
 		if err != nil {
 			return err
 		}
-		command := []string{"salt", "--static", "--out=" + c.Out, map[bool]string{true: "--force-color", false: "--no-color"}[color]}
+		command := []string{"salt", "--static", "--timeout=60", "--out=" + c.Out, map[bool]string{true: "--force-color", false: "--no-color"}[color]}
 		got, err := printed(ts, append(command, "--", "web1", "test.outputter", word)...)
 		if err == nil && got != want {
 			err = fmt.Errorf("printed %q, want %q", got, want)

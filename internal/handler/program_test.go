@@ -24,8 +24,8 @@ func TestProgramGetsItsInputAtOnce(t *testing.T) {
 }
 
 func TestProgramIsEndedWithItsChildren(t *testing.T) {
-	var out bytes.Buffer
-	p := Program{Args: []string{"sh", "-c", "sleep 1000 & echo words >&2; wait"}, Limit: 300 * time.Millisecond, Stdout: &out, Stderr: &out}
+	var out, errs bytes.Buffer
+	p := Program{Args: []string{"sh", "-c", "sleep 1000 & echo words >&2; wait"}, Limit: 300 * time.Millisecond, Stdout: &out, Stderr: &errs}
 	stderr, err := p.Run(t.Context(), nil, nil)
 	if err == nil || !strings.Contains(err.Error(), "it ran longer than 300ms") || stderr != "words\n" {
 		t.Errorf("ended with %v, %q", err, stderr)

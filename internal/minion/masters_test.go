@@ -330,7 +330,9 @@ func TestOneJobOfTwoMasters(t *testing.T) {
 	until(t, "the other job was refused", func() bool { return c.got() == "refused" })
 	a.send(t, e)
 	write(t, dir+"/go", "")
-	until(t, "both have the return", func() bool { return a.got() == "received returned" && b.got() == "received returned" })
+	until(t, "both have the return", func() bool { // a quick one is its own receipt
+		return strings.HasSuffix(a.got(), "returned") && strings.HasSuffix(b.got(), "returned")
+	})
 	if runs, err := os.ReadFile(dir + "/runs"); err != nil || string(runs) != "x\n" {
 		t.Errorf("the job ran: %q, %v", runs, err)
 	}
