@@ -437,6 +437,74 @@ func TestLoginsThatCanNotBeLookedAt(t *testing.T) {
 	}
 }
 
+// A token that is made with a token ends with it, so that nobody renews for ever
+// what he once proved: neither past a certificate, nor unseen by a directory.
+func TestTokensOfTokens(t *testing.T) {
+	for name, c := range map[string]struct {
+		lookErr error
+		life    time.Duration
+		within  time.Duration
+	}{
+		"a short one":     {nil, time.Hour, time.Hour},
+		"the usual one":   {nil, 0, 12 * time.Hour},
+		"without a look":  {errUnknowable, 0, blindTime},
+		"of a late login": {errUnknowable, time.Hour, blindTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := stubbed(t, &stub{account: Account{Name: "fred"}, lookErr: c.lookErr}, "")
+			wall := time.Now()
+			begun := wall
+			g.clock = clock{wall: func() time.Time { return wall }}
+			proven := login(t, g)
+			wall = wall.Add(c.within / 2)
+			g.forgetLooks()
+			token, end, err := g.MakeToken(t.Context(), proven, c.life/2, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wall = wall.Add(c.within / 4)
+			g.forgetLooks()
+			again, err := g.Token(t.Context(), token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, later, err := g.MakeToken(t.Context(), again, 0, true)
+			if err != nil || later.After(end) {
+				t.Errorf("the token of a token ends at %s, %v; want no later than %s", later, err, end)
+			}
+			if c.lookErr != nil && end.After(begun.Add(c.within+time.Minute)) {
+				t.Errorf("the token ends at %s, want it %s after the login", end, c.within)
+			}
+		})
+	}
+}
+
+// One user does not take the room for tokens from the others, and gets it back.
+func TestTokensOfOneUserAreBounded(t *testing.T) {
+	g := gate(t, &memory{}, parse(t, load(t, secretSettings, "")))
+	fred := login(t, g)
+	g.tokensOf[lookKey(fred.Backend, fred.Name)] = maxOfUser - 1
+	if _, _, err := g.MakeToken(t.Context(), fred, 0, false); err != nil {
+		t.Errorf("the last one: %v", err)
+	}
+	if _, _, err := g.MakeToken(t.Context(), fred, 0, false); !errors.Is(err, ErrBusy) {
+		t.Errorf("one more: %v, want it refused", err)
+	}
+	gina, err := g.Login(t.Context(), "0", "sharedsecret", "gina", Proof{Secret: "open sesame"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := g.MakeToken(t.Context(), gina, 0, false); err != nil {
+		t.Errorf("another user's: %v", err)
+	}
+	if err := g.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := g.MakeToken(t.Context(), fred, 0, false); err != nil {
+		t.Errorf("once it is known that the others are gone: %v", err)
+	}
+}
+
 // Groups are those of now, unless the token keeps the rules of then.
 func TestGroupsOfTokens(t *testing.T) {
 	for keep, want := range map[string][]string{"false": {"web"}, "true": {"ops"}} {

@@ -34,11 +34,12 @@ type Gate struct {
 	backends atomic.Pointer[Backends]
 	limits   limiter
 	clock    clock
-	tokens   atomic.Int64 // how many there are, about
 	failTime time.Duration
 
-	mu    sync.Mutex
-	looks map[string]*look // by backend and user
+	mu       sync.Mutex
+	looks    map[string]*look // by backend and user
+	tokens   int              // how many there are, about
+	tokensOf map[string]int   // by backend and user
 }
 
 // look is what is known of an account.
@@ -51,7 +52,7 @@ type look struct {
 
 // NewGate returns a gate that keeps its tokens in store.
 func NewGate(ctx context.Context, store Store, b *Backends, log *slog.Logger) (*Gate, error) {
-	g := &Gate{log: log, store: store, failTime: failTime, looks: map[string]*look{}}
+	g := &Gate{log: log, store: store, failTime: failTime, looks: map[string]*look{}, tokensOf: map[string]int{}}
 	g.backends.Store(b)
 	return g, g.openTokens(ctx)
 }

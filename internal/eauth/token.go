@@ -25,8 +25,10 @@ type Store interface {
 
 const (
 	tokenBytes = 32
-	// maxTokens bounds what a program that never uses its tokens can fill.
+	// maxTokens bounds what a program that never uses its tokens can fill, and
+	// maxOfUser what one user can, so that he does not keep others from theirs.
 	maxTokens = 100_000
+	maxOfUser = 10_000
 	// shortest is how many digits of a token's id name it.
 	shortest = 8
 	clockKey = "clock" // the latest time that was shown, in the same table
@@ -92,15 +94,15 @@ func (g *Gate) MakeToken(ctx context.Context, login *Grant, life time.Duration, 
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	if g.tokens.Load() >= maxTokens {
-		return "", time.Time{}, fmt.Errorf("%w: there are %d tokens already", ErrBusy, maxTokens)
+	if err := g.count(login); err != nil {
+		return "", time.Time{}, err
 	}
 	now := g.clock.now()
 	token := newToken()
 	made := *login
 	made.Issued, made.Expires = now, until(now.Add(life), login.Until)
 	if _, err := g.look(ctx, login.Backend, login.Name); errors.Is(err, errUnknowable) {
-		made.Expires = until(made.Expires, now.Add(blindTime))
+		made.Expires = until(made.Expires, login.Issued.Add(blindTime))
 	}
 	if b.keep {
 		if made.Rules, err = b.rulesOf(login.Backend, login.Account); err != nil {
@@ -111,9 +113,25 @@ func (g *Gate) MakeToken(ctx context.Context, login *Grant, life time.Duration, 
 	if err := g.put(ctx, tokenKey(token), &made); err != nil {
 		return "", time.Time{}, err
 	}
-	g.tokens.Add(1)
 	g.log.Info("token made", "user", made.Name, "eauth", made.Backend, "id", tokenKey(token)[:shortest], "expires", made.Expires)
 	return token, made.Expires, nil
+}
+
+// count books a token that is about to be made, if there is room for it. That one
+// was forgotten, or came to nothing, is known with the next Sweep.
+func (g *Gate) count(login *Grant) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := lookKey(login.Backend, login.Name)
+	switch {
+	case g.tokens >= maxTokens:
+		return fmt.Errorf("%w: there are %d tokens already", ErrBusy, maxTokens)
+	case g.tokensOf[key] >= maxOfUser:
+		return fmt.Errorf("%w: %s has %d tokens already", ErrBusy, login.Name, maxOfUser)
+	}
+	g.tokens++
+	g.tokensOf[key]++
+	return nil
 }
 
 func newToken() string {
@@ -141,7 +159,8 @@ func (g *Gate) noteTime(ctx context.Context) error {
 }
 
 // Token returns the login that a token stands for, as it is now. A token that is
-// refused for good is forgotten.
+// refused for good is forgotten. What is made of the login ends with the token: who
+// has one could else have it live for ever.
 func (g *Gate) Token(ctx context.Context, token string) (*Grant, error) {
 	if len(token) != hex.EncodedLen(tokenBytes) {
 		return nil, fmt.Errorf("%w: this is no token", ErrRefused)
@@ -159,19 +178,14 @@ func (g *Gate) Token(ctx context.Context, token string) (*Grant, error) {
 		return nil, fmt.Errorf("token %s of the store: %w", key[:shortest], err)
 	}
 	t, err := g.Check(ctx, &Grant{
-		Backend: s.Backend, Account: Account{Name: s.User, Groups: s.Groups}, Issued: s.Issued, Expires: s.Expires, Rules: s.Rules,
+		Backend: s.Backend, Account: Account{Name: s.User, Groups: s.Groups, Until: s.Expires}, Issued: s.Issued, Expires: s.Expires, Rules: s.Rules,
 		key: []byte(token), digest: s.Digest,
 	})
 	if errors.Is(err, ErrRefused) {
 		g.log.Info("token forgotten", "user", s.User, "eauth", s.Backend, "id", key[:shortest], "reason", err)
-		return nil, errors.Join(err, g.forget(ctx, key), g.noteTime(ctx))
+		return nil, errors.Join(err, g.store.Delete(ctx, key), g.noteTime(ctx))
 	}
 	return t, err
-}
-
-func (g *Gate) forget(ctx context.Context, key string) error {
-	g.tokens.Add(-1)
-	return g.store.Delete(ctx, key)
 }
 
 // Issue makes a token for a user without a login: for operators.
@@ -230,7 +244,7 @@ func (g *Gate) Delete(ctx context.Context, name string) (bool, error) {
 	case len(found) > 1:
 		return false, fmt.Errorf("%d tokens have ids that begin with %s", len(found), name)
 	}
-	return true, g.forget(ctx, found[0])
+	return true, g.store.Delete(ctx, found[0])
 }
 
 // Sweep forgets tokens that have expired, and what is known of accounts that
@@ -238,22 +252,25 @@ func (g *Gate) Delete(ctx context.Context, name string) (bool, error) {
 func (g *Gate) Sweep(ctx context.Context) error {
 	now := g.clock.now()
 	var over []string
-	count := int64(0)
+	count, of := 0, map[string]int{}
 	err := g.each(ctx, func(key string, s stored) {
-		if count++; !now.Before(s.Expires) {
+		if !now.Before(s.Expires) {
 			over = append(over, key)
+			return
 		}
+		count++
+		of[lookKey(s.Backend, s.User)]++
 	})
 	if err != nil {
 		return err
 	}
-	g.tokens.Store(count)
 	for _, key := range over {
-		if err := g.forget(ctx, key); err != nil {
+		if err := g.store.Delete(ctx, key); err != nil {
 			return err
 		}
 	}
 	g.mu.Lock()
+	g.tokens, g.tokensOf = count, of
 	for key, l := range g.looks {
 		if l.mu.TryLock() {
 			if time.Since(l.at) > lookEvery {

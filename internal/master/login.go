@@ -142,7 +142,8 @@ func (m *Master) login(ctx context.Context, r *bus.Request) error {
 		return err
 	}
 	if len(q.Certificate) > 0 && len(q.Signature) == 0 && q.Token == "" {
-		return r.Send(ctx, protocol.LoggedIn{Challenge: m.logins.challenge(r.Inbox())})
+		answer := protocol.LoggedIn{Challenge: m.logins.challenge(r.Inbox())}
+		return m.unlessGone(ctx, r, answer)
 	}
 	grant, err := m.verify(ctx, r, q)
 	if unwritten := m.tellLogin(ctx, r.From, q, grant, err); err != nil {
@@ -157,7 +158,13 @@ func (m *Master) login(ctx context.Context, r *bus.Request) error {
 		}
 	}
 	m.logins.set(r.Inbox(), grant)
-	if ctx.Err() != nil { // it has gone meanwhile
+	return m.unlessGone(ctx, r, answer)
+}
+
+// unlessGone answers, or forgets the connection if it has ended meanwhile: nobody
+// else would.
+func (m *Master) unlessGone(ctx context.Context, r *bus.Request, answer protocol.LoggedIn) error {
+	if ctx.Err() != nil {
 		m.logins.drop(r.Inbox())
 		return ctx.Err()
 	}

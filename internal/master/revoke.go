@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"brine/internal/audit"
 	"brine/internal/bus"
 	"brine/internal/pki"
 	"brine/internal/protocol"
@@ -30,20 +31,22 @@ func (m *Master) revoke(ctx context.Context, r *bus.Request) error {
 		if err := r.Send(ctx, protocol.Revoked{Key: e.Key.SHA256()}); err != nil {
 			return err
 		}
-		m.wg.Go(func() { m.forgetKey(e) })
+		who := remote(id, r.From.Source)
+		m.wg.Go(func() { m.forgetKey(e, who) })
 		return nil
 	}
 	return err
 }
 
-func (m *Master) forgetKey(e pki.Entry) {
+// forgetKey deletes a key in the name of who, as the audit trail has it.
+func (m *Master) forgetKey(e pki.Entry, who audit.Who) {
 	pause := time.NewTimer(revokeDelay)
 	defer pause.Stop()
 	select {
 	case <-pause.C:
 	case <-m.ctx.Done():
 	}
-	if err := m.keys.store.Delete(e); err != nil {
+	if err := m.keys.by(who).Delete(e); err != nil {
 		m.log.Error("revoked key not deleted", "minion", e.ID, "err", err)
 	}
 }

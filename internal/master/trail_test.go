@@ -131,6 +131,13 @@ func TestTrail(t *testing.T) {
 	w.until("the deletion is in the trail", func() bool { return len(entries(t, root, map[string]any{"fun": "key.delete", "kind": "key"})) == 1 })
 	only(t, root, map[string]any{"fun": "key.delete", "kind": "key"}, map[string]any{"user": "root", "verdict": "allowed"})
 	only(t, root, map[string]any{"fun": "key.delete", "kind": "wheel"}, map[string]any{"user": "root", "verdict": "allowed"})
+	if err := web1.Ask(t.Context(), protocol.OpRevoke, nil, &protocol.Revoked{}); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the revocation is in the trail", func() bool { return len(entries(t, root, map[string]any{"fun": "key.delete", "minion": "web1"})) == 1 })
+	if e := only(t, root, map[string]any{"fun": "key.delete", "minion": "web1"}, map[string]any{"minion": "web1"}); !strings.HasPrefix(e["source"].(string), "127.0.0.1:") {
+		t.Errorf("a key that its minion has revoked: %v", e)
+	}
 	for _, e := range entries(t, root, map[string]any{"fun": "key.accept"}) {
 		if e["rule"] != "auto_accept" || !strings.HasPrefix(e["source"].(string), "127.0.0.1:") {
 			t.Errorf("an accepted key: %v", e)

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -168,7 +169,14 @@ func (r *Relay) Hand(ctx context.Context, from uint64, match func(event.Head) bo
 	})
 }
 
-// BuryOwn keeps a dead letter of the daemon's own handler.
+// maxOfSender is how many dead letters the events of one sender may leave behind
+// with the daemon's handlers: a minion that fires what no handler can do must not
+// fill the room of all, where they would stop.
+const maxOfSender = 500
+
+// BuryOwn keeps a dead letter of the daemon's own handler. That of a sender who has
+// his share takes the place of his oldest; events of the daemon itself, and returns,
+// have no sender.
 func (r *Relay) BuryOwn(ctx context.Context, l *protocol.DeadLetter) error {
 	t, err := r.table(ctx, "dead")
 	if err != nil {
@@ -178,7 +186,15 @@ func (r *Relay) BuryOwn(ctx context.Context, l *protocol.DeadLetter) error {
 	if err != nil {
 		return err
 	}
-	if len(have) >= maxLetters {
+	same := slices.DeleteFunc(slices.Clone(have), func(o owned) bool { return o.From != l.From })
+	switch {
+	case l.From != "" && len(same) >= maxOfSender:
+		oldest := same[0].DeadLetter
+		r.log.Error("dead letter dropped: its sender has too many", "from", l.From, "handler", oldest.Name, "tag", oldest.Tag, "seq", oldest.Seq, "limit", maxOfSender)
+		if err := r.DropOwn(ctx, oldest); err != nil {
+			return err
+		}
+	case len(have) >= maxLetters:
 		return bus.Errorf(bus.Busy, "there are %d dead letters of the reactor: that is the limit", len(have))
 	}
 	return r.keepLetter(ctx, t, daemonOwner, l)

@@ -732,3 +732,41 @@ func TestStat(t *testing.T) {
 		t.Errorf("position %+v", p)
 	}
 }
+
+// A sender whose events no handler can do drops his own oldest letters, and takes
+// nobody else's room.
+func TestDeadLettersOfOneSender(t *testing.T) {
+	w := start(t)
+	table, err := w.relay.table(t.Context(), "dead")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(maxOfSender) {
+		if err := w.relay.keepLetter(t.Context(), table, daemonOwner, &protocol.DeadLetter{Name: "deploy", Seq: 10 + i, From: "eve"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, l := range []protocol.DeadLetter{{Name: "deploy", Seq: 1, From: "web1"}, {Name: "deploy", Seq: 2}, {Name: "other", Seq: 9000, From: "eve"}, {Name: "deploy", Seq: 9001, From: "eve"}} {
+		if err := w.relay.BuryOwn(t.Context(), &l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	letters, err := w.relay.letters(t.Context(), Asker{Owner: daemonOwner}, protocol.Dead{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, eves := map[uint64]bool{}, 0
+	for _, l := range letters {
+		if kept[l.Seq] = true; l.From == "eve" {
+			eves++
+		}
+	}
+	for seq, want := range map[uint64]bool{1: true, 2: true, 10: false, 11: false, 12: true, 9000: true, 9001: true} {
+		if kept[seq] != want {
+			t.Errorf("letter %d is kept: %t, want %t", seq, kept[seq], want)
+		}
+	}
+	if eves != maxOfSender {
+		t.Errorf("%d letters of one sender, want %d", eves, maxOfSender)
+	}
+}
