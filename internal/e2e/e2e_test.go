@@ -98,11 +98,14 @@ func setUp(env *testscript.Env) error {
 	return nil
 }
 
-// condition answers what a script asks of the machine: [root] for the right to
+// condition answers what a script asks of the machine: [raced] for binaries with
+// the race detector, [root] for the right to
 // act as other users, [users] for that to make some, [tmpfs] for that to mount a
 // small disk, [node] for Node with a client of NATS.
 func condition(name string) (bool, error) {
 	switch name {
+	case "raced":
+		return raced, nil
 	case "root":
 		return os.Geteuid() == 0, nil
 	case "node":

@@ -14,8 +14,18 @@ import (
 	"brine/internal/salt"
 )
 
-// storeTime bounds how long one request may take to be stored.
+// storeTime bounds how long one request may take to be stored; what is large has
+// a second more for each slowest bytes.
 const storeTime = 30 * time.Second
+
+// timeFor is how long these letters may take to be stored.
+func timeFor(letters []protocol.Letter) time.Duration {
+	size := 0
+	for _, l := range letters {
+		size += len(l.Body)
+	}
+	return storeTime + time.Duration(size/slowest)*time.Second
+}
 
 // maxEpoch is the longest name of an epoch; it is part of an id of the journal.
 const maxEpoch = 64
@@ -34,7 +44,7 @@ func (m *Master) letters(ctx context.Context, r *bus.Request) error {
 	defer m.room.stored(id)
 	// What has begun is finished, also when the minion is cut off: the ledger must
 	// know what became of it.
-	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
+	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeFor(q.Letters))
 	defer cancel()
 	told, err := m.deliver(store, id, q.Letters)
 	if err != nil && len(told) == 0 {
