@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write what cmp finds other than expected into the scripts")
 
-// bin is the directory of the seven binaries.
+// bin is the directory of the binaries.
 var bin string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }

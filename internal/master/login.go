@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 	"brine/internal/bus"
 	"brine/internal/config"
 	"brine/internal/eauth"
+	"brine/internal/process"
 	"brine/internal/protocol"
 	"brine/internal/runner"
 	"brine/internal/salt"
@@ -78,16 +77,7 @@ func (l *logins) takeChallenge(inbox string) []byte {
 
 // backends sets up those of external_auth.
 func (m *Master) backends(cfg *config.Master) (*eauth.Backends, error) {
-	return eauth.Parse(cfg, eauth.System{Groups: m.users.Groups, Shadow: m.users.Shadow, PAMHelper: pamHelper()})
-}
-
-// pamHelper is the program that talks to PAM: it stands beside this one.
-func pamHelper() string {
-	self, err := os.Executable()
-	if err != nil {
-		return ""
-	}
-	return filepath.Join(filepath.Dir(self), "salt-pam")
+	return eauth.Parse(cfg, eauth.System{Groups: m.users.Groups, Shadow: m.users.Shadow, PAMHelper: process.Beside("salt-pam")})
 }
 
 // openGate opens external_auth over the journal.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -294,6 +295,16 @@ func (e Ending) Failure(name string) error {
 		return fmt.Errorf("%s: exit code %d", name, e.Code)
 	}
 	return fmt.Errorf("%s: exit code %d: %s", name, e.Code, text)
+}
+
+// Beside is the path of the program of that name that lies beside this one, where
+// those that are installed together do. Whether it is there is not looked at.
+func Beside(name string) string {
+	self, err := os.Executable()
+	if err != nil {
+		return name
+	}
+	return filepath.Join(filepath.Dir(self), name)
 }
 
 // daemonEnviron are variables by which a service manager talks to the minion

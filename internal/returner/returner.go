@@ -51,6 +51,9 @@ type Host struct {
 	// stays what it is.
 	Custom    *extension.Set
 	ConfigDir string // for their environment
+	// Databases is the program that puts returns into databases; "" for the one beside
+	// this program.
+	Databases string
 	Log       *slog.Logger
 }
 

@@ -2,7 +2,7 @@ package returner
 
 import (
 	"bufio"
-	"database/sql"
+	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -11,76 +11,112 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/mail"
+	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
+	"brine/internal/returner/database"
 	"brine/internal/salt"
-	"brine/internal/sink/dbtest"
 )
 
-func TestSQLite(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "a b?#%.db")
-	s, err := Open([]string{"sqlite3"}, Options{}, host(t, map[string]any{"sqlite3.database": file}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Early(t.Context(), sample)
-	s.Late(t.Context(), sample)
-	s.Late(t.Context(), sample)
-	db, err := sql.Open("sqlite", "file:"+strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	wantRows(t, db, 2)
-	if _, err := Open([]string{"sqlite3"}, Options{}, host(t, nil)); err == nil || salt.Hint(err) == "" {
-		t.Errorf("without a file: %v", err)
-	}
-}
-
-// wantRows looks at what a database has.
-func wantRows(t *testing.T, db *sql.DB, n int) {
+// helper is a program in place of the one that talks to databases: it keeps what it
+// is told in the file that is returned.
+func helper(t *testing.T, script string) (program, got string) {
 	t.Helper()
-	var count int
-	if err := db.QueryRow("SELECT count(*) FROM salt_returns").Scan(&count); err != nil || count != n {
-		t.Fatalf("%d rows, %v; want %d", count, err, n)
-	}
-	var fun, jid, id, success, full string
-	if err := db.QueryRow("SELECT fun, jid, id, success, full_ret FROM salt_returns").Scan(&fun, &jid, &id, &success, &full); err != nil {
+	dir := t.TempDir()
+	program, got = filepath.Join(dir, "helper"), filepath.Join(dir, "got")
+	text := "#!/bin/sh\n[ $# = 0 ] || exit 64\ncat > " + got + "\n" + script + "\n"
+	if err := os.WriteFile(program, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if fun != "cmd.run_all" || jid != string(sample.JID) || id != "web1" || success != "True" {
-		t.Errorf("row: %s %s %s %s", fun, jid, id, success)
-	}
-	sameJSON(t, "full_ret", full)
+	return program, got
 }
 
-func TestDatabaseServers(t *testing.T) {
-	for name, start := range map[string]func(testing.TB) *dbtest.Server{"postgres": dbtest.PostgreSQL, "mysql": dbtest.MariaDB} {
+// Where a database is, and with which password, reaches the program on its standard
+// input: settings of the minion, and nothing that the program would have to find.
+func TestDatabases(t *testing.T) {
+	authorities := filepath.Join("testdata", "authority.pem")
+	pem, err := os.ReadFile(authorities)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		returner string
+		config   map[string]any
+		want     database.Database
+	}{
+		"sqlite3":       {"sqlite3", map[string]any{"sqlite3.database": "/a b?#%.db"}, database.Database{Kind: "sqlite3", File: "/a b?#%.db"}},
+		"postgres":      {"postgres", nil, database.Database{Kind: "postgres", Host: "localhost", Port: 5432, Name: "salt", User: "salt"}},
+		"mysql":         {"mysql", nil, database.Database{Kind: "mysql", Host: "localhost", Port: 3306, Name: "salt", User: "salt"}},
+		"mysql, older":  {"mysql", map[string]any{"returner.mysql.pass": "s3cret"}, database.Database{Kind: "mysql", Host: "localhost", Port: 3306, Name: "salt", User: "salt", Password: "s3cret"}},
+		"a server":      {"postgres", map[string]any{"postgres.host": "db1", "postgres.port": 1, "postgres.db": "d", "postgres.user": "u", "postgres.passwd": "p"}, database.Database{Kind: "postgres", Host: "db1", Port: 1, Name: "d", User: "u", Password: "p", TLS: &database.TLS{}}},
+		"in the clear":  {"postgres", map[string]any{"postgres.host": "db1", "postgres.ssl": false}, database.Database{Kind: "postgres", Host: "db1", Port: 5432, Name: "salt", User: "salt"}},
+		"an authority":  {"mysql", map[string]any{"mysql.ssl_ca": authorities}, database.Database{Kind: "mysql", Host: "localhost", Port: 3306, Name: "salt", User: "salt", TLS: &database.TLS{Authorities: string(pem)}}},
+		"TLS at home":   {"mysql", map[string]any{"mysql.ssl": true}, database.Database{Kind: "mysql", Host: "localhost", Port: 3306, Name: "salt", User: "salt", TLS: &database.TLS{}}},
+		"a Unix socket": {"mysql", map[string]any{"mysql.host": "/run/my.sock"}, database.Database{Kind: "mysql", Host: "/run/my.sock", Port: 3306, Name: "salt", User: "salt"}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			server := start(t)
-			h := host(t, map[string]any{name + ".host": server.Host, name + ".db": "salt", name + ".user": "salt", name + ".passwd": dbtest.Password})
-			s, err := Open([]string{name}, Options{}, h)
+			h := host(t, row.config)
+			program, got := helper(t, "")
+			h.Databases = program
+			s, err := Open([]string{row.returner}, Options{}, h)
 			if err != nil {
 				t.Fatal(err)
+			}
+			s.Early(t.Context(), sample)
+			if _, err := os.Stat(got); err == nil {
+				t.Error("it was handed over before the master has the return")
 			}
 			s.Late(t.Context(), sample)
-			s.Late(t.Context(), sample)
-			wantRows(t, server.DB(), 2)
-			server.Stop()
-			send, err := h.find(name)
-			if err != nil {
-				t.Fatal(err)
+			text, err := os.ReadFile(got)
+			var o database.Order
+			if err != nil || json.Unmarshal(text, &o) != nil || !reflect.DeepEqual(o.Database, row.want) {
+				t.Fatalf("it was told %s, %v; want %+v", text, err, row.want)
 			}
-			one, err := send.open(h, Options{})
-			if err != nil {
-				t.Fatal(err)
+			if o.Row.Fun != "cmd.run_all" || o.Row.JID != string(sample.JID) || o.Row.ID != "web1" || o.Row.Success != "True" {
+				t.Errorf("row: %+v", o.Row)
 			}
-			if err := one(t.Context(), sample); err == nil || strings.Contains(err.Error(), dbtest.Password) {
-				t.Errorf("a server that is away: %v", err)
-			}
+			sameJSON(t, "full_ret", o.Row.Full)
 		})
+	}
+}
+
+// What is wrong with the settings, or with the program, is told before anything runs.
+func TestDatabasesThatAreNotReady(t *testing.T) {
+	program, _ := helper(t, "")
+	for name, row := range map[string]struct {
+		returner string
+		config   map[string]any
+		program  string
+		want     string
+	}{
+		"no file":        {"sqlite3", nil, program, "there is no database"},
+		"no path":        {"sqlite3", map[string]any{"sqlite3.database": "x.db"}, program, "there is no database"},
+		"no port":        {"mysql", map[string]any{"mysql.port": "many"}, program, "there is no such port"},
+		"no certificate": {"postgres", map[string]any{"postgres.ssl_ca": "/dev/null"}, program, "there is no certificate in /dev/null"},
+		"no program":     {"postgres", nil, "/nonexistent/salt-returner", "the program that talks to databases is not there"},
+		"none to run":    {"mysql", nil, "/etc/passwd", "the program that talks to databases is not there"},
+	} {
+		h := host(t, row.config)
+		h.Databases = row.program
+		if _, err := Open([]string{row.returner}, Options{}, h); err == nil || !strings.Contains(err.Error(), row.want) || salt.Hint(err) == "" {
+			t.Errorf("%s: %v (hint %q), want %q", name, err, salt.Hint(err), row.want)
+		}
+	}
+}
+
+// A program that fails is an error in its words, without the password.
+func TestADatabaseThatDoesNotTakeIt(t *testing.T) {
+	h := host(t, map[string]any{"mysql.pass": "s3cret"})
+	h.Databases, _ = helper(t, "echo the table is full >&2; exit 1")
+	send, err := openMySQL(h, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := send(t.Context(), sample); err == nil || !strings.Contains(err.Error(), "the table is full") || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("it says %v", err)
 	}
 }
 

@@ -73,7 +73,11 @@ func (m *mailer) send(ctx context.Context, r Return) error {
 
 // open secures the connection where the server can, or must, and logs in.
 func (m *mailer) open(c *smtp.Client) error {
-	config, err := readTLS(m.h, "smtp", m.host, true)
+	asked, err := readTLS(m.h, "smtp", true)
+	if err != nil {
+		return err
+	}
+	config, err := asked.Config(m.host)
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,7 @@ var layers = []layer{
 	{"cli/saltmaster", "cli cli/serve config logging master version", "starts one daemon"},
 	{"cli/saltminion", "cli cli/serve config link logging minion version", "starts one daemon; the words of a refusal are those of link"},
 	{"cli/saltpam", "cli pam pam/libpam", "asks PAM one question and ends; the only program that loads its library"},
+	{"cli/saltreturner", "cli returner/database returner/database/driver", "puts one return into a database and ends; the only program that a minion starts with drivers in it"},
 	{"cli/saltrun", "argument bus cli cli/client cli/course config event job output protocol salt", "asks the master and shows what comes"},
 	{"cli/serve", "cli config daemon logging pki salt", "what the commands of both daemons share, the words for key files that are not safe among it; not the daemons"},
 	{"config", "atomicfile salt", "files to typed settings; rules in them are parsed by the packages that own them"},
@@ -72,7 +73,9 @@ var layers = []layer{
 	{"protocol", "bus event job salt value", "the bodies of requests, with the errors of bus in some: types, no behaviour"},
 	{"reactor", "config event job protocol salt target value", "what is to be done about an event: rules and templates, read and filled in; the master does it"},
 	{"relay", "bus config event journal protocol salt value", "events between journal and bus, for both daemons"},
-	{"returner", "event extension salt value", "where returns go beside the master; what reaches the bus goes through a function of its host"},
+	{"returner", "event extension process returner/database salt value", "where returns go beside the master; what reaches the bus goes through a function of its host"},
+	{"returner/database", "process salt", "an order for a program of ours, so that drivers are in no daemon"},
+	{"returner/database/driver", "returner/database", "the drivers; never in a daemon"},
 	{"roots", "", "directories and what is in them"},
 	{"runner", "event extension job module pki roots salt target value", "functions of the master; the machinery that checks and runs functions is that of module, the master an interface"},
 	{"salt", "", "the vocabulary: everybody imports it, so it imports nobody"},
@@ -89,14 +92,15 @@ var layers = []layer{
 
 // binaries are the programs: the one package of a command that each may import.
 var binaries = map[string]string{
-	"salt":        "cli/saltcmd",
-	"salt-call":   "cli/saltcall",
-	"salt-event":  "cli/saltevent",
-	"salt-key":    "cli/saltkey",
-	"salt-master": "cli/saltmaster",
-	"salt-minion": "cli/saltminion",
-	"salt-pam":    "cli/saltpam",
-	"salt-run":    "cli/saltrun",
+	"salt":          "cli/saltcmd",
+	"salt-call":     "cli/saltcall",
+	"salt-event":    "cli/saltevent",
+	"salt-key":      "cli/saltkey",
+	"salt-master":   "cli/saltmaster",
+	"salt-minion":   "cli/saltminion",
+	"salt-pam":      "cli/saltpam",
+	"salt-returner": "cli/saltreturner",
+	"salt-run":      "cli/saltrun",
 }
 
 func TestTheTableOfLayersIsSorted(t *testing.T) {

@@ -25,9 +25,9 @@ var foreign = []struct {
 	{"github.com/fsnotify/fsnotify", "pki", "the key directory is the only one that is watched"},
 	{"github.com/go-crypt/crypt", "eauth", "hashes of passwords"},
 	{"github.com/go-ldap/ldap/v3", "eauth", "users of directory servers"},
-	{"github.com/go-sql-driver/mysql", "returner sink sink/dbtest", "a destination of the sink, and of returns"},
+	{"github.com/go-sql-driver/mysql", "returner/database/driver sink sink/dbtest", "a destination of the sink, and of returns"},
 	{"github.com/itchyny/gojq", "cli/saltevent event reactor sink", "filters of events are written in the language of jq"},
-	{"github.com/jackc/pgx/v5", "returner sink sink/dbtest", "a destination of the sink, and of returns"},
+	{"github.com/jackc/pgx/v5", "returner/database/driver sink sink/dbtest", "a destination of the sink, and of returns"},
 	{natsServer, "bench/bareserver broker", "both daemons reach the server through broker; bareserver is what it is compared with"},
 	{"github.com/nats-io/nats.go", "bench/bare bench/bareserver bench/fleet broker bus bustest journal link master minion", "whoever holds a connection; tools hold one through bus"},
 	{"github.com/nats-io/nats.go/jetstream", "journal", "the journal is the one user of JetStream"},
@@ -36,7 +36,7 @@ var foreign = []struct {
 	{"golang.org/x/sys", "auth cli cli/saltpam daemon grain handler module sink socket", "system calls that the standard library lacks"},
 	{"golang.org/x/term", "cli", "what a terminal can do"},
 	{"gopkg.in/yaml.v3", "acl config eauth event grain module pillar reactor schedule sink", "files that people write"},
-	{"modernc.org/sqlite", "returner sink", "a destination of the sink, and of returns"},
+	{"modernc.org/sqlite", "returner/database/driver sink", "a destination of the sink, and of returns"},
 }
 
 // inModule says whether the package with this path is of the module, and not of
@@ -87,6 +87,20 @@ func TestToolsDoNotLinkTheServer(t *testing.T) {
 		links := slices.ContainsFunc(goList(t, "-deps", "./cmd/"+name), func(p listed) bool { return inModule(p.ImportPath, natsServer) })
 		if links != daemon {
 			t.Errorf("%s links the NATS server: %t, want %t", name, links, daemon)
+		}
+	}
+}
+
+// TestDaemonsDoNotLinkDrivers keeps databases out of the programs that most people
+// run all the time and use without any.
+func TestDaemonsDoNotLinkDrivers(t *testing.T) {
+	drivers := []string{"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "modernc.org/sqlite"}
+	for name := range binaries {
+		uses := name == "salt-event" || name == "salt-returner"
+		for _, p := range goList(t, "-deps", "./cmd/"+name) {
+			if !uses && slices.ContainsFunc(drivers, func(module string) bool { return inModule(p.ImportPath, module) }) {
+				t.Errorf("%s links %s", name, p.ImportPath)
+			}
 		}
 	}
 }
