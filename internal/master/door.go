@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -251,6 +250,11 @@ func (m *Master) cutRefused() {
 			return
 		}
 		m.log.Info("cutting a connection: its key is no longer accepted", "minion", i.Name, "state", state.String())
+		if err == nil && state == pki.Unknown {
+			// The store was read just now and may be ahead of what was announced: who
+			// sees the end of the connection must find nothing of the minion.
+			m.forgetFacts(salt.MinionID(i.Name))
+		}
 		cut()
 	})
 }
@@ -283,7 +287,7 @@ func (m *Master) announceKeys(before, after map[keyName]pki.State) {
 
 // forgetFacts drops what a minion without any accepted key once said.
 func (m *Master) forgetFacts(id salt.MinionID) {
-	if _, accepted := slices.BinarySearch(m.keys.ids(), id); accepted {
+	if accepted, err := m.keys.token(id); err != nil || accepted != "" {
 		return
 	}
 	m.pillars.set(id, nil)

@@ -160,9 +160,9 @@ const firstBeat = 150 * time.Millisecond
 func (m *Minion) beat(e *job.Envelope, state job.State) (stop func()) {
 	every := max(e.Beat.Duration(), 100*time.Millisecond)
 	done := make(chan struct{})
+	senders := m.origins.of(e.JID) // the last ones: they are told until the return is delivered
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		var senders []sender // the last ones: they are told until the return is delivered
 		t := time.NewTimer(min(firstBeat, every))
 		defer t.Stop()
 		for {

@@ -229,12 +229,14 @@ type system struct {
 	*bustest.Bus
 	mu      sync.Mutex
 	reports []string // of the states that it was told
+	alive   int      // how often it was told that a job is running
 	ready   chan struct{}
+	hold    chan struct{} // letters are answered when it is closed
 }
 
 func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 	t.Helper()
-	m := &system{Bus: bustest.Start(t), ready: make(chan struct{})}
+	m := &system{Bus: bustest.Start(t), ready: make(chan struct{}), hold: make(chan struct{})}
 	key(m.Bus)
 	m.Server.Handle(bus.RoleMinion, protocol.OpHello, func(ctx context.Context, r *bus.Request) error {
 		close(m.ready)
@@ -265,6 +267,10 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 				m.told("returned")
 			}
 		}
+		select {
+		case <-m.hold:
+		case <-ctx.Done():
+		}
 		return r.Send(ctx, protocol.Delivered{Letters: make([]protocol.Delivery, len(q.Letters))})
 	})
 	if err := m.Server.Start(); err != nil {
@@ -276,9 +282,18 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 func (m *system) told(state string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if state != string(job.Running) {
-		m.reports = append(m.reports, state)
+	if state == string(job.Running) {
+		m.alive++
+		return
 	}
+	m.reports = append(m.reports, state)
+}
+
+// signs is how often a minion said that it is running a job.
+func (m *system) signs() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.alive
 }
 
 func (m *system) got() string {
@@ -298,13 +313,16 @@ func (m *system) send(t *testing.T, e job.Envelope) {
 	}
 }
 
-// TestOneJobOfTwoMasters sends the same job from two masters of one system: it runs
-// once, and both are told. Another job with its id is refused.
-func TestOneJobOfTwoMasters(t *testing.T) {
+// startSystems starts masters of one system and a minion of all of them.
+func startSystems(t *testing.T, n int) []*system {
+	t.Helper()
 	key := bustest.Key(t)
-	accept := func(b *bustest.Bus) { b.Accept("web1", key) }
-	a, b, c := startSystem(t, accept), startSystem(t, accept), startSystem(t, accept)
-	cfg := listed(t, "", a.Addr(), b.Addr(), c.Addr())
+	masters, addrs := make([]*system, n), make([]net.Addr, n)
+	for i := range masters {
+		masters[i] = startSystem(t, func(b *bustest.Bus) { b.Accept("web1", key) })
+		addrs[i] = masters[i].Addr()
+	}
+	cfg := listed(t, "", addrs...)
 	if err := os.MkdirAll(cfg.PKIDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -312,8 +330,33 @@ func TestOneJobOfTwoMasters(t *testing.T) {
 		t.Fatal(err)
 	}
 	startMinion(t, cfg)
-	for _, m := range []*system{a, b, c} {
+	for _, m := range masters {
 		<-m.ready
+	}
+	// Until then the minion has nobody to tell of a job.
+	until(t, "all are connected", func() bool { return masterStates(t, cfg) == strings.Repeat("+", n) })
+	return masters
+}
+
+// TestASlowDeliveryIsHeardOf runs a job that is done at once and whose return takes
+// its time to be stored: until it is, the minion says that it is there.
+func TestASlowDeliveryIsHeardOf(t *testing.T) {
+	m := startSystems(t, 1)[0]
+	m.send(t, job.Envelope{
+		JID: salt.NewJID(time.Now()), Target: "web1", TargetType: "glob", User: "root", Expires: time.Now().Add(time.Minute), Beat: 0.1,
+		Commands: []job.Command{{Function: "test.ping"}},
+	})
+	until(t, "the minion has said three times that it is there", func() bool { return m.signs() >= 3 })
+	close(m.hold)
+}
+
+// TestOneJobOfTwoMasters sends the same job from two masters of one system: it runs
+// once, and both are told. Another job with its id is refused.
+func TestOneJobOfTwoMasters(t *testing.T) {
+	masters := startSystems(t, 3)
+	a, b, c := masters[0], masters[1], masters[2]
+	for _, m := range masters {
+		close(m.hold)
 	}
 	dir := t.TempDir()
 	e := job.Envelope{
