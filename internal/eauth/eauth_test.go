@@ -468,9 +468,12 @@ func TestTokensOfTokens(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, later, err := g.MakeToken(t.Context(), again, 0, true)
+			of, later, err := g.MakeToken(t.Context(), again, 0, true)
 			if err != nil || later.After(end) {
 				t.Errorf("the token of a token ends at %s, %v; want no later than %s", later, err, end)
+			}
+			if _, err := g.Token(t.Context(), of); err != nil {
+				t.Errorf("the token of a token: %v", err)
 			}
 			if c.lookErr != nil && end.After(begun.Add(c.within+time.Minute)) {
 				t.Errorf("the token ends at %s, want it %s after the login", end, c.within)
@@ -550,8 +553,19 @@ func TestListAndDelete(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].User != "fred" || list[0].Backend != "sharedsecret" {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	if found, err := g.Delete(t.Context(), one); !found || err != nil {
-		t.Errorf("delete by the token: %t, %v", found, err)
+	if list[0].ID != TokenID(one) && list[1].ID != TokenID(one) {
+		t.Errorf("%s is the id of neither: %+v", TokenID(one), list)
+	}
+	for _, name := range []string{"", "abc", one, TokenID(one) + "00", strings.Repeat("0", 64), "zz" + TokenID(one)} {
+		if err := g.Delete(t.Context(), name); err == nil {
+			t.Errorf("delete %q found something", name)
+		}
+	}
+	if _, err := g.Token(t.Context(), one); err != nil {
+		t.Errorf("the token after that: %v", err)
+	}
+	if err := g.Delete(t.Context(), " "+strings.ToUpper(TokenID(one))); err != nil {
+		t.Errorf("delete by id: %v", err)
 	}
 	if _, err := g.Token(t.Context(), one); !errors.Is(err, ErrRefused) {
 		t.Errorf("the deleted token: %v, want a refusal", err)
@@ -559,12 +573,83 @@ func TestListAndDelete(t *testing.T) {
 	if _, err := g.Token(t.Context(), two); err != nil {
 		t.Errorf("the other token: %v", err)
 	}
-	if found, err := g.Delete(t.Context(), tokenKey(two)[:shortest]); !found || err != nil {
-		t.Errorf("delete by id: %t, %v", found, err)
+	if err := g.Delete(t.Context(), tokenKey(two)[:shortest]); err != nil {
+		t.Errorf("delete by the beginning of an id: %v", err)
 	}
-	for _, name := range []string{"", "abc", one, strings.Repeat("0", 64)} {
-		if found, _ := g.Delete(t.Context(), name); found {
-			t.Errorf("delete %q found something", name)
+	if err := g.Delete(t.Context(), tokenKey(two)[:shortest]); err == nil {
+		t.Error("it can be deleted twice")
+	}
+}
+
+// A token that is revoked takes with it what is logged in by it, and the tokens
+// that were made with it: it may have been stolen.
+func TestRevokedTokens(t *testing.T) {
+	g := gate(t, &memory{}, parse(t, load(t, secretSettings, "")))
+	first, other := mustToken(t, g, 0), mustToken(t, g, 0)
+	made := []string{first}
+	var logins []*Grant
+	for range maxLine {
+		grant, err := g.Token(t.Context(), made[len(made)-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, _, err := g.MakeToken(t.Context(), grant, 0, true)
+		if len(made) == maxLine {
+			if !errors.Is(err, ErrLifetime) {
+				t.Errorf("a token made of %d others: %v, want a refusal", maxLine, err)
+			}
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, logins = append(made, token), append(logins, grant)
+	}
+	const cut = 2 // the others were made with it
+	if err := g.Delete(t.Context(), TokenID(made[cut])); err != nil {
+		t.Fatal(err)
+	}
+	for i, grant := range logins {
+		if _, err := g.Check(t.Context(), grant); errors.Is(err, ErrRefused) != (i >= cut) {
+			t.Errorf("the login by token %d of a line that was cut at %d: %v", i, cut, err)
+		}
+	}
+	if list, err := g.List(t.Context()); err != nil || len(list) != cut+1 {
+		t.Errorf("%d tokens are listed, %v; want %d", len(list), err, cut+1)
+	}
+	for i, token := range made {
+		if _, err := g.Token(t.Context(), token); errors.Is(err, ErrRefused) != (i >= cut) {
+			t.Errorf("token %d of a line that was cut at %d: %v", i, cut, err)
+		}
+	}
+	if _, err := g.Token(t.Context(), other); err != nil {
+		t.Errorf("another token: %v", err)
+	}
+}
+
+// A flood of tokens that are refused is not looked at, and hinders only its source.
+func TestFloodOfTokens(t *testing.T) {
+	store := &memory{}
+	g := gate(t, store, parse(t, load(t, secretSettings, "")))
+	good := mustToken(t, g, 0)
+	busy := 0
+	for i := range 200 {
+		_, err := g.ShowToken(t.Context(), "eve", fmt.Sprintf("%064x", i))
+		if errors.Is(err, ErrBusy) {
+			busy++
+		} else if !errors.Is(err, ErrRefused) {
+			t.Fatalf("a token that is none: %v", err)
+		}
+	}
+	if busy < 150 {
+		t.Errorf("%d of 200 were told to wait, want nearly all", busy)
+	}
+	if _, err := g.ShowToken(t.Context(), "eve", good); !errors.Is(err, ErrBusy) {
+		t.Errorf("eve with a good token: %v, want her to wait", err)
+	}
+	for range 200 {
+		if _, err := g.ShowToken(t.Context(), "fred", good); err != nil {
+			t.Fatalf("somebody else's: %v", err)
 		}
 	}
 }

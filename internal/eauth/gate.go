@@ -32,7 +32,8 @@ type Gate struct {
 	log      *slog.Logger
 	store    Store
 	backends atomic.Pointer[Backends]
-	limits   limiter
+	limits   limiter // of logins
+	tokened  limiter // of tokens that are shown
 	clock    clock
 	failTime time.Duration
 
@@ -52,7 +53,7 @@ type look struct {
 
 // NewGate returns a gate that keeps its tokens in store.
 func NewGate(ctx context.Context, store Store, b *Backends, log *slog.Logger) (*Gate, error) {
-	g := &Gate{log: log, store: store, failTime: failTime, looks: map[string]*look{}, tokensOf: map[string]int{}}
+	g := &Gate{log: log, store: store, tokened: limiter{atATime: maxTokensOfSource}, failTime: failTime, looks: map[string]*look{}, tokensOf: map[string]int{}}
 	g.backends.Store(b)
 	return g, g.openTokens(ctx)
 }
@@ -76,8 +77,9 @@ type Grant struct {
 	Issued, Expires time.Time
 	Rules           string // what keep_acl_in_token keeps, as YAML of external_auth; "" is none
 
-	key    []byte // of digest
-	digest []byte // of the account's mark
+	key    []byte   // of digest
+	digest []byte   // of the account's mark
+	tokens []string // by which it was made, as the store names them, the first one first
 }
 
 // Login verifies a user. From names the source, which pays for failures. Every
@@ -217,10 +219,27 @@ func (g *Grant) expired(now time.Time) bool { return !now.Before(g.Expires) }
 // ErrExpired is wrapped by the refusal of a login whose time is over.
 var ErrExpired = fmt.Errorf("%w: its time is over", ErrRefused)
 
+var errChanged = fmt.Errorf("%w: the account was changed since the login", ErrRefused)
+
 // Check returns the login as it is now, with the account's groups of now. It is
-// refused when its time is over, or the account was locked or removed or has got
-// another secret, at most lookEvery after that.
+// refused when its time is over, when the token that it was made by is revoked, or
+// the account was locked or removed or has got another secret, at most lookEvery
+// after that.
 func (g *Gate) Check(ctx context.Context, old *Grant) (*Grant, error) {
+	for _, key := range old.tokens {
+		b, err := g.store.Get(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if b == nil {
+			return nil, fmt.Errorf("%w: its token %s is revoked", ErrRefused, key[:shortest])
+		}
+	}
+	return g.check(ctx, old)
+}
+
+// check is Check without a look at the tokens.
+func (g *Gate) check(ctx context.Context, old *Grant) (*Grant, error) {
 	now := g.clock.now()
 	if old.expired(now) {
 		return nil, ErrExpired
@@ -236,7 +255,7 @@ func (g *Gate) Check(ctx context.Context, old *Grant) (*Grant, error) {
 		return nil, err
 	}
 	if account.Name != old.Name || !old.marks(account.Mark) {
-		return nil, fmt.Errorf("%w: the account was changed since the login", ErrRefused)
+		return nil, errChanged
 	}
 	if old.Rules != "" {
 		return old, nil // with the groups of then

@@ -1,6 +1,7 @@
 package eauth
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -12,6 +13,9 @@ const (
 	// maxOfSource is how many logins of one source are looked at at a time:
 	// enough for a program that logs people in, and never all of a backend.
 	maxOfSource = 2
+	// maxTokensOfSource is the same of tokens, which cost a look at the store and
+	// every five seconds one at the account.
+	maxTokensOfSource = 16
 	// maxOfBackend is how many a backend looks at at a time. Hashes are made to
 	// be slow, and a child process is started for PAM.
 	maxOfBackend = 8
@@ -25,8 +29,9 @@ const (
 	maxSources = 10_000
 )
 
-// limiter bounds the logins of each source.
+// limiter bounds the logins of each source. The zero value is that of passwords.
 type limiter struct {
+	atATime int // of one source; 0 is maxOfSource
 	mu      sync.Mutex
 	sources map[string]*source
 }
@@ -71,7 +76,7 @@ func (l *limiter) take(from string) *source {
 		if len(l.sources) >= maxSources {
 			l.forget()
 		}
-		s = &source{slots: make(chan struct{}, maxOfSource), since: time.Now()}
+		s = &source{slots: make(chan struct{}, cmp.Or(l.atATime, maxOfSource)), since: time.Now()}
 		l.sources[from] = s
 	}
 	s.users++

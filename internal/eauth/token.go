@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"brine/internal/salt"
 )
 
 // Store keeps tokens: a table of the journal.
@@ -29,6 +31,9 @@ const (
 	// maxOfUser what one user can, so that he does not keep others from theirs.
 	maxTokens = 100_000
 	maxOfUser = 10_000
+	// maxLine is how many tokens may have been made one by the other: each use of
+	// the last looks at all of them.
+	maxLine = 8
 	// shortest is how many digits of a token's id name it.
 	shortest = 8
 	clockKey = "clock" // the latest time that was shown, in the same table
@@ -43,7 +48,8 @@ type stored struct {
 	Issued  time.Time `json:"start"`
 	Expires time.Time `json:"expire"`
 	Rules   string    `json:"auth_list,omitempty"`
-	Digest  []byte    `json:"digest"` // of the account's mark, keyed with the token
+	Digest  []byte    `json:"digest"`       // of the account's mark, keyed with the token
+	By      []string  `json:"by,omitempty"` // the tokens it was made by, the first one first
 }
 
 // Listed is a token as operators see it. Its id is the beginning of its digest:
@@ -86,6 +92,11 @@ func tokenKey(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// TokenID is what operators name a token by, and what can not be used as one.
+func TokenID(token string) string { return idOf(tokenKey(token)) }
+
+func idOf(key string) string { return key[:2*shortest] }
+
 // MakeToken makes a token that stands for the login; life 0 is the usual one,
 // which all may choose if free is set. It returns the token and when it expires.
 func (g *Gate) MakeToken(ctx context.Context, login *Grant, life time.Duration, free bool) (string, time.Time, error) {
@@ -94,6 +105,9 @@ func (g *Gate) MakeToken(ctx context.Context, login *Grant, life time.Duration, 
 	if err != nil {
 		return "", time.Time{}, err
 	}
+	if len(login.tokens) >= maxLine {
+		return "", time.Time{}, fmt.Errorf("%w ends here: it would be the token of a token, %d times over", ErrLifetime, maxLine)
+	}
 	if err := g.count(login); err != nil {
 		return "", time.Time{}, err
 	}
@@ -101,8 +115,15 @@ func (g *Gate) MakeToken(ctx context.Context, login *Grant, life time.Duration, 
 	token := newToken()
 	made := *login
 	made.Issued, made.Expires = now, until(now.Add(life), login.Until)
-	if _, err := g.look(ctx, login.Backend, login.Name); errors.Is(err, errUnknowable) {
+	switch account, err := g.look(ctx, login.Backend, login.Name); {
+	case errors.Is(err, errUnknowable):
 		made.Expires = until(made.Expires, login.Issued.Add(blindTime))
+	case err != nil:
+		return "", time.Time{}, err
+	case login.digest != nil && !login.marks(account.Mark):
+		return "", time.Time{}, errChanged
+	default:
+		made.Mark = account.Mark // a login by token does not know it
 	}
 	if b.keep {
 		if made.Rules, err = b.rulesOf(login.Backend, login.Account); err != nil {
@@ -142,7 +163,7 @@ func newToken() string {
 
 func (g *Gate) put(ctx context.Context, key string, t *Grant) error {
 	b, err := json.Marshal(stored{
-		Backend: t.Backend, User: t.Name, Groups: t.Groups, Issued: t.Issued, Expires: t.Expires, Rules: t.Rules, Digest: t.digest,
+		Backend: t.Backend, User: t.Name, Groups: t.Groups, Issued: t.Issued, Expires: t.Expires, Rules: t.Rules, Digest: t.digest, By: t.tokens,
 	})
 	if err != nil {
 		return err
@@ -156,6 +177,18 @@ func (g *Gate) put(ctx context.Context, key string, t *Grant) error {
 // noteTime keeps the time over a restart.
 func (g *Gate) noteTime(ctx context.Context) error {
 	return g.store.Put(ctx, clockKey, []byte(g.clock.now().Format(time.RFC3339Nano)))
+}
+
+// ShowToken is Token for the source that shows it, which pays for tokens that are
+// refused: a flood of them is not looked at.
+func (g *Gate) ShowToken(ctx context.Context, from, token string) (*Grant, error) {
+	leave, err := g.tokened.enter(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	grant, err := g.Token(ctx, token)
+	leave(errors.Is(err, ErrRefused))
+	return grant, err
 }
 
 // Token returns the login that a token stands for, as it is now. A token that is
@@ -179,7 +212,7 @@ func (g *Gate) Token(ctx context.Context, token string) (*Grant, error) {
 	}
 	t, err := g.Check(ctx, &Grant{
 		Backend: s.Backend, Account: Account{Name: s.User, Groups: s.Groups, Until: s.Expires}, Issued: s.Issued, Expires: s.Expires, Rules: s.Rules,
-		key: []byte(token), digest: s.Digest,
+		key: []byte(token), digest: s.Digest, tokens: append(s.By, key),
 	})
 	if errors.Is(err, ErrRefused) {
 		g.log.Info("token forgotten", "user", s.User, "eauth", s.Backend, "id", key[:shortest], "reason", err)
@@ -200,72 +233,85 @@ func (g *Gate) Issue(ctx context.Context, backend, user string, life time.Durati
 	return g.MakeToken(ctx, &Grant{Backend: backend, Account: account}, life, true)
 }
 
-// each calls f for every token.
-func (g *Gate) each(ctx context.Context, f func(key string, s stored)) error {
-	return g.store.Each(ctx, func(key string, value []byte) {
+// all returns the tokens that are stored.
+func (g *Gate) all(ctx context.Context) (map[string]stored, error) {
+	all := map[string]stored{}
+	err := g.store.Each(ctx, func(key string, value []byte) {
 		var s stored
-		if len(key) == 2*sha256.Size && json.Unmarshal(value, &s) == nil {
-			f(key, s)
+		if len(key) == hex.EncodedLen(sha256.Size) && json.Unmarshal(value, &s) == nil {
+			all[key] = s
 		}
 	})
+	return all, err
+}
+
+// lives says whether a token, one of all, is good by its time and by those that it
+// was made by.
+func (s *stored) lives(all map[string]stored, now time.Time) bool {
+	for _, key := range s.By {
+		if _, there := all[key]; !there {
+			return false
+		}
+	}
+	return now.Before(s.Expires)
 }
 
 // List returns the tokens that have not expired, by user and time.
 func (g *Gate) List(ctx context.Context) ([]Listed, error) {
 	now := g.clock.now()
+	all, err := g.all(ctx)
 	var list []Listed
-	err := g.each(ctx, func(key string, s stored) {
-		if now.Before(s.Expires) {
-			list = append(list, Listed{key[:2*shortest], s.Backend, s.User, s.Groups, s.Issued, s.Expires, s.Rules != ""})
+	for key, s := range all {
+		if s.lives(all, now) {
+			list = append(list, Listed{idOf(key), s.Backend, s.User, s.Groups, s.Issued, s.Expires, s.Rules != ""})
 		}
-	})
+	}
 	slices.SortFunc(list, func(a, b Listed) int {
 		return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Backend, b.Backend), a.Issued.Compare(b.Issued))
 	})
 	return list, err
 }
 
-// Delete forgets a token, named by itself or by the beginning of its id, and
-// tells whether there was one.
-func (g *Gate) Delete(ctx context.Context, name string) (bool, error) {
-	name = strings.ToLower(strings.TrimSpace(name))
-	if len(name) < shortest {
-		return false, fmt.Errorf("a token is named by itself or by at least %d digits of its id", shortest)
+// Delete forgets a token, named by the beginning of its id, and with it those that
+// it has made.
+func (g *Gate) Delete(ctx context.Context, id string) error {
+	id = strings.ToLower(strings.TrimSpace(id))
+	if len(id) < shortest {
+		return fmt.Errorf("a token is named by at least %d digits of its id", shortest)
 	}
-	var found []string
-	err := g.each(ctx, func(key string, _ stored) {
-		if key == tokenKey(name) || strings.HasPrefix(key, name) {
-			found = append(found, key)
-		}
-	})
-	switch {
-	case err != nil || len(found) == 0:
-		return false, err
-	case len(found) > 1:
-		return false, fmt.Errorf("%d tokens have ids that begin with %s", len(found), name)
-	}
-	return true, g.store.Delete(ctx, found[0])
-}
-
-// Sweep forgets tokens that have expired, and what is known of accounts that
-// nobody asked for in a while.
-func (g *Gate) Sweep(ctx context.Context) error {
-	now := g.clock.now()
-	var over []string
-	count, of := 0, map[string]int{}
-	err := g.each(ctx, func(key string, s stored) {
-		if !now.Before(s.Expires) {
-			over = append(over, key)
-			return
-		}
-		count++
-		of[lookKey(s.Backend, s.User)]++
-	})
+	all, err := g.all(ctx)
 	if err != nil {
 		return err
 	}
-	for _, key := range over {
-		if err := g.store.Delete(ctx, key); err != nil {
+	var found []string
+	for key := range all {
+		if strings.HasPrefix(key, id) {
+			found = append(found, key)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return salt.WithHint(fmt.Errorf("no token has an id that begins with %.64q", id), "'salt-run auth.list_tokens' lists them")
+	case 1:
+		return g.store.Delete(ctx, found[0])
+	}
+	return fmt.Errorf("%d tokens have ids that begin with %s", len(found), id)
+}
+
+// Sweep forgets tokens that have expired or whose own token is gone, and what is known of accounts that
+// nobody asked for in a while.
+func (g *Gate) Sweep(ctx context.Context) error {
+	now := g.clock.now()
+	all, err := g.all(ctx)
+	if err != nil {
+		return err
+	}
+	count, of := 0, map[string]int{}
+	for key, s := range all {
+		if s.lives(all, now) {
+			count++
+			of[lookKey(s.Backend, s.User)]++
+		} else if err := g.store.Delete(ctx, key); err != nil {
 			return err
 		}
 	}

@@ -170,7 +170,7 @@ func (m *Master) verify(ctx context.Context, r *bus.Request, q protocol.Login) (
 		}
 		return m.gate.Login(ctx, r.From.Name, q.Backend, q.User, p)
 	}
-	grant, err := m.gate.Token(ctx, q.Token)
+	grant, err := m.gate.ShowToken(ctx, r.From.Name, q.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -267,6 +267,57 @@ func (m *Master) external(ctx context.Context, i bus.Identity) *asker {
 	return who
 }
 
+// Bounds of what is told to a user of external_auth as it happens.
+const (
+	// loginLook is how often it is made sure that the login still holds.
+	loginLook = time.Second
+	// blindLook is how long that may be unknown, since the backend is away.
+	blindLook = time.Minute
+)
+
+// whileGood runs f, whose context ends when the login of who does, with the refusal
+// as its cause: what is told as it happens stops then, what was started does not.
+func (m *Master) whileGood(ctx context.Context, who asker, f func(context.Context) error) error {
+	if who.login == nil {
+		return f(ctx)
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { end(m.loginEnd(ctx, who)) })
+	err := f(ctx)
+	ended := context.Cause(ctx)
+	end(nil)
+	watch.Wait()
+	if ended != nil && !errors.Is(ended, context.Canceled) {
+		return ended
+	}
+	return err
+}
+
+// loginEnd waits for the end of a login and returns what its user is told. When ctx
+// ends it returns nil.
+func (m *Master) loginEnd(ctx context.Context, who asker) error {
+	tick := time.NewTicker(loginLook)
+	defer tick.Stop()
+	for good := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		_, err := m.gate.Check(ctx, who.login)
+		switch {
+		case err == nil:
+			good = time.Now()
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, eauth.ErrRefused) || time.Since(good) > blindLook:
+			m.log.Warn("login ended", "user", who.name, "eauth", who.login.Backend, "source", who.identity.String(), "reason", err)
+			return loginError(protocol.Login{}, err)
+		}
+	}
+}
+
 // kept are the rules that a token keeps. The blacklist is that of now.
 func (m *Master) kept(text string) (*acl.Rules, error) {
 	rules, err := m.access.Load().with(text)
@@ -295,6 +346,9 @@ func (m *Master) makeToken(ctx context.Context, who asker, t runner.NewToken) (r
 			"salt-run auth.mk_token username=fred eauth=pam, or log in: salt-run -a BACKEND auth.mk_token")
 	default:
 		made.Token, made.Expires, err = m.gate.Issue(ctx, t.Backend, t.User, t.Life)
+	}
+	if err == nil {
+		made.ID = eauth.TokenID(made.Token)
 	}
 	return made, err
 }

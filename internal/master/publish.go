@@ -30,7 +30,8 @@ func (m *Master) publish(ctx context.Context, r *bus.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	return m.publishFor(ctx, r, q, m.asker(ctx, r.From))
+	who := m.asker(ctx, r.From)
+	return m.whileGood(ctx, who, func(ctx context.Context) error { return m.publishFor(ctx, r, q, who) })
 }
 
 // publishFor runs a job for whoever asks and tells its course.

@@ -313,7 +313,7 @@ func (m *Master) follow(ctx context.Context, r *bus.Request) error {
 	if k == nil {
 		return bus.Errorf(bus.NotFound, "the journal has no job %s", jid).WithHint("'salt-run jobs.list_jobs' lists those that it has")
 	}
-	return m.replay(ctx, r, jid)
+	return m.whileGood(ctx, who, func(ctx context.Context) error { return m.replay(ctx, r, jid) })
 }
 
 // replay sends what has happened of a job, then what happens.

@@ -145,7 +145,8 @@ func (m *Master) run(ctx context.Context, r *bus.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	return m.runFor(ctx, r, q, m.asker(ctx, r.From))
+	who := m.asker(ctx, r.From)
+	return m.whileGood(ctx, who, func(ctx context.Context) error { return m.runFor(ctx, r, q, who) })
 }
 
 // runFor runs a runner or a wheel function for whoever asks, between the events
@@ -155,12 +156,12 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 	if q.Wheel {
 		kind, scope = "wheel", acl.Wheel
 	}
+	if err := runner.CheckSecrets(q.Command); err != nil {
+		return bus.Errorf(bus.Usage, "%w", err) // before the arguments are in the journal, or in the trail
+	}
 	e, err := m.permit(who, acl.Question{Scope: scope, Commands: aclCommands([]job.Command{q.Command})}, "", "")
 	if err != nil {
 		return err
-	}
-	if err := runner.CheckSecrets(q.Command); err != nil {
-		return bus.Errorf(bus.Usage, "%w", err) // before the arguments are in the journal
 	}
 	jid := m.clock.Next(time.Now())
 	tag := "salt/" + kind + "/" + string(jid)
@@ -195,9 +196,9 @@ func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string
 	if _, err := m.relay.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {
 		m.log.Error("runner's return not stored", "jid", jid, "fun", c.Function, "err", err)
 	}
-	text := ""
+	text, hint := "", ""
 	if res.Err != nil {
-		text = res.Err.Error()
+		text, hint = res.Err.Error(), salt.Hint(res.Err)
 	}
-	return protocol.RunResult{Error: text, Return: value.Value{V: res.Return}, Success: res.Success, Retcode: res.Retcode, Out: res.Out}
+	return protocol.RunResult{Error: text, Hint: hint, Return: value.Value{V: res.Return}, Success: res.Success, Retcode: res.Retcode, Out: res.Out}
 }

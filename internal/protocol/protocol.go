@@ -346,6 +346,7 @@ type RunResult struct {
 	Retcode int         `json:"retcode"`
 	Out     string      `json:"out,omitempty"`
 	Error   string      `json:"error,omitempty"` // why the runner failed, "" if it returned
+	Hint    string      `json:"hint,omitempty"`  // the way out of that
 }
 
 // Return is the body of a letter "ret." and the jid: the return of a job. Commands

@@ -2,9 +2,12 @@ package runner
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"brine/internal/job"
@@ -28,15 +31,20 @@ type Token struct {
 	KeepsRules               bool
 }
 
-// makeToken is the one function whose return is a secret.
-const makeToken = "auth.mk_token"
+// makeToken is the one function whose return is a secret, and deleteToken one that
+// people may give a secret to, by tokenParam.
+const (
+	makeToken   = "auth.mk_token"
+	deleteToken = "auth.del_token"
+	tokenParam  = "token"
+)
 
 // authModule has the tokens of external_auth.
 func authModule(h *Host) *module.Module {
 	t := tokens{h}
 	return &module.Module{Name: "auth", Doc: "Tokens of external_auth.", Functions: []module.Function{
-		{Name: "del_token", Doc: "Forget a token, named by itself or by its id, so that nobody can use it any more. Returns whether there was one.", Example: "salt-run auth.del_token 5f3a0c11",
-			Params: []module.Param{{Name: "token", Kind: module.String, Required: true}}, Run: t.forget},
+		{Name: "del_token", Doc: "Forget a token, named by the beginning of its id, and those that were made with it, so that nobody can use them any more.", Example: "salt-run auth.del_token 5f3a0c11",
+			Params: []module.Param{{Name: tokenParam, Kind: module.String, Required: true}}, Run: t.forget},
 		{Name: "list_tokens", Doc: "Return the tokens that have not expired, without what one could use: whose they are, since when, until when.", Example: "salt-run auth.list_tokens", Run: t.list},
 		{Name: "mk_token", Doc: "Make a token: of the user who is logged in by -a, or, for root, of any user of a backend. token_expire is its life in seconds.",
 			Example: "salt-run -a pam auth.mk_token\nsalt-run auth.mk_token username=fred eauth=pam token_expire=600",
@@ -46,14 +54,26 @@ func authModule(h *Host) *module.Module {
 	}}
 }
 
-// CheckSecrets refuses a password among the arguments of a runner, which the
-// journal would keep.
+// CheckSecrets refuses a password, or a token, among the arguments of a runner,
+// which the journal would keep.
 func CheckSecrets(c job.Command) error {
-	if c.Function != makeToken || !slices.Contains(slices.Collect(maps.Keys(c.Kwargs)), "password") {
+	if _, given := c.Kwargs["password"]; given && c.Function == makeToken {
+		return salt.WithHint(errors.New("a password is no argument: everybody would see it in the list of processes"),
+			"log in instead: salt-run -a BACKEND --username USER auth.mk_token")
+	}
+	if c.Function != deleteToken || !slices.ContainsFunc(append(slices.Collect(maps.Values(c.Kwargs)), c.Args...), isToken) {
 		return nil
 	}
-	return salt.WithHint(errors.New("a password is no argument: everybody would see it in the list of processes"),
-		"log in instead: salt-run -a BACKEND --username USER auth.mk_token")
+	return salt.WithHint(errors.New("a token is no argument: everybody would see it in the list of processes"),
+		"name it by the beginning of its id, which 'salt-run auth.list_tokens' shows: it is that of the token's SHA-256")
+}
+
+// isToken says whether an argument has the form of a whole token. An id of that
+// length is taken for one, too.
+func isToken(arg any) bool {
+	text, ok := arg.(string)
+	b, err := hex.DecodeString(strings.TrimSpace(text))
+	return ok && err == nil && len(b) == sha256.Size
 }
 
 // Shown is what others may see of what a runner returned.
@@ -76,7 +96,7 @@ func (t tokens) make(ctx context.Context, c *module.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"token": made.Token, "name": made.User, "eauth": made.Backend, "expire": moment(made.Expires)}, nil
+	return map[string]any{"id": made.ID, "token": made.Token, "name": made.User, "eauth": made.Backend, "expire": moment(made.Expires)}, nil
 }
 
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
@@ -97,5 +117,6 @@ func (t tokens) list(ctx context.Context, _ *module.Call) (any, error) {
 }
 
 func (t tokens) forget(ctx context.Context, c *module.Call) (any, error) {
-	return t.DeleteToken(ctx, c.String("token"))
+	err := t.DeleteToken(ctx, c.String(tokenParam))
+	return err == nil, err
 }

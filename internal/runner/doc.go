@@ -50,7 +50,7 @@ type Host struct {
 
 	MakeToken   func(ctx context.Context, t NewToken) (Token, error)
 	ListTokens  func(ctx context.Context) ([]Token, error)
-	DeleteToken func(ctx context.Context, name string) (bool, error) // whether there was one
+	DeleteToken func(ctx context.Context, id string) error
 
 	Reactions     func() []Reaction                                                    // handlers of events, by name
 	RetryReaction func(ctx context.Context, name string, seq uint64) ([]uint64, error) // hands dead letters to one again; 0 is all
