@@ -1,5 +1,6 @@
 // Package daemon is what a daemon owes the system around it: one instance for
-// each data folder, a pid file, and word to systemd that it is ready.
+// each data folder, a pid file, word to systemd that it is ready, and the memory that it
+// does not need.
 //
 // It does not fork: service managers want their daemons in the foreground.
 package daemon

@@ -53,5 +53,5 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return serve.Failed(err)
 	}
-	return m.Run(ctx)
+	return serve.Run(ctx, m)
 }

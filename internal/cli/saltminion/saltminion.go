@@ -56,7 +56,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return serve.Failed(err)
 	}
-	return refusal(ctx, log, m.Run(ctx))
+	return refusal(ctx, log, serve.Run(ctx, m))
 }
 
 // refusal says in Salt's words, and in ours, why the minion ends.

@@ -111,6 +111,13 @@ func Reopen(log *logging.Log, opts *urcli.Context, cfg config.Common) error {
 	return log.Reopen()
 }
 
+// Run serves until ctx ends, and gives memory back to the system whenever the daemon
+// is at rest.
+func Run(ctx context.Context, d interface{ Run(context.Context) error }) error {
+	defer daemon.Rest(ctx)()
+	return d.Run(ctx)
+}
+
 // Failed gives a daemon that could not start its exit code and, where the error
 // has none yet, a way out.
 func Failed(err error) error {

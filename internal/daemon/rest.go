@@ -1,0 +1,66 @@
+package daemon
+
+import (
+	"context"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+const (
+	// restLook is how often a daemon looks whether it has come to rest.
+	restLook = 5 * time.Second
+	// restQuiet is how much memory it takes meanwhile, in bytes, when it does nothing
+	// but to keep its connections.
+	restQuiet = 256 << 10
+	// restWorth is how much it has taken at least since memory was last given back.
+	restWorth = 1 << 20
+)
+
+// Rest gives memory back to the system whenever the daemon has come to rest, until
+// stop is called. The runtime by itself keeps some megabytes of garbage, for the next
+// work that may be hours away: the start leaves as much, and on a small machine it
+// is more than all that a minion needs.
+func Rest(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var r rest
+		for ticker := time.NewTicker(restLook); ; {
+			select {
+			case <-ctx.Done():
+				ticker.Stop()
+				return
+			case <-ticker.C:
+				if r.over(allocated()) {
+					debug.FreeOSMemory()
+				}
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// allocated is how many bytes this process has ever taken.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// rest knows what was taken when it was last looked, and when memory was last given
+// back.
+type rest struct{ seen, given uint64 }
+
+// over says that the work which took the memory is over: memory is worth to be given
+// back, and now counts as such.
+func (r *rest) over(now uint64) bool {
+	quiet := now-r.seen < restQuiet
+	r.seen = now
+	if !quiet || now-r.given < restWorth {
+		return false
+	}
+	r.given = now
+	return true
+}
