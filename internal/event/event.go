@@ -45,52 +45,85 @@ func New(tag string, data json.RawMessage, from string, now time.Time) (Event, e
 	if err := CheckTag(tag); err != nil {
 		return Event{}, err
 	}
-	if len(data) == 0 {
-		data = json.RawMessage("{}")
+	if err := CheckData(tag, data); err != nil {
+		return Event{}, err
 	}
-	stamped, err := stamp(data, now)
-	if err != nil {
-		return Event{}, fmt.Errorf("data of event %q: %w", tag, err)
-	}
-	return Event{Tag: tag, Data: stamped, From: from}, nil
+	return Event{Tag: tag, Data: At(from, now).appendData(nil, data), From: from}, nil
 }
 
-// stamp adds or replaces the key _stamp. The object is taken apart only when it
-// already has one: the common case appends a few bytes.
-func stamp(data json.RawMessage, now time.Time) (json.RawMessage, error) {
-	if !valid(data) {
-		return nil, errors.New("it is not valid JSON")
+// CheckData checks that data, which may be empty, can be that of the event tag.
+func CheckData(tag string, data []byte) error {
+	if len(data) > 0 && !Valid(data) {
+		return fmt.Errorf("data of event %q: it is not valid JSON", tag)
 	}
+	return nil
+}
+
+// Origin is what events have in common that one sender fires at one moment.
+type Origin struct {
+	from  string
+	stamp []byte // as _stamp has it
+}
+
+// At is the origin of what from fires now; "" is the daemon itself.
+func At(from string, now time.Time) Origin {
+	return Origin{from, now.UTC().AppendFormat(nil, StampLayout)}
+}
+
+// From is the sender.
+func (o Origin) From() string { return o.from }
+
+// AppendNew writes behind b the text of the event that New returns for the same tag
+// and data, which must be checked already. So an event on its way into the journal is
+// copied once.
+func (o Origin) AppendNew(b []byte, tag string, data json.RawMessage) []byte {
+	b = appendHead(b, tag, o.from)
+	return append(o.appendData(b, data), '}')
+}
+
+// Room is how many bytes AppendNew writes, about.
+func (o Origin) Room(tag string, data json.RawMessage) int {
+	return len(tag) + len(o.from) + len(data) + len(o.stamp) + 64
+}
+
+// appendData writes data that is valid, and if it is an object adds or replaces its
+// key _stamp. The object is taken apart only when it already has one: the common case
+// appends a few bytes.
+func (o Origin) appendData(b []byte, data json.RawMessage) []byte {
 	text := bytes.Trim(data, " \t\r\n")
+	if len(text) == 0 {
+		text = []byte("{}")
+	}
 	if text[0] != '{' {
-		return text, nil
+		return appendLine(b, text)
 	}
 	if bytes.Contains(text, []byte(`_stamp"`)) || bytes.Contains(text, []byte(`\u`)) {
-		var err error
-		if text, err = unstamp(text); err != nil {
-			return nil, err
-		}
+		text = unstamp(text)
 	}
-	body := bytes.TrimRight(text[:len(text)-1], " \t\r\n")
-	out := append(make([]byte, 0, len(body)+len(StampLayout)+16), body...)
-	if len(body) > 1 {
-		out = append(out, ',')
+	b = appendLine(b, text)
+	b = bytes.TrimRight(b[:len(b)-1], " \t\r\n")
+	if b[len(b)-1] != '{' { // it has members
+		b = append(b, ',')
 	}
-	out = append(out, `"_stamp":"`...)
-	return append(now.UTC().AppendFormat(out, StampLayout), `"}`...), nil
+	b = append(b, `"_stamp":"`...)
+	return append(append(b, o.stamp...), `"}`...)
 }
 
-// unstamp takes the key out of an object, however it is written there.
-func unstamp(text []byte) ([]byte, error) {
+// unstamp takes the key out of a valid object, however it is written there.
+func unstamp(text []byte) []byte {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(text, &m); err != nil {
-		return nil, err
+		return text // it is not valid
 	}
 	if _, has := m["_stamp"]; !has {
-		return text, nil
+		return text
 	}
 	delete(m, "_stamp")
-	return json.Marshal(m)
+	out, err := json.Marshal(m)
+	if err != nil {
+		return text // parts of what was read are always written
+	}
+	return out
 }
 
 // CheckTag checks that tag can name an event: 1 to 1024 bytes of UTF-8 without

@@ -5,10 +5,10 @@ import (
 	"encoding/binary"
 )
 
-// valid says whether b is one JSON document. It takes and refuses what json.Valid
+// Valid says whether b is one JSON document. It takes and refuses what json.Valid
 // does, and goes over long texts eight bytes at a time: every event is looked at once
 // on its way into the journal, and this look was a fifth of the way.
-func valid(b []byte) bool {
+func Valid(b []byte) bool {
 	rest, ok := skipValue(skipBlanks(b), maxDepth)
 	return ok && len(skipBlanks(rest)) == 0
 }

@@ -16,8 +16,8 @@ func FuzzValid(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, want := valid(b), json.Valid(b); got != want {
-			t.Errorf("valid(%q) = %v, encoding/json says %v", b, got, want)
+		if got, want := Valid(b), json.Valid(b); got != want {
+			t.Errorf("Valid(%q) = %v, encoding/json says %v", b, got, want)
 		}
 	})
 }
@@ -30,7 +30,7 @@ func TestValidDepth(t *testing.T) {
 				open = `{"a":`
 			}
 			text := []byte(strings.Repeat(open, n-1) + pair + strings.Repeat(end, n-1))
-			if got, want := valid(text), json.Valid(text); got != want {
+			if got, want := Valid(text), json.Valid(text); got != want {
 				t.Errorf("%d deep: %v, encoding/json says %v", n, got, want)
 			}
 		}
@@ -41,7 +41,7 @@ func BenchmarkValid(b *testing.B) {
 	text := []byte(`{"message":"` + strings.Repeat("x", 1000) + `"}`)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if !valid(text) {
+		if !Valid(text) {
 			b.Fatal("it is valid")
 		}
 	}

@@ -17,18 +17,22 @@ import (
 // Append writes e behind b as one line of JSON without a line end. e.Data must be
 // valid; line ends between its parts are taken out.
 func (e Event) Append(b []byte) []byte {
-	b = append(b, `{"tag":`...)
-	b = appendText(b, e.Tag)
-	if e.From != "" {
-		b = append(b, `,"from":`...)
-		b = appendText(b, e.From)
-	}
-	b = append(b, `,"data":`...)
-	b = appendLine(b, e.Data)
+	b = appendLine(appendHead(b, e.Tag, e.From), e.Data)
 	if e.Seq > 0 {
 		b = appendSeq(b, e.Seq)
 	}
 	return append(b, '}')
+}
+
+// appendHead writes what stands before the data.
+func appendHead(b []byte, tag, from string) []byte {
+	b = append(b, `{"tag":`...)
+	b = appendText(b, tag)
+	if from != "" {
+		b = append(b, `,"from":`...)
+		b = appendText(b, from)
+	}
+	return append(b, `,"data":`...)
 }
 
 // AppendPlaced writes stored, the text of an event without a place, behind b with

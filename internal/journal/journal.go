@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"syscall"
@@ -102,33 +103,48 @@ func (j *Journal) Append(ctx context.Context, e event.Event, id string) (uint64,
 // Begin starts to store e, in the order of the calls, without waiting. An id ""
 // is never taken for a repetition.
 func (j *Journal) Begin(e event.Event, id string) (*Pending, error) {
-	m := message(e, id)
-	if len(m.Data) > maxPart {
+	e.Seq = 0 // the store gives it
+	text := e.Append(make([]byte, 0, len(e.Tag)+len(e.From)+len(e.Data)+32))
+	m := Draft{e.Tag, text, id}.message()
+	if len(text) > maxPart {
 		return j.beginParts(m, id)
 	}
 	return j.writer.send(m)
 }
 
-// BeginAll is Begin for several events, which costs less than one call for each. The
-// word of the Pending is for all of them, its place that of the last.
-func (j *Journal) BeginAll(events []event.Event, id func(i int) string) (*Pending, error) {
-	msgs := make([]*nats.Msg, 0, len(events))
-	for i, e := range events {
-		m := message(e, id(i))
-		if len(m.Data) > maxPart {
-			msgs = append(msgs, pieces(m, id(i))...)
-			continue
-		}
-		msgs = append(msgs, m)
-	}
-	return j.writer.send(msgs...)
+// Draft is an event on its way into the journal.
+type Draft struct {
+	Tag  string
+	Text []byte // as event.Event.Append writes it, without a place
+	ID   string // names it against repetition; "" is never taken for one
 }
 
-func message(e event.Event, id string) *nats.Msg {
-	e.Seq = 0 // the store gives it
-	m := &nats.Msg{Subject: event.Subject(e.Tag), Data: e.Append(make([]byte, 0, len(e.Tag)+len(e.From)+len(e.Data)+32))}
-	if id != "" {
-		m.Header = nats.Header{jetstream.MsgIDHeader: {id}}
+// BeginAll is Begin for several events, which costs less than one call for each: they
+// are stored while the next ones are made. The word of the Pending is for all of them,
+// its place that of the last. There must be one.
+func (j *Journal) BeginAll(drafts iter.Seq[Draft]) (*Pending, error) {
+	return j.writer.sendAll(func(yield func(*nats.Msg) bool) {
+		for d := range drafts {
+			m := d.message()
+			if len(d.Text) <= maxPart {
+				if !yield(m) {
+					return
+				}
+				continue
+			}
+			for _, piece := range pieces(m, d.ID) {
+				if !yield(piece) {
+					return
+				}
+			}
+		}
+	})
+}
+
+func (d Draft) message() *nats.Msg {
+	m := &nats.Msg{Subject: event.Subject(d.Tag), Data: d.Text}
+	if d.ID != "" {
+		m.Header = nats.Header{jetstream.MsgIDHeader: {d.ID}}
 	}
 	return m
 }

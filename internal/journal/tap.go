@@ -6,11 +6,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Tap calls f for each event that is stored after it returns, in order, until stop.
-// from is the place behind which that begins. A Text without a body says that what
-// lies up to its place, and was not told of, is to be read from the journal. f is
-// quick; stop returns when it runs no more. One tap can be open at a time.
-func (j *Journal) Tap(f func(Text)) (from uint64, stop func()) {
+// Tap calls f with the events that are stored after it returns, in order and those
+// that were stored together at once, until stop. from is the place behind which that
+// begins. A Text without a body says that what lies up to its place, and was not told
+// of, is to be read from the journal. f is quick; stop returns when it runs no more.
+// One tap can be open at a time.
+func (j *Journal) Tap(f func([]Text)) (from uint64, stop func()) {
 	t, mu := &j.writer.tap, &j.writer.mu
 	t.calling.Lock()
 	defer t.calling.Unlock()
@@ -34,7 +35,7 @@ type tap struct {
 	calling sync.Mutex // held while f is called
 	join    joiner     // guarded by calling
 
-	f      func(Text) // guarded, as what follows, by the writer
+	f      func([]Text) // guarded, as what follows, by the writer
 	flight []*nats.Msg
 	n, seq uint64 // number and place of the latest message that is known to be stored
 	lost   bool   // what was sent behind it may be stored or not
@@ -59,9 +60,11 @@ func (t *tap) stored(mu *sync.Mutex, n, seq uint64, err error) {
 	switch {
 	case f == nil || len(lot) == 0:
 	case !inRow:
-		f(Text{Seq: seq})
+		f([]Text{{Seq: seq}})
 	default:
-		t.tell(f, first, lot)
+		if told := t.tell(first, lot); len(told) > 0 {
+			f(told)
+		}
 	}
 }
 
@@ -85,16 +88,19 @@ func (t *tap) take(n, seq uint64, err error) (first uint64, lot []*nats.Msg, inR
 	return first, lot, inRow
 }
 
-func (t *tap) tell(f func(Text), first uint64, lot []*nats.Msg) {
+// tell puts together what the messages of lot, from the place first on, hold.
+func (t *tap) tell(first uint64, lot []*nats.Msg) []Text {
+	told := make([]Text, 0, len(lot))
 	for i, m := range lot {
 		part, seq := m.Header.Get(partHeader), first+uint64(i)
 		body, whole := t.join.join(part, m.Data)
 		_, n, count, _ := splitPart(part)
 		switch {
 		case whole:
-			f(Text{Seq: seq, Body: body, Pieces: max(count, 1)})
+			told = append(told, Text{Seq: seq, Body: body, Pieces: max(count, 1)})
 		case n == count-1: // its beginning was before the tap
-			f(Text{Seq: seq})
+			told = append(told, Text{Seq: seq})
 		}
 	}
+	return told
 }

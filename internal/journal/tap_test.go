@@ -17,15 +17,17 @@ type tapped struct {
 	told []string
 }
 
-func (c *tapped) take(e journal.Text) {
-	h, err := event.HeadOf(e.Body)
-	name := h.Tag
-	if err != nil {
-		name = "?"
-	}
+func (c *tapped) take(lot []journal.Text) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told = append(c.told, fmt.Sprintf("%d %s", e.Seq, name))
+	for _, e := range lot {
+		h, err := event.HeadOf(e.Body)
+		name := h.Tag
+		if err != nil {
+			name = "?"
+		}
+		c.told = append(c.told, fmt.Sprintf("%d %s", e.Seq, name))
+	}
 }
 
 func (c *tapped) want(t *testing.T, want string) {
@@ -44,15 +46,14 @@ func TestTap(t *testing.T) {
 	j := open(t, startStore(t, t.TempDir()))
 	lot := func(id string, tags ...string) {
 		t.Helper()
-		var events []event.Event
-		for _, tag := range tags {
-			events = append(events, event.Event{Tag: tag, Data: json.RawMessage("{}")})
-		}
-		p, err := j.BeginAll(events, func(i int) string {
-			if id == "" {
-				return ""
+		p, err := j.BeginAll(func(yield func(journal.Draft) bool) {
+			for i, tag := range tags {
+				d := journal.Draft{Tag: tag, Text: event.Event{Tag: tag, Data: json.RawMessage("{}")}.Append(nil)}
+				if id != "" {
+					d.ID = fmt.Sprintf("%s/%d", id, i)
+				}
+				yield(d)
 			}
-			return fmt.Sprintf("%s/%d", id, i)
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -160,8 +161,14 @@ func (w *writer) broken() error {
 	return ErrStore // by now it can, again
 }
 
-// send sends the messages of a lot. Its Pending is told when the last one is stored.
-func (w *writer) send(lot ...*nats.Msg) (*Pending, error) {
+// send sends one message.
+func (w *writer) send(m *nats.Msg) (*Pending, error) {
+	return w.sendAll(func(yield func(*nats.Msg) bool) { yield(m) })
+}
+
+// sendAll sends the messages of a lot, which are made as they are sent. Its Pending is
+// told when the last one is stored.
+func (w *writer) sendAll(lot iter.Seq[*nats.Msg]) (*Pending, error) {
 	p := &Pending{writer: w, failed: w.store.Failed(), done: make(chan struct{})}
 	w.order.Lock()
 	defer w.order.Unlock()
@@ -169,15 +176,29 @@ func (w *writer) send(lot ...*nats.Msg) (*Pending, error) {
 		w.forget()
 		w.failed = p.failed
 	}
-	for i, m := range lot {
-		if err := w.wait(p); err != nil {
-			return nil, fmt.Errorf("store the event: %w", err)
+	var held *nats.Msg // the latest, of which is not known yet whether it is the last
+	for m := range lot {
+		if err := w.put(held, p, false); err != nil {
+			return nil, err
 		}
-		if err := w.one(m, p, i == len(lot)-1); err != nil {
-			return nil, fmt.Errorf("store the event: %w", err)
-		}
+		held = m
 	}
-	return p, nil
+	return p, w.put(held, p, true)
+}
+
+// put sends a message when there is room for it; nil is none.
+func (w *writer) put(m *nats.Msg, p *Pending, last bool) error {
+	if m == nil {
+		return nil
+	}
+	err := w.wait(p)
+	if err == nil {
+		err = w.one(m, p, last)
+	}
+	if err != nil {
+		return fmt.Errorf("store the event: %w", err)
+	}
+	return nil
 }
 
 func (w *writer) one(m *nats.Msg, p *Pending, last bool) error {

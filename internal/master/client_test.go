@@ -108,6 +108,8 @@ func TestClientFires(t *testing.T) {
 		{"one of two", `{"events":[{"tag":"mine/a"},{"tag":"other"}]}`, "denied"},
 		{"of the master, though granted", `{"events":[{"tag":"salt/job/20261121113344286549/new"}]}`, "denied"},
 		{"of the master, otherwise written", `{"events":[{"tag":"salt//JOB/x"}]}`, "denied"},
+		{"not stored, not granted", `{"live":true,"events":[{"tag":"other"}]}`, "denied"},
+		{"not stored, of the master", `{"live":true,"events":[{"tag":"mine/a"},{"tag":"salt/auth"}]}`, "denied"},
 		{"none", `{"events":[]}`, "usage"},
 		{"no JSON", `{`, "usage"},
 		{"nothing", ``, "usage"},
@@ -122,6 +124,25 @@ func TestClientFires(t *testing.T) {
 				t.Errorf("answered %s", m.Data)
 			}
 		})
+	}
+}
+
+// TestClientFiresWithoutStoring: whoever listens for it hears it, and nobody else.
+func TestClientFiresWithoutStoring(t *testing.T) {
+	w := start(t, eventACL)
+	c := w.client("dash", time.Time{})
+	nc := w.mustDial(c)
+	sub := clientListen(t, nc, c.inbox(), `{"live":true}`)
+	m, code := request(t, nc, "salt.client.dash.req.fire", `{"live":true,"events":[{"tag":"mine/live","data":{"n":1}}]}`)
+	var f protocol.Fired
+	if code != "" || json.Unmarshal(m.Data, &f) != nil || f.Outcome != protocol.Handed || f.Seq != 0 {
+		t.Fatalf("answered %q %s", code, m.Data)
+	}
+	if m := next(t, sub); !strings.HasPrefix(string(m.Data), `{"tag":"mine/live","from":"client:dash","data":{"n":1,"_stamp":"`) || strings.Contains(string(m.Data), `"seq"`) {
+		t.Errorf("heard %s", m.Data)
+	}
+	if got := listenSince(t, w.user(), "mine/live"); len(got) != 0 {
+		t.Errorf("stored: %+v", got)
 	}
 }
 

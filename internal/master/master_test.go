@@ -457,6 +457,11 @@ func TestReturnsOfOthers(t *testing.T) {
 			t.Errorf("fire %q: %v, want Denied", tag, err)
 		}
 	}
+	for _, tag := range []string{"fine", "salt/auth"} {
+		if err := evil.Ask(ctx, protocol.OpFire, protocol.Fire{Live: true, Events: []protocol.FireEvent{{Tag: tag}}}, nil); bus.CodeOf(err) != bus.Usage {
+			t.Errorf("fire %q without storing it: %v, want Usage", tag, err)
+		}
+	}
 	for _, op := range []string{protocol.OpPublish, protocol.OpRun, protocol.OpListen} {
 		if err := evil.Ask(ctx, op, map[string]any{"tgt": "*", "tgt_type": "glob"}, nil); err == nil {
 			t.Errorf("a minion may %s", op)

@@ -20,6 +20,8 @@ func (m *Master) minionEvents(id salt.MinionID, f protocol.Fire) ([]event.Event,
 	switch n := len(f.Events); {
 	case n == 0:
 		return nil, bus.Errorf(bus.Usage, "there is no event to fire")
+	case f.Live:
+		return nil, bus.Errorf(bus.Usage, "events of minions are stored")
 	case n > maxFired:
 		return nil, bus.Errorf(bus.Usage, "%d events at once: the limit is %d", n, maxFired)
 	}

@@ -28,6 +28,9 @@ func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (pro
 		return protocol.Fired{}, bus.Errorf(bus.Usage, "the name of the events has %d bytes: the limit is %d", len(q.ID), maxName)
 	}
 	letters, err := m.forwards(q.Events, who.check)
+	if err == nil && q.Live && len(letters) > 0 {
+		err = errLive()
+	}
 	if err == nil && len(letters) > 0 && len(m.uplinks) == 0 {
 		err = errDisabled()
 	}
@@ -174,10 +177,19 @@ func (m *Minion) fireMaster(ctx context.Context, f protocol.Fire, id string) (pr
 	if len(f.ID) > maxName {
 		return protocol.Fired{}, bus.Errorf(bus.Usage, "the name of the events has %d bytes: the limit is %d", len(f.ID), maxName)
 	}
+	if f.Live {
+		return protocol.Fired{}, errLive()
+	}
 	if err := m.checkOutgoing(f); err != nil {
 		return protocol.Fired{}, err
 	}
 	return m.pass(ctx, f, id)
+}
+
+// errLive refuses an event for the master that is not to be stored: on its way there
+// it waits in the outbox.
+func errLive() error {
+	return bus.Errorf(bus.Usage, "events for the master are stored: those that are not stay on the minion's bus").WithHint("leave --no-store out")
 }
 
 func errDisabled() error {

@@ -243,3 +243,39 @@ func TestForwardARepetition(t *testing.T) {
 		t.Errorf("%d events at the master, want 2: %+v", len(got), got)
 	}
 }
+
+// TestLiveEventsStayOnTheMinion: what is not stored is heard on the minion's bus and is
+// not for the master, however it is asked for; who asks for that is told.
+func TestLiveEventsStayOnTheMinion(t *testing.T) {
+	p := startPair(t, "")
+	s, err := p.local.Call(protocol.OpListen, protocol.Listen{Live: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var ready protocol.Ready
+	if err := s.Decode(t.Context(), &ready); err != nil {
+		t.Fatal(err)
+	}
+	for op, tags := range map[string][]string{protocol.OpFire: {"here/no", "fire_master"}, protocol.OpMaster: {"there"}} {
+		q := protocol.Fire{Live: true}
+		for _, tag := range tags {
+			q.Events = append(q.Events, fireEvent(tag, `{"tag":"there"}`))
+		}
+		if err := p.local.Ask(t.Context(), op, q, nil); bus.CodeOf(err) != bus.Usage {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	var fired protocol.Fired
+	q := protocol.Fire{Live: true, Events: []protocol.FireEvent{fireEvent("here/yes", "1")}}
+	if err := p.local.Ask(t.Context(), protocol.OpFire, q, &fired); err != nil || fired.Outcome != protocol.Handed {
+		t.Fatalf("fired: %+v, %v", fired, err)
+	}
+	var e protocol.Heard
+	if err := s.Decode(t.Context(), &e); err != nil || e.Tag != "here/yes" || e.Seq != 0 {
+		t.Errorf("heard %+v, %v", e, err)
+	}
+	if got := append(heard(t, p.minion.SockDir, minion.SocketName, "here"), p.atMaster("here", "there")...); len(got) != 0 {
+		t.Errorf("stored: %+v", got)
+	}
+}

@@ -20,12 +20,13 @@ type fireHead struct {
 	ID     string   `json:"id,omitempty"`
 	Form   FireForm `json:"form,omitempty"`
 	Pretag *string  `json:"pretag,omitempty"`
+	Live   bool     `json:"live,omitempty"`
 }
 
 // MarshalBinary writes the body of a request. The data of the events is expected
 // to be JSON; the reader finds out, unless it could be taken for several events.
 func (f Fire) MarshalBinary() ([]byte, error) {
-	head, err := json.Marshal(fireHead{f.ID, f.Form, f.Pretag})
+	head, err := json.Marshal(fireHead{f.ID, f.Form, f.Pretag, f.Live})
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +62,7 @@ func (f *Fire) UnmarshalBinary(b []byte) error {
 	if err := json.Unmarshal(line, &head); err != nil {
 		return err
 	}
-	*f = Fire{ID: head.ID, Form: head.Form, Pretag: head.Pretag, Events: make([]FireEvent, 0, bytes.Count(rest, []byte("\n")))}
+	*f = Fire{ID: head.ID, Form: head.Form, Pretag: head.Pretag, Live: head.Live, Events: make([]FireEvent, 0, bytes.Count(rest, []byte("\n")))}
 	for len(rest) > 0 {
 		var ended bool
 		if line, rest, ended = bytes.Cut(rest, []byte("\n")); !ended {

@@ -13,6 +13,7 @@ func TestFireBody(t *testing.T) {
 		"plain":     {ID: "x", Events: []FireEvent{{Tag: "a", Data: json.RawMessage(`{"a":1}`)}, {Tag: "b", Data: json.RawMessage("null")}}},
 		"no data":   {Events: []FireEvent{{Tag: "a"}}},
 		"odd tags":  {Events: []FireEvent{{Tag: `a"b\`, Data: json.RawMessage("1")}, {Tag: "ü <&> \u2028", Data: json.RawMessage(`"},\"data\":"`)}, {Tag: ""}}},
+		"live":      {Live: true, Events: []FireEvent{{Tag: "a", Data: json.RawMessage("1")}}},
 		"with form": {Form: FormSingle, Pretag: &pre, Events: []FireEvent{{Tag: "a", Data: json.RawMessage("[]")}}},
 	} {
 		for form, encode := range map[string]func() ([]byte, error){

@@ -97,9 +97,11 @@ type Pillar struct {
 
 // Fire hands events over to be stored, all of them or none.
 type Fire struct {
-	ID     string      `json:"id,omitempty"` // names the batch, so that a repetition is not stored twice
-	Form   FireForm    `json:"form,omitempty"`
-	Pretag *string     `json:"pretag"`
+	ID     string   `json:"id,omitempty"` // names the batch, so that a repetition is not stored twice
+	Form   FireForm `json:"form,omitempty"`
+	Pretag *string  `json:"pretag"`
+	// Live hands the events to who listens at this moment, and stores them nowhere.
+	Live   bool        `json:"live,omitempty"`
 	Events []FireEvent `json:"events"`
 }
 
@@ -126,6 +128,7 @@ type Outcome string
 const (
 	Stored Outcome = "stored" // in the journal
 	Queued Outcome = "outbox" // kept on the minion, delivered when a master is there
+	Handed Outcome = "handed" // given to who listened at that moment, and stored nowhere
 )
 
 // Fired answers Fire.
@@ -165,6 +168,9 @@ type Listen struct {
 	// Lines asks for answers of one or more lines, each an event or a Mark, instead
 	// of one event in each message.
 	Lines bool `json:"lines,omitempty"`
+	// Live asks for the events that are not stored, too, as they come. They have no
+	// place. It goes with neither Durable nor UntilEnd.
+	Live bool `json:"live,omitempty"`
 }
 
 // Ready says that the listener stands: what is fired from now on is heard.
@@ -185,6 +191,9 @@ type Mark struct {
 	// End says that this was all that UntilEnd asked for. The answer to a listener
 	// with a position stays open, so that it still can confirm; it hangs up itself.
 	End bool `json:"end,omitempty"`
+	// Missed is how many events that are not stored, of any tag, went by since the last
+	// Mark while the asker took too little.
+	Missed uint64 `json:"missed,omitempty"`
 }
 
 // Place is a place in the journal: the newest event is there.

@@ -108,14 +108,14 @@ func (r *Relay) ungranted(who Asker, verb, tag string) error {
 	return deny(who.Name, verb, tag)
 }
 
-// FireFor stores the events of a local user, if each tag is granted.
+// FireFor stores the events of a local user, or hands them out if they are not to be
+// stored, if each tag is granted.
 func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error {
 	var q protocol.Fire
 	if err := req.Decode(&q); err != nil {
 		return err
 	}
-	events, err := r.events(q, who.Sender, r.MayFire(who))
-	if err != nil {
+	if err := r.look(q, r.MayFire(who)); err != nil {
 		return err
 	}
 	// What an operator fires is nobody's decision; the event names him.
@@ -124,7 +124,7 @@ func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error 
 			return err
 		}
 	}
-	fired, err := r.store(ctx, events, q.ID, who.Sender)
+	fired, err := r.pass(ctx, q, who.Sender)
 	if err != nil {
 		return err
 	}

@@ -82,6 +82,11 @@ type listener struct {
 	recall  context.CancelFunc // ends the answer; the asker may come back
 	started time.Time
 	next    atomic.Uint64 // the place that is looked at next
+	at      uint64        // the number of the line of the window that is looked at next
+	lives   uint64        // events that are not stored, of those up to there
+	missed  uint64        // of those, what went by before it could be sent
+	seated  bool          // at and lives are known
+	been    bool          // they were, before
 	sent    atomic.Uint64 // events
 	end     uint64        // with UntilEnd: the last place
 	passed  uint64        // the place that the asker knows of
@@ -97,6 +102,9 @@ func (r *Relay) listener(req *bus.Request, who Asker) (*listener, error) {
 	l.audit = namesAudit(l.q.Tags)
 	if len(l.q.Tags)+len(l.q.Senders) > maxTags {
 		return nil, bus.Errorf(bus.Usage, "%d patterns for one listener: the limit is %d", len(l.q.Tags)+len(l.q.Senders), maxTags)
+	}
+	if l.q.Live && (l.q.UntilEnd || l.q.Durable != "") {
+		return nil, bus.Errorf(bus.Usage, "events that are not stored can not be read back: they are not for a listener with a position or an end")
 	}
 	var err error
 	if l.match, err = event.NewMatcher(l.q.Match, l.q.Tags); err != nil {
@@ -208,11 +216,14 @@ func (l *listener) serve(ctx context.Context) error {
 		if l.q.UntilEnd && l.next.Load() > l.end {
 			return l.finish(ctx)
 		}
-		batch, behind, grown := l.relay.tail.after(l.next.Load(), lines)
-		if behind {
+		if !l.sit() {
 			if err := l.catchUp(ctx); err != nil {
 				return err
 			}
+			continue
+		}
+		batch, grown, ok := l.relay.tail.after(l.at, lines)
+		if l.seated = ok; !ok {
 			continue
 		}
 		if len(batch) == 0 {
@@ -221,6 +232,7 @@ func (l *listener) serve(ctx context.Context) error {
 			}
 			continue
 		}
+		l.at += uint64(len(batch))
 		if err := l.send(ctx, batch); err != nil {
 			if errors.Is(err, errDone) {
 				return l.finish(ctx)
@@ -228,6 +240,23 @@ func (l *listener) serve(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// sit takes the listener's place in the window. It is false when the window is ahead
+// of it.
+func (l *listener) sit() bool {
+	if l.seated {
+		return true
+	}
+	at, lives, ok := l.relay.tail.seat(l.next.Load())
+	if !ok {
+		return false
+	}
+	if l.been && l.q.Live {
+		l.missed += lives - min(lives, l.lives)
+	}
+	l.at, l.lives, l.seated, l.been = at, max(lives, l.lives), true, true
+	return true
 }
 
 // catchUp reads the journal up to where the window begins.
@@ -284,10 +313,13 @@ func (l *listener) wait(ctx context.Context, grown <-chan struct{}) error {
 // send sends those of batch that match.
 func (l *listener) send(ctx context.Context, batch []line) error {
 	for _, one := range batch {
-		if l.q.UntilEnd && one.seq > l.end {
+		if one.live == 0 && l.q.UntilEnd && one.seq > l.end {
 			return cmpErr(l.flush(ctx), errDone)
 		}
-		ok, err := l.wants(one.head)
+		if one.live == 0 && one.seq < l.next.Load() {
+			continue // it came from the journal already
+		}
+		ok, err := l.wants(one)
 		if err != nil {
 			return bus.Errorf(bus.Usage, "tag %q: %w", one.head.Tag, err)
 		}
@@ -296,12 +328,16 @@ func (l *listener) send(ctx context.Context, batch []line) error {
 				return err
 			}
 		}
+		if one.live > 0 {
+			l.lives = one.live
+			continue
+		}
 		l.next.Store(one.seq + 1)
 	}
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	if l.q.Lines && l.next.Load() > l.passed+markAfter {
+	if l.q.Lines && (l.next.Load() > l.passed+markAfter || l.missed > 0) {
 		return l.mark(ctx)
 	}
 	return nil
@@ -314,7 +350,11 @@ func cmpErr(err, otherwise error) error {
 	return otherwise
 }
 
-func (l *listener) wants(h event.Head) (bool, error) {
+func (l *listener) wants(one line) (bool, error) {
+	h := one.head
+	if one.live > 0 && !l.q.Live {
+		return false, nil
+	}
 	if ok, err := l.match.Match(h.Tag); !ok || err != nil {
 		return false, err
 	}
@@ -335,8 +375,8 @@ func namesAudit(patterns []string) bool {
 func (l *listener) put(ctx context.Context, one line) error {
 	l.sent.Add(1)
 	l.relay.sent.Add(1)
+	l.passed = max(l.passed, one.seq)
 	if !l.q.Lines {
-		l.passed = one.seq
 		return l.req.SendRaw(ctx, one.text[:len(one.text)-1])
 	}
 	if len(l.buf)+len(one.text) > batchBytes {
@@ -345,7 +385,6 @@ func (l *listener) put(ctx context.Context, one line) error {
 		}
 	}
 	l.buf = append(l.buf, one.text...)
-	l.passed = one.seq
 	return nil
 }
 
@@ -358,10 +397,12 @@ func (l *listener) flush(ctx context.Context) error {
 	return err
 }
 
-// mark tells the asker how far it is.
+// mark tells the asker how far it is, and what it has missed.
 func (l *listener) mark(ctx context.Context) error {
-	if passed := l.next.Load() - 1; l.q.Lines && passed > l.passed {
-		return l.tell(ctx, protocol.Mark{Passed: passed})
+	passed, missed := l.next.Load()-1, l.missed
+	if l.q.Lines && (passed > l.passed || missed > 0) {
+		l.missed = 0
+		return l.tell(ctx, protocol.Mark{Passed: max(passed, l.passed), Missed: missed})
 	}
 	return nil
 }

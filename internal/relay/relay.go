@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -97,36 +98,67 @@ func (r *Relay) begin(tag string, data any, id string) (*journal.Pending, error)
 	return r.journal.Begin(e, id)
 }
 
-// Fire stores the events that from fired, in their order. All are looked at
-// before the first is stored. check says whether from may fire a tag.
+// Fire stores the events that from fired, in their order, or hands them out if they
+// are not to be stored. All are looked at before the first goes on its way. check says
+// whether from may fire a tag.
 func (r *Relay) Fire(ctx context.Context, f protocol.Fire, from string, check func(tag string) error) (protocol.Fired, error) {
-	events, err := r.events(f, from, check)
-	if err != nil {
+	if err := r.look(f, check); err != nil {
 		return protocol.Fired{}, err
 	}
-	return r.store(ctx, events, f.ID, from)
+	return r.pass(ctx, f, from)
 }
 
-// store stores events in their order. id names them all, "" for none.
-func (r *Relay) store(ctx context.Context, events []event.Event, id, from string) (protocol.Fired, error) {
-	// Named by the verified sender, so that nobody can make the journal take
-	// somebody else's event for a repetition.
-	name := event.Escape(from) + "/" + event.Escape(id) + "/"
-	pending, err := r.journal.BeginAll(events, func(i int) string {
-		if id == "" {
-			return ""
-		}
-		return name + strconv.Itoa(i)
-	})
+// pass takes events on their way that were looked at.
+func (r *Relay) pass(ctx context.Context, f protocol.Fire, from string) (protocol.Fired, error) {
+	r.fired.Add(uint64(len(f.Events)))
+	if f.Live {
+		r.hand(f.Events, event.At(from, time.Now()))
+		return protocol.Fired{Outcome: protocol.Handed}, nil
+	}
+	return r.store(ctx, f, from)
+}
+
+// store stores events in their order.
+func (r *Relay) store(ctx context.Context, f protocol.Fire, from string) (protocol.Fired, error) {
+	pending, err := r.journal.BeginAll(drafts(f, from))
 	if err != nil {
 		return protocol.Fired{}, notStored(err)
 	}
-	r.fired.Add(uint64(len(events)))
 	seq, err := pending.Wait(ctx)
 	if err != nil {
 		return protocol.Fired{}, notStored(err)
 	}
 	return protocol.Fired{Outcome: protocol.Stored, Seq: seq}, nil
+}
+
+// drafts makes what is stored of the events. Their names begin with that of the
+// verified sender, so that nobody can make the journal take somebody else's event for
+// a repetition.
+func drafts(f protocol.Fire, from string) iter.Seq[journal.Draft] {
+	origin := event.At(from, time.Now())
+	name := event.Escape(from) + "/" + event.Escape(f.ID) + "/"
+	return func(yield func(journal.Draft) bool) {
+		for i, e := range f.Events {
+			d := journal.Draft{Tag: e.Tag, Text: origin.AppendNew(make([]byte, 0, origin.Room(e.Tag, e.Data)), e.Tag, e.Data)}
+			if f.ID != "" {
+				d.ID = name + strconv.Itoa(i)
+			}
+			if !yield(d) {
+				return
+			}
+		}
+	}
+}
+
+// hand gives events to those who listen at this moment, and to nobody later.
+func (r *Relay) hand(events []protocol.FireEvent, origin event.Origin) {
+	from := origin.From()
+	lot := make([]line, len(events))
+	for i, e := range events {
+		text := origin.AppendNew(make([]byte, 0, origin.Room(e.Tag, e.Data)), e.Tag, e.Data)
+		lot[i] = line{head: event.Head{Tag: e.Tag, From: from}, text: append(text, '\n')}
+	}
+	r.tail.offer(lot)
 }
 
 // notStored tells who fires why the journal takes nothing; other errors are ours.
@@ -141,33 +173,41 @@ func notStored(err error) error {
 	return e
 }
 
-func (r *Relay) events(f protocol.Fire, from string, check func(tag string) error) ([]event.Event, error) {
+// look checks the events of a request; check says whether a tag may be fired.
+func (r *Relay) look(f protocol.Fire, check func(tag string) error) error {
 	if len(f.Events) == 0 {
-		return nil, bus.Errorf(bus.Usage, "there is no event to fire")
+		return bus.Errorf(bus.Usage, "there is no event to fire")
 	}
 	if len(f.Events) > maxBatch {
-		return nil, bus.Errorf(bus.Usage, "%d events at once: the limit is %d", len(f.Events), maxBatch)
+		return bus.Errorf(bus.Usage, "%d events at once: the limit is %d", len(f.Events), maxBatch)
 	}
 	if len(f.ID) > maxID {
-		return nil, bus.Errorf(bus.Usage, "the name of the events has %d bytes: the limit is %d", len(f.ID), maxID)
+		return bus.Errorf(bus.Usage, "the name of the events has %d bytes: the limit is %d", len(f.ID), maxID)
 	}
-	now := time.Now()
-	events := make([]event.Event, 0, len(f.Events))
-	for _, one := range f.Events {
-		if err := check(one.Tag); errors.Is(err, event.ErrTag) {
-			return nil, bus.Errorf(bus.Usage, "%w", err)
-		} else if err != nil {
-			return nil, err
+	for i, e := range f.Events {
+		if i > 0 && e.Tag == f.Events[i-1].Tag {
+			// as nearly always in a large request: it was looked at
+		} else if err := lookAtTag(e.Tag, check); err != nil {
+			return err
 		}
-		if r.limit > 0 && int64(len(one.Data)) > r.limit {
-			return nil, bus.Errorf(bus.Usage, "event %q has %d bytes of data: the limit is %d", one.Tag, len(one.Data), r.limit).
+		if r.limit > 0 && int64(len(e.Data)) > r.limit {
+			return bus.Errorf(bus.Usage, "event %q has %d bytes of data: the limit is %d", e.Tag, len(e.Data), r.limit).
 				WithHint("max_event_size in the configuration is the limit")
 		}
-		e, err := event.New(one.Tag, one.Data, from, now)
-		if err != nil {
-			return nil, bus.Errorf(bus.Usage, "%v", err)
+		if err := event.CheckData(e.Tag, e.Data); err != nil {
+			return bus.Errorf(bus.Usage, "%v", err)
 		}
-		events = append(events, e)
 	}
-	return events, nil
+	return nil
+}
+
+func lookAtTag(tag string, check func(tag string) error) error {
+	err := event.CheckTag(tag)
+	if err == nil {
+		err = check(tag)
+	}
+	if errors.Is(err, event.ErrTag) {
+		return bus.Errorf(bus.Usage, "%w", err)
+	}
+	return err
 }

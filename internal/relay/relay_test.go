@@ -113,6 +113,7 @@ type hearing struct {
 	ready  protocol.Ready
 	left   []byte
 	passed uint64
+	onMark func(protocol.Mark) // may be nil
 }
 
 func (w *world) listen(c *bus.Conn, q protocol.Listen) (*hearing, error) {
@@ -153,6 +154,9 @@ func (h *hearing) next() (event.Event, error) {
 				return event.Event{}, cmp.Or(err, io.EOF)
 			}
 			h.passed = m.Passed
+			if h.onMark != nil {
+				h.onMark(m)
+			}
 			continue
 		}
 		var e event.Event

@@ -17,13 +17,15 @@ const (
 
 // line is one event on its way to listeners.
 type line struct {
-	seq  uint64
+	seq  uint64 // its place; of one that is not stored, that of the newest stored before it
+	live uint64 // of one that is not stored: its number among these, from 1; else 0
 	head event.Head
 	text []byte // JSON with the place, ended by a line feed; shared, never changed
 }
 
 // tail holds the newest events in memory, as they were stored, so that listeners who
-// keep up cost no reading of the journal. It collects while anybody listens.
+// keep up cost no reading of the journal, and among them, in the order in which they
+// came, those that are not stored. It collects while anybody listens.
 type tail struct {
 	journal *journal.Journal
 	log     *slog.Logger
@@ -35,13 +37,15 @@ type tail struct {
 	mu    sync.Mutex
 	lines []line // the oldest first
 	bytes int
-	from  uint64        // every event from this place to next is in lines
+	first uint64        // the number of lines[0]: every line gets the next one
+	from  uint64        // every stored event from this place to next is in lines
 	next  uint64        // behind the newest
-	grown chan struct{} // closed when lines or next change
+	lives uint64        // events that are not stored, so far
+	grown chan struct{} // closed when lines or next change; nil while nobody listens
 }
 
-// join begins to collect for the first user. What is stored after it returns comes
-// through the window.
+// join begins to collect for the first user. What is stored, or offered, after it
+// returns comes through the window.
 func (t *tail) join() {
 	t.life.Lock()
 	defer t.life.Unlock()
@@ -69,38 +73,88 @@ func (t *tail) leave() {
 	}
 	t.stop()
 	t.mu.Lock()
-	t.lines, t.bytes = nil, 0
-	t.mu.Unlock()
+	defer t.mu.Unlock()
+	t.empty()
+	t.grown = nil
 }
 
-// take adds one event to the window. One without a body says that events were stored
-// that are to be read from the journal: the window begins anew behind it.
-func (t *tail) take(e journal.Text) {
-	l, err := lineOf(e)
-	if err != nil && e.Body != nil {
-		t.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
+// take adds stored events to the window. One without a body says that events were
+// stored that are to be read from the journal: the window begins anew behind it.
+func (t *tail) take(lot []journal.Text) {
+	lines := make([]line, len(lot))
+	for i, e := range lot {
+		if e.Body == nil {
+			continue
+		}
+		var err error
+		if lines[i], err = lineOf(e); err != nil {
+			t.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.next == 0 {
-		t.from = e.Seq
+	for i, e := range lot {
+		if t.next == 0 {
+			t.from = e.Seq
+		}
+		switch {
+		case lines[i].text != nil:
+			t.add(lines[i])
+		case e.Body == nil:
+			t.empty()
+			t.first++ // as a line that has left: who has seen all others is behind, too
+			t.from = e.Seq + 1
+		}
+		t.next = e.Seq + 1
 	}
-	switch {
-	case err == nil:
-		t.lines = append(t.lines, l)
-		t.bytes += len(l.text)
-	case e.Body == nil:
-		t.lines, t.bytes, t.from = nil, 0, e.Seq+1
+	t.bound()
+	t.wake()
+}
+
+// offer adds events that are not stored. While nobody listens they are nowhere.
+func (t *tail) offer(lot []line) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.grown == nil {
+		return
 	}
-	t.next = e.Seq + 1
+	for _, l := range lot {
+		t.lives++
+		l.live, l.seq = t.lives, max(t.next, 1)-1
+		t.add(l)
+	}
+	t.bound()
+	t.wake()
+}
+
+func (t *tail) add(l line) {
+	t.lines = append(t.lines, l)
+	t.bytes += len(l.text)
+}
+
+// empty takes all lines out of the window.
+func (t *tail) empty() {
+	t.first += uint64(len(t.lines))
+	t.lines, t.bytes = nil, 0
+}
+
+// bound takes the oldest lines out of a window that is too large.
+func (t *tail) bound() {
 	drop := 0
 	for len(t.lines)-drop > windowLines || t.bytes > windowBytes && len(t.lines)-drop > 1 {
-		t.bytes -= len(t.lines[drop].text)
-		t.from = t.lines[drop].seq + 1
+		l := t.lines[drop]
+		t.bytes -= len(l.text)
+		if l.live == 0 {
+			t.from = l.seq + 1
+		}
 		t.lines[drop] = line{} // nobody has a part of this slice: after copies
 		drop++
 	}
 	t.lines = t.lines[drop:]
+	t.first += uint64(drop)
+}
+
+func (t *tail) wake() {
 	close(t.grown)
 	t.grown = make(chan struct{})
 }
@@ -112,21 +166,41 @@ func lineOf(e journal.Text) (line, error) {
 	}
 	text := make([]byte, 0, len(e.Body)+30)
 	text = append(event.AppendPlaced(text, e.Body, e.Seq), '\n')
-	return line{e.Seq, head, text}, nil
+	return line{seq: e.Seq, head: head, text: text}, nil
 }
 
-// after appends to buf the events from the place next on, as many as have room
-// in buf. behind says that some of them have left the window already. grown is
-// closed when there is more.
-func (t *tail) after(next uint64, buf []line) (lines []line, behind bool, grown <-chan struct{}) {
+// seat returns the number of the first line from the place next on, and how many
+// events that are not stored were there before it. It is false when stored events
+// from there on have left the window already.
+func (t *tail) seat(next uint64) (at, lives uint64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if next < t.from {
-		return buf, true, nil
+		return 0, 0, false
 	}
 	i := sort.Search(len(t.lines), func(i int) bool { return t.lines[i].seq >= next })
+	lives = t.lives
+	for _, l := range t.lines[i:] {
+		if l.live > 0 {
+			lives = l.live - 1
+			break
+		}
+	}
+	return t.first + uint64(i), lives, true
+}
+
+// after appends to buf the lines from the number at on, as many as have room in buf.
+// It is false when some of them have left the window already. grown is closed when
+// there is more.
+func (t *tail) after(at uint64, buf []line) (lines []line, grown <-chan struct{}, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at < t.first {
+		return buf, nil, false
+	}
+	i := min(int(at-t.first), len(t.lines))
 	n := min(len(t.lines)-i, cap(buf)-len(buf))
-	return append(buf, t.lines[i:i+n]...), false, t.grown
+	return append(buf, t.lines[i:i+n]...), t.grown, true
 }
 
 // span is the part of the journal that is in the window.

@@ -22,10 +22,12 @@ func fireSpec() cli.Spec {
 	return cli.Spec{
 		Synopsis: []string{"[options] TAG [DATA]", "[options] TAG -          (DATA from standard input)", "[options] [TAG] --stdin  (many events, one a line)"},
 		Summary: "Fire events. DATA is JSON; without it the event has none. Exit code 0 means that everything is stored. " +
-			"When the daemon goes away in the middle, it is tried again; nothing is stored twice by that.",
+			"When the daemon goes away in the middle, it is tried again; nothing is stored twice by that. " +
+			"With --no-store nothing is stored: exit code 0 means that the daemon has handed it to those who listened at that moment, " +
+			"were they none, and what failed is not tried again.",
 		Examples: []string{
 			`salt-event fire mytag '{"sample-msg": "this is a test"}'`,
-			`salt-event fire --bus minion mytag '{"message": "a drop in the bucket"}'`, "df -h | salt-event fire --text disk/report -",
+			`salt-event fire --bus minion mytag '{"message": "a drop in the bucket"}'`, "vmstat -n 1 | salt-event fire --text --stdin --no-store load/web1", "df -h | salt-event fire --text disk/report -",
 			"jq -c '.[]' readings.json | salt-event fire sensors --stdin", "salt-event listen --until-end --bus minion | salt-event fire --stdin",
 		},
 		Flags: []urcli.Flag{
@@ -33,6 +35,7 @@ func fireSpec() cli.Spec {
 			&urcli.BoolFlag{Category: "Events", Name: "stdin", Usage: "read one JSON document a line: the data of an event with TAG each, or without TAG objects with tag and data, as listen prints them"},
 			&urcli.BoolFlag{Category: "Events", Name: "text", Usage: `DATA, or each line, is plain text; the event gets {"message": DATA}`},
 			&urcli.StringFlag{Category: "Events", Name: "file", Usage: "read DATA from `FILE`"},
+			&urcli.BoolFlag{Category: "Events", Name: "no-store", Usage: "hand the events to those who listen now, and store them nowhere: no --durable listener, handler or sink gets them, and none can be read later"},
 			&urcli.DurationFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Value: 10 * time.Second, Usage: "give up when nothing is confirmed for `TIME`, as in 10s"},
 		},
 		Run: fire,
@@ -60,23 +63,45 @@ func fire(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer s.close()
-	defer env.Waiting(ctx, cli.Patience, func() string { return "the event to be stored" })()
-	return deliver(ctx, s, []protocol.FireEvent{{Tag: words[0], Data: raw}}, opts.Duration("timeout"))
+	d := newDelivery(s, opts)
+	defer env.Waiting(ctx, cli.Patience, func() string { return "the event to be " + d.done })()
+	return d.deliver(ctx, []protocol.FireEvent{{Tag: words[0], Data: raw}})
 }
 
-// deliver fires events as one and returns when they are stored. It may repeat
-// itself: the events have a name, by which the journal knows them again.
-func deliver(ctx context.Context, s *session, events []protocol.FireEvent, limit time.Duration) error {
-	limited, cancel := context.WithTimeout(ctx, limit)
+// delivery is how events reach the daemon.
+type delivery struct {
+	session *session
+	limit   time.Duration // without a word of the daemon
+	live    bool          // they are not stored
+	done    string        // what they are then, for people
+}
+
+func newDelivery(s *session, opts *urcli.Context) *delivery {
+	d := &delivery{session: s, limit: opts.Duration("timeout"), live: opts.Bool("no-store"), done: "stored"}
+	if d.live {
+		d.done = "handed out"
+		s.stay = true // what is not stored has no name by which a repetition would be known
+	}
+	return d
+}
+
+// deliver fires events as one and returns when they are stored, or handed out. Those
+// to be stored are fired again if need be: they have a name, by which the journal
+// knows them again.
+func (d *delivery) deliver(ctx context.Context, events []protocol.FireEvent) error {
+	limited, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
 	var fired protocol.Fired
-	err := s.ask(limited, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: events}, &fired)
+	err := d.session.ask(limited, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Live: d.live, Events: events}, &fired)
+	if d.live && errors.Is(err, bus.ErrLost) {
+		return cli.Fail(cli.Unavailable, fmt.Errorf("handed out or not: %w", err))
+	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		var why *bus.Error
 		if errors.As(err, &why) { // it was refused each time
-			return cli.Fail(cli.Unavailable, salt.WithHint(fmt.Errorf("not stored within %s: %w", limit, why), why.Hint))
+			return cli.Fail(cli.Unavailable, salt.WithHint(fmt.Errorf("not %s within %s: %w", d.done, d.limit, why), why.Hint))
 		}
-		return cli.Fail(cli.Unavailable, fmt.Errorf("not confirmed within %s: stored or not", limit))
+		return cli.Fail(cli.Unavailable, fmt.Errorf("not confirmed within %s: %s or not", d.limit, d.done))
 	}
 	return err
 }

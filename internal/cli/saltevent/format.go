@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"text/template"
 
 	"github.com/itchyny/gojq"
@@ -62,11 +63,14 @@ func prettyFormat(out, line []byte) ([]byte, error) {
 	if err := json.Indent(&data, e.Data, "    ", "    "); err != nil {
 		return nil, err
 	}
-	from := ""
-	if e.From != "" {
-		from = "  from " + e.From
+	where := "not stored"
+	if e.Seq > 0 {
+		where = strconv.FormatUint(e.Seq, 10)
 	}
-	return fmt.Appendf(out, "%s  (%d%s)\n    %s\n", e.Tag, e.Seq, from, data.Bytes()), nil
+	if e.From != "" {
+		where += "  from " + e.From
+	}
+	return fmt.Appendf(out, "%s  (%s)\n    %s\n", e.Tag, where, data.Bytes()), nil
 }
 
 func templateFormat(text string) (format, error) {

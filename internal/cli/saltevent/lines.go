@@ -54,12 +54,11 @@ func fireLines(ctx context.Context, env *cli.Env, opts *urcli.Context, words []s
 	defer s.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	return sendLots(ctx, env, s, r.lots(ctx), opts.Duration("timeout"))
+	return newDelivery(s, opts).lots(ctx, newProgress(env), r.lots(ctx))
 }
 
-// sendLots delivers one lot after the other, in order.
-func sendLots(ctx context.Context, env *cli.Env, s *session, lots <-chan lot, limit time.Duration) error {
-	p := newProgress(env)
+// lots delivers one lot after the other, in order.
+func (d *delivery) lots(ctx context.Context, p *progress, lots <-chan lot) error {
 	defer p.end()
 	stored := 0
 	for {
@@ -67,30 +66,30 @@ func sendLots(ctx context.Context, env *cli.Env, s *session, lots <-chan lot, li
 		select {
 		case l = <-lots:
 		case <-ctx.Done():
-			return partly(stored, context.Cause(ctx))
+			return d.partly(stored, context.Cause(ctx))
 		}
 		if len(l.events) > 0 {
-			if err := deliver(ctx, s, l.events, limit); err != nil {
-				return partly(stored, salt.WithHint(fmt.Errorf("lines %d to %d: %w", l.first, l.first+len(l.events)-1, err), salt.Hint(err)))
+			if err := d.deliver(ctx, l.events); err != nil {
+				return d.partly(stored, salt.WithHint(fmt.Errorf("lines %d to %d: %w", l.first, l.first+len(l.events)-1, err), salt.Hint(err)))
 			}
 			stored += len(l.events)
-			p.tell(stored)
+			p.tell(stored, d.done)
 		}
 		if l.err != nil {
 			if errors.Is(l.err, io.EOF) {
 				return nil
 			}
-			return partly(stored, l.err)
+			return d.partly(stored, l.err)
 		}
 	}
 }
 
 // partly says how many events had been stored when err ended the rest.
-func partly(stored int, err error) error {
+func (d *delivery) partly(stored int, err error) error {
 	if stored == 0 {
 		return err
 	}
-	return cli.Fail(cli.Code(err), salt.WithHint(fmt.Errorf("%d events were stored, then: %w", stored, err), salt.Hint(err)))
+	return cli.Fail(cli.Code(err), salt.WithHint(fmt.Errorf("%d events were %s, then: %w", stored, d.done, err), salt.Hint(err)))
 }
 
 // lineReader makes events of lines.
@@ -243,13 +242,13 @@ type progress struct {
 func newProgress(env *cli.Env) *progress { return &progress{env: env, begun: time.Now()} }
 
 // tell shows the number of events, a few times a second, on a terminal only.
-func (p *progress) tell(n int) {
+func (p *progress) tell(n int, done string) {
 	if !p.env.StderrTTY || time.Since(p.told) < 100*time.Millisecond {
 		return
 	}
 	p.told = time.Now()
 	rate := float64(n) / max(time.Since(p.begun).Seconds(), 0.001)
-	fmt.Fprintf(p.env.Stderr, "\r%s: %d events stored, %.0f a second \x1b[K", p.env.Name, n, rate)
+	fmt.Fprintf(p.env.Stderr, "\r%s: %d events %s, %.0f a second \x1b[K", p.env.Name, n, done, rate)
 }
 
 // end clears the line.

@@ -120,6 +120,7 @@ func listen(ctx context.Context, env *cli.Env, opts *urcli.Context, count int) e
 	if c.q.UntilEnd && c.q.FromSeq == 0 && c.q.Since.IsZero() && c.q.Durable == "" {
 		c.q.FromSeq = 1
 	}
+	c.q.Live = !c.q.UntilEnd && c.q.Durable == ""
 	return c.print(ctx, env, opts, count)
 }
 
@@ -210,10 +211,22 @@ func (p *printer) add(out, line []byte) ([]byte, error) {
 	}
 	text, err := p.show(out, line)
 	if err != nil {
-		return out, fmt.Errorf("event %d: %w", event.SeqOf(line), err)
+		return out, fmt.Errorf("event %s: %w", nameOf(line), err)
 	}
 	p.left--
 	return text, nil
+}
+
+// nameOf is what people find an event by: its place, or the tag of one that has none.
+func nameOf(line []byte) string {
+	if seq := event.SeqOf(line); seq > 0 {
+		return strconv.FormatUint(seq, 10)
+	}
+	h, err := event.HeadOf(line)
+	if err != nil {
+		return "without a tag"
+	}
+	return h.Tag
 }
 
 // ended gives the end of a listener its exit code.

@@ -78,7 +78,7 @@ func watch(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.M
 		return err
 	}
 	defer conn.Close()
-	q := protocol.Listen{Match: event.Fnmatch}
+	q := protocol.Listen{Match: event.Fnmatch, Live: true}
 	if w.tags != "*" {
 		q.Tags = []string{w.tags}
 	}

@@ -1,0 +1,201 @@
+package relay
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"brine/internal/bus"
+	"brine/internal/event"
+	"brine/internal/journal"
+	"brine/internal/protocol"
+)
+
+// fireLive hands events out without storing them.
+func (w *world) fireLive(c *bus.Conn, tags ...string) error {
+	w.t.Helper()
+	q := protocol.Fire{Live: true}
+	for _, tag := range tags {
+		q.Events = append(q.Events, protocol.FireEvent{Tag: tag, Data: json.RawMessage(`{"a":1}`)})
+	}
+	var fired protocol.Fired
+	err := c.Ask(w.bounded(), protocol.OpFire, q, &fired)
+	if err == nil && (fired.Outcome != protocol.Handed || fired.Seq != 0) {
+		w.t.Errorf("answered %+v", fired)
+	}
+	return err
+}
+
+// TestLiveEventsAreHeardAndNotStored: who asked for them hears them at once, between
+// those that are stored and in the order in which one sender fired them, with the
+// verified sender and without a place. Nobody reads them later, nor with a position.
+func TestLiveEventsAreHeardAndNotStored(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	live, old := w.mustListen(c, protocol.Listen{Live: true}), w.mustListen(c, protocol.Listen{})
+	late := w.mustListen(c, protocol.Listen{Live: true, FromSeq: 1})
+	durable := w.mustListen(w.dial(), protocol.Listen{Durable: "d"})
+	var want []string
+	for n := range 5 {
+		if err := w.fireLive(c, fmt.Sprintf("live/%d", n), "live/more"); err != nil {
+			t.Fatal(err)
+		}
+		w.mustFire(c, fmt.Sprintf("stored/%d", n))
+		want = append(want, fmt.Sprintf("live/%d", n), "live/more", fmt.Sprintf("stored/%d", n))
+	}
+	for _, h := range []*hearing{live, late} {
+		for _, tag := range want {
+			e := h.wantTag(tag)
+			if stored := strings.HasPrefix(tag, "stored/"); stored != (e.Seq > 0) || e.From != "user:root" || !strings.Contains(string(e.Data), `"_stamp":"`) {
+				t.Errorf("heard %+v", e)
+			}
+		}
+	}
+	for n := range 5 {
+		old.wantTag(fmt.Sprintf("stored/%d", n))
+		durable.wantTag(fmt.Sprintf("stored/%d", n))
+	}
+	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true}).tags(); len(got) != 5 {
+		t.Errorf("stored are %q", got)
+	}
+	if last, err := w.relay.journal.Last(t.Context()); err != nil || last != 5 {
+		t.Errorf("the journal ends at %d, %v", last, err)
+	}
+	for name, q := range map[string]protocol.Listen{"position": {Live: true, Durable: "d"}, "end": {Live: true, UntilEnd: true}} {
+		if _, err := w.listen(c, q); bus.CodeOf(err) != bus.Usage {
+			t.Errorf("a live listener with %s: %v", name, err)
+		}
+	}
+}
+
+// TestLiveEventsNeedTheSameGrants: whether or not an event is stored, the same rules
+// say who fires and who hears it, and the same limits hold.
+func TestLiveEventsNeedTheSameGrants(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	w.grant("bob: {fire: mine/*, listen: heard/*}")
+	w.as("bob")
+	ears := w.mustListen(c, protocol.Listen{Live: true})
+	w.as("eve")
+	if _, err := w.listen(c, protocol.Listen{Live: true}); bus.CodeOf(err) != bus.Denied {
+		t.Errorf("eve listens: %v", err)
+	}
+	for user, tags := range map[string][]string{"eve": {"mine/1"}, "bob": {"other", "heard/1", "salt/job/x", "salt/audit/x"}, "": {"salt/audit/x"}} {
+		w.as(user)
+		for _, tag := range tags {
+			if err := w.fireLive(c, "mine/ok", tag); bus.CodeOf(err) != bus.Denied {
+				t.Errorf("%q fires %q: %v", user, tag, err)
+			}
+		}
+	}
+	for name, e := range map[string]protocol.FireEvent{
+		"no tag": {}, "no JSON": {Tag: "a", Data: json.RawMessage(`{"a":`)}, "too large": {Tag: "a", Data: json.RawMessage(`"` + strings.Repeat("x", limit) + `"`)},
+	} {
+		q := protocol.Fire{Live: true, Events: []protocol.FireEvent{{Tag: "heard/no"}, e}}
+		if err := c.Ask(w.bounded(), protocol.OpFire, q, nil); err == nil {
+			t.Errorf("%s: fired", name)
+		}
+	}
+	w.as("")
+	if err := errors.Join(w.fireLive(c, "mine/ok", "other"), w.fireLive(c, "heard/2")); err != nil {
+		t.Fatal(err)
+	}
+	ears.wantTag("heard/2")
+}
+
+// TestLiveEventsOfASlowListener lets one take nothing while many go by: it costs a
+// bounded amount, is told how many it has missed, and gets what is stored.
+func TestLiveEventsOfASlowListener(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	h := w.mustListen(w.dial(), protocol.Listen{Live: true})
+	const lots, each = 60, 1000
+	q := protocol.Fire{Live: true}
+	for range each {
+		q.Events = append(q.Events, protocol.FireEvent{Tag: "live", Data: json.RawMessage(`"` + strings.Repeat("z", 1000) + `"`)})
+	}
+	for range lots {
+		if err := c.Ask(w.bounded(), protocol.OpFire, q, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.mustFire(c, "stored")
+	heard, missed := uint64(0), uint64(0)
+	h.onMark = func(m protocol.Mark) { missed += m.Missed }
+	for {
+		e, err := h.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Tag == "stored" {
+			break
+		}
+		heard++
+	}
+	w.mustFire(c, "end") // the word on what was missed stands between the two
+	h.wantTag("end")
+	if missed == 0 || heard+missed != lots*each {
+		t.Errorf("%d of %d heard, %d missed", heard, lots*each, missed)
+	}
+	if n := len(w.relay.tail.lines); n > windowLines {
+		t.Errorf("%d lines are held", n)
+	}
+}
+
+func TestTailKeepsTheOrder(t *testing.T) {
+	w := start(t)
+	x := &tail{journal: w.relay.journal, log: w.bus.Log}
+	x.offer([]line{{text: []byte("nobody\n")}})
+	x.join()
+	defer x.leave()
+	text := func(seq uint64) journal.Text {
+		return journal.Text{Seq: seq, Body: event.Event{Tag: fmt.Sprint("s", seq), Data: json.RawMessage("1")}.Append(nil), Pieces: 1}
+	}
+	live := func(name string) line { return line{head: event.Head{Tag: name}, text: []byte(name + "\n")} }
+	x.offer([]line{live("a")})
+	x.take([]journal.Text{text(1), text(2)})
+	x.offer([]line{live("b"), live("c")})
+	x.take([]journal.Text{text(3)})
+	tags := func(at uint64) (tags []string) {
+		lines, _, ok := x.after(at, make([]line, 0, 100))
+		if !ok {
+			return []string{"left"}
+		}
+		for _, l := range lines {
+			tags = append(tags, l.head.Tag)
+		}
+		return tags
+	}
+	first, _, _ := x.seat(1)
+	for name, step := range map[string]struct {
+		next  uint64
+		lives uint64
+		want  []string
+	}{
+		"all": {1, 1, []string{"s1", "s2", "b", "c", "s3"}}, "middle": {2, 1, []string{"s2", "b", "c", "s3"}},
+		"last": {3, 3, []string{"s3"}}, "end": {4, 3, nil}, "ahead": {9, 3, nil},
+	} {
+		at, lives, ok := x.seat(step.next)
+		if got := tags(at); !ok || lives != step.lives || !slices.Equal(got, step.want) {
+			t.Errorf("%s: %q after %d that are not stored, want %q after %d", name, got, lives, step.want, step.lives)
+		}
+	}
+	end, _, _ := x.seat(4)
+	x.take([]journal.Text{{Seq: 7}}) // what is to be read from the journal
+	if got := tags(end); !slices.Equal(got, []string{"left"}) {
+		t.Errorf("who had seen all does not read what is in the journal only: %q", got)
+	}
+	if got := tags(first); !slices.Equal(got, []string{"left"}) {
+		t.Errorf("what has left the window is there: %q", got)
+	}
+	if _, _, ok := x.seat(7); ok {
+		t.Error("a place in the window for what is in the journal only")
+	}
+	x.offer([]line{live("d")})
+	if at, lives, ok := x.seat(8); !ok || lives != 4 || len(tags(at)) != 0 {
+		t.Errorf("behind the journal: %q after %d, %v", tags(at), lives, ok)
+	}
+}
