@@ -384,6 +384,10 @@ func (m *Master) cancelJob(jid salt.JID, by string) ([]salt.MinionID, error) {
 		return nil, salt.WithHint(fmt.Errorf("job %s waits for nobody", jid), "'salt-run jobs.list_queued' lists the jobs that do")
 	}
 	ids := c.cancel(by)
+	if len(ids) == 0 {
+		return nil, salt.WithHint(fmt.Errorf("job %s was sent to all its minions: there is nothing to withdraw", jid),
+			fmt.Sprintf("salt '*' saltutil.term_job %s ends it where it runs", jid))
+	}
 	m.log.Info("job cancelled", "jid", jid, "user", by, "minions", len(ids))
 	return ids, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"brine/internal/acl"
 	"brine/internal/bus"
+	"brine/internal/config"
 	"brine/internal/event"
 	"brine/internal/grain"
 	"brine/internal/job"
@@ -48,7 +49,7 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 		Audit:     m.auditRunner(),
 		Keys:      m.keys.by(who.who()),
 		MasterKey: m.key.Public(),
-		Config:    runner.Disclose(m.cfg.Raw),
+		Config:    config.Disclose(m.cfg.Raw),
 		Machine:   m.machine(),
 		Version:   m.version,
 		Log:       m.log,
@@ -86,7 +87,7 @@ func (m *Master) sendEvent(ctx context.Context, who asker, tag string, data any)
 // runs on it. It has no id, no bus and no jobs of a minion.
 func (m *Master) machine() *module.Host {
 	return &module.Host{
-		Version: m.version, Config: runner.Disclose(m.cfg.Raw), CacheDir: m.cfg.CacheDir, Log: m.log,
+		Version: m.version, Config: config.Disclose(m.cfg.Raw), CacheDir: m.cfg.CacheDir, Log: m.log,
 		Grains: sync.OnceValue(func() map[string]any {
 			facts, err := grain.Collect(m.ctx, grain.Options{})
 			if err != nil {
@@ -198,7 +199,7 @@ func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string
 	}
 	text, hint := "", ""
 	if res.Err != nil {
-		text, hint = res.Err.Error(), salt.Hint(res.Err)
+		text, hint = res.Err.Error(), runner.Hint(res.Err, q.Wheel)
 	}
 	return protocol.RunResult{Error: text, Hint: hint, Return: value.Value{V: res.Return}, Success: res.Success, Retcode: res.Retcode, Out: res.Out}
 }

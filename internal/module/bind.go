@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"brine/internal/salt"
 )
 
 // bind checks the arguments of c against the signature of f and stores them
@@ -37,7 +39,7 @@ func (c *Call) bindAll(f *Function) (problem string) {
 		case f.Varargs:
 			c.varargs = append(c.varargs, v)
 		default:
-			return fmt.Sprintf("takes at most %s but %d were given", plural(f.positional(), "positional argument"), len(c.Args))
+			return fmt.Sprintf("takes at most %s but %d were given", salt.Count(f.positional(), "positional argument"), len(c.Args))
 		}
 	}
 	if problem := c.bindKeywords(f, given); problem != "" {
@@ -287,11 +289,4 @@ func toMap(v any) (map[string]any, error) {
 		return m, nil
 	}
 	return nil, mismatch(Map, v)
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
 }

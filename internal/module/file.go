@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"brine/internal/process"
+	"brine/internal/salt"
 )
 
 var (
@@ -420,7 +421,7 @@ func (c *Call) writeLines(combine func(old, lines string) string, verb string) (
 	if err := os.WriteFile(file, []byte(combine(old, text)), 0o644); err != nil {
 		return nil, err
 	}
-	return fmt.Sprintf("%s %s to %q", strings.ToUpper(verb[:1])+verb[1:], plural(len(lines), "line"), file), nil
+	return fmt.Sprintf("%s %s to %q", strings.ToUpper(verb[:1])+verb[1:], salt.Count(len(lines), "line"), file), nil
 }
 
 // lines are the further arguments as text, lists of them flattened.

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"brine/internal/salt"
 )
 
 // testModule makes every kind of answer on purpose.
@@ -272,7 +274,7 @@ func testCollatz(ctx context.Context, c *Call) (any, error) {
 		case n%2 == 0:
 			n /= 2
 		case n > (math.MaxInt-1)/3:
-			return nil, fmt.Errorf("the sequence exceeds the range of integers after %s", plural(len(steps), "step"))
+			return nil, fmt.Errorf("the sequence exceeds the range of integers after %s", salt.Count(len(steps), "step"))
 		default:
 			n = 3*n + 1
 		}

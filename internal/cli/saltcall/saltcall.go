@@ -161,7 +161,11 @@ func (c *call) run(ctx context.Context, command job.Command, out *output.Writer)
 	var unknown *module.UnknownError
 	var arguments *module.ArgumentError
 	if errors.As(res.Err, &unknown) || errors.As(res.Err, &arguments) {
-		return errors.Join(cli.Fail(cli.Failed, res.Err), out.Close())
+		err := res.Err
+		if unknown != nil && unknown.Cause == nil && len(unknown.Nearest) == 0 {
+			err = salt.WithHint(err, "'salt-call -d' lists the functions")
+		}
+		return errors.Join(cli.Fail(cli.Failed, err), out.Close())
 	}
 	if err := out.Return(output.Return{ID: "local", Value: res.Return, Hint: res.Out, Failed: !res.Success}); err != nil {
 		return err

@@ -141,6 +141,7 @@ func end(q protocol.Publish) course.End {
 }
 
 // dump prints the configuration of the master that the tools read.
+// dump prints the settings of the master, what is secret among them left out.
 func dump(env *cli.Env, opts *urcli.Context, cfg *config.Master) error {
 	form, o := env.OutputForm(opts, "yaml")
 	file, err := env.OpenOutput(opts)
@@ -156,7 +157,7 @@ func dump(env *cli.Env, opts *urcli.Context, cfg *config.Master) error {
 	for _, key := range cfg.Keys() {
 		settings[key], _ = cfg.Lookup(key)
 	}
-	return errors.Join(out.Whole(settings, ""), out.Close())
+	return errors.Join(out.Whole(config.Disclose(settings), ""), out.Close())
 }
 
 // request reads the command line into a request for the master.

@@ -178,7 +178,7 @@ func feed(ctx context.Context, src *source, passes filter, run *handler.Run, cou
 
 // bury keeps an event as a dead letter. Then it counts as done.
 func (h *executor) bury(ctx context.Context, f handler.Failure) error {
-	h.env.Warn(fmt.Errorf("event %d (%s) is given up after %d attempts: %w", f.Event.Seq, f.Event.Tag, f.Attempts, f.Err))
+	h.env.Warn(fmt.Errorf("event %d (%s) is given up after %s: %w", f.Event.Seq, f.Event.Tag, salt.Count(f.Attempts, "attempt"), f.Err))
 	err := h.session.ask(ctx, protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: f.Letter(h.name, h.program.Args)}, nil)
 	if err != nil {
 		return fmt.Errorf("keep event %d as a dead letter: %w", f.Event.Seq, err)

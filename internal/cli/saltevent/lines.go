@@ -89,7 +89,7 @@ func (d *delivery) partly(stored int, err error) error {
 	if stored == 0 {
 		return err
 	}
-	return cli.Fail(cli.Code(err), salt.WithHint(fmt.Errorf("%d events were %s, then: %w", stored, d.done, err), salt.Hint(err)))
+	return cli.Fail(cli.Code(err), salt.WithHint(fmt.Errorf("%s %s, then: %w", salt.Count(stored, "event"), d.done, err), salt.Hint(err)))
 }
 
 // lineReader makes events of lines.

@@ -61,9 +61,21 @@ func purge(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return client.Error(err)
 	}
 	if q.Durable == "" {
-		env.Note("%d events removed", done.Count)
+		env.Note("%s removed", salt.Count(done.Count, "event"))
 	}
 	return nil
+}
+
+// olderThan says in words what --before means: a span counts from now, and a number
+// is a place.
+func olderThan(before string, place uint64) string {
+	switch {
+	case place > 0:
+		return "before the event " + before
+	case strings.ContainsAny(before, "-:"):
+		return "before " + before
+	}
+	return "older than " + before
 }
 
 // readPurge reads what is to be removed, and says it in words.
@@ -91,7 +103,7 @@ func readPurge(opts *urcli.Context) (q protocol.Purge, what string, err error) {
 			return q, "", err
 		}
 		q.Until, q.Before = moment, place
-		words = append(words, "before "+before)
+		words = append(words, olderThan(before, place))
 	}
 	if len(q.Tags) > 0 {
 		words = append(words, fmt.Sprintf("with the tags %q", q.Tags))
