@@ -58,6 +58,8 @@ const (
 	Fire    Kind = "fire"   // events
 	Listen  Kind = "listen" // to events
 	Mine    Kind = "mine"   // what minions keep for each other was read
+	File    Kind = "file"   // of the master was asked for
+	Return  Kind = "return" // of a job
 	Purge   Kind = "purge"  // of events
 	Stat    Kind = "stat"   // of the bus
 	Key     Kind = "key"    // a minion's key was accepted, rejected, deleted, or turned away

@@ -82,18 +82,22 @@ func (f *flood) take(now time.Time) []Entry {
 }
 
 // Note writes an entry about what takes no effect, without waiting: a refusal,
-// or a word about the trail. That it could not be written is told to the log.
-func (l *Log) Note(e Entry) {
+// or a word about the trail. That it could not be written is told to the log. It
+// returns whether the entry is one by itself, and not among those of which only the
+// number is told: the caller's own log is to leave out the same ones.
+func (l *Log) Note(e Entry) bool {
 	if e.Verdict == Refused && !l.flood.pass(e, time.Now()) {
-		return
+		return false
 	}
 	if _, err := l.Begin(e); err != nil {
 		l.opts.Log.Error("audit entry not written", "kind", e.Kind, "user", e.User, "fun", e.Fun, "err", err)
 	}
+	return true
 }
 
 func (l *Log) tellRepeated(now time.Time) {
 	for _, e := range l.flood.take(now) {
+		l.opts.Log.Warn("refused again and again", "kind", e.Kind, "user", e.User, "minion", e.Minion, "fun", e.Fun, "last", e.Reason, "repeated", e.Repeated)
 		if _, err := l.Begin(e); err != nil {
 			l.opts.Log.Error("audit entry not written", "kind", e.Kind, "user", e.User, "repeated", e.Repeated, "err", err)
 		}

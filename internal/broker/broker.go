@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
@@ -30,7 +31,7 @@ const (
 	maxSubs        = 1000             // subscriptions of one connection; a minion has four
 	maxSubTokens   = 16               // tokens of a subscription; ours have six
 	authTimeout    = 5 * time.Second  // TLS and CONNECT must be done by then
-	pingInterval   = 20 * time.Second // a peer that vanished is noticed after two of them
+	usualPing      = 20 * time.Second // where Options do not say
 	maxPings       = 2
 	// MaxPerKey is how many connections one key may have: the daemon, its
 	// predecessor that has not noticed its end, and several salt-call at once.
@@ -72,6 +73,10 @@ type Options struct {
 	TLS        *tls.Config // required with Listen
 	StoreDir   string      // the folder of the JetStream file store; "" for none
 	SyncAlways bool        // sync each write of the store before it is acknowledged
+	// Ping is how often a connection that is silent is tried out. One that does not
+	// answer ends after three to four of them; 0 is for local peers, whose end the
+	// kernel tells.
+	Ping time.Duration
 	// Admit says who a peer is. An identity without a role is refused. It is
 	// called from many goroutines at once.
 	Admit func(Peer) bus.Identity
@@ -136,7 +141,7 @@ func serverOptions(o Options, g *gate) (*server.Options, error) {
 	so := &server.Options{
 		ServerName: o.Name, DontListen: o.Listen == "", NoSigs: true, NoLog: true,
 		MaxPayload: maxPayload, MaxPending: maxPending, MaxControlLine: maxControlLine, MaxSubs: maxSubs, MaxSubTokens: maxSubTokens,
-		AuthTimeout: authTimeout.Seconds(), TLSTimeout: authTimeout.Seconds(), PingInterval: pingInterval, MaxPingsOut: maxPings,
+		AuthTimeout: authTimeout.Seconds(), TLSTimeout: authTimeout.Seconds(), PingInterval: cmp.Or(o.Ping, usualPing), MaxPingsOut: maxPings,
 		JetStream: o.StoreDir != "", StoreDir: o.StoreDir, SyncAlways: o.SyncAlways, DisableJetStreamBanner: true, NoSublistCache: false,
 		Accounts: []*server.Account{server.NewAccount(account), server.NewAccount(system)}, SystemAccount: system,
 		CustomClientAuthentication: g, AlwaysEnableNonce: false, MaxClosedClients: 100,

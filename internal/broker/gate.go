@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"brine/internal/bus"
+	"brine/internal/logging"
 	"brine/internal/socket"
 )
 
@@ -18,6 +20,7 @@ import (
 type gate struct {
 	opts    Options
 	log     *slog.Logger
+	told    logging.Throttle // of connections that were refused
 	account *server.Account
 	system  *server.Account
 	daemon  string // the secret of the daemon's own connection
@@ -65,7 +68,7 @@ const callerName = "salt-call"
 
 func (g *gate) admit(c server.ClientAuthentication, o *server.ClientOpts, p Peer) bool {
 	if err := bus.CheckNonce(o.Username); err != nil {
-		g.log.Warn("connection refused", "remote", p.Remote, "err", err)
+		g.refused(hostOf(p.Remote), "remote", p.Remote, "err", err)
 		return false
 	}
 	i := g.opts.Admit(p)
@@ -74,10 +77,25 @@ func (g *gate) admit(c server.ClientAuthentication, o *server.ClientOpts, p Peer
 		return false // the reason was logged by who decided
 	}
 	if err := g.enter(c.GetID(), i); err != nil {
-		g.log.Warn("connection refused", "peer", i.String(), "remote", p.Remote, "err", err)
+		g.refused(i.String(), "peer", i.String(), "remote", p.Remote, "err", err)
 		return false
 	}
 	return g.register(c, i, g.account)
+}
+
+// refused tells the log of a connection that is not let in: of each peer now and then.
+func (g *gate) refused(who string, args ...any) {
+	if g.told.First(who, time.Now()) {
+		g.log.Warn("connection refused", args...)
+	}
+}
+
+// hostOf leaves out the port, by which each attempt is another.
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
 }
 
 // register gives the connection what the table has for its role.

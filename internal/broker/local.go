@@ -45,7 +45,7 @@ func (b *Broker) serveOne(c net.Conn) {
 		return
 	}
 	if !b.count(peer.UID) {
-		b.opts.Log.Warn("local connection refused: this user has too many", "uid", peer.UID, "limit", maxPerUser)
+		b.gate.refused(fmt.Sprint("uid ", peer.UID), "uid", peer.UID, "err", fmt.Errorf("this user has %d connections, which is the limit", maxPerUser))
 		return
 	}
 	defer b.uncount(peer.UID)

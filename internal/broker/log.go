@@ -18,25 +18,36 @@ type serverLog struct {
 
 	mu         sync.Mutex
 	violations map[string]int // of each connection, since minute
+	others     int            // other lines about connections, since minute
 	minute     time.Time
 }
 
-// Bounds of what connections may fill the log with by trying what they may not.
+// Bounds of what connections may fill the log with by trying what they may not, or
+// by speaking no TLS.
 const (
 	maxViolations = 10 // lines of one connection in a minute
 	maxViolators  = 1000
+	maxOthers     = 100 // lines of all connections in a minute
 )
 
-// repeated says whether a line is about one violation too many.
+// repeated says whether a line is one too many about a connection. What was left out
+// in a minute is told by its number with the next line.
 func (l *serverLog) repeated(text string, now time.Time) bool {
 	who, _, violation := strings.Cut(text, "Violation")
-	if !violation {
+	if !violation && !strings.Contains(text, " - cid:") {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Sub(l.minute) > time.Minute || l.violations == nil || len(l.violations) > maxViolators {
-		l.violations, l.minute = map[string]int{}, now
+		if l.others > maxOthers {
+			l.log.Warn("more connections went wrong", "repeated", l.others-maxOthers)
+		}
+		l.violations, l.others, l.minute = map[string]int{}, 0, now
+	}
+	if !violation {
+		l.others++
+		return l.others > maxOthers
 	}
 	l.violations[who]++
 	return l.violations[who] > maxViolations

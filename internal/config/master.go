@@ -139,6 +139,9 @@ type Master struct {
 	MasterUsePubkeySignature bool `yaml:"master_use_pubkey_signature"`
 	// The most minions that may be connected; 0 sets no limit.
 	MaxMinions int `yaml:"max_minions"`
+	// How often a silent connection of a minion is tried out: the minion is named
+	// as disconnected after three to four of these without an answer.
+	MinionAliveInterval time.Duration `yaml:"minion_alive_interval"`
 	// Which minions may read which entries of the mine; every minion every entry
 	// when it is not set.
 	MineGet Located `yaml:"mine_get"`
@@ -219,6 +222,7 @@ func NewMaster() *Master {
 		KeyLogfile:            "/var/log/salt/key",
 		MasterPubkeySignature: "master_pubkey_signature",
 		MaxOpenFiles:          100_000,
+		MinionAliveInterval:   5 * time.Second,
 		RetPort:               4506,
 		ShowTimeout:           true,
 		Timeout:               5 * time.Second,
@@ -291,6 +295,7 @@ func (m *Master) settings() []setting {
 		{"max_minions", integer(&m.MaxMinions, 0, maxCount)},
 		{"max_open_files", integer(&m.MaxOpenFiles, 256, 1<<30)},
 		{"mine_get", elsewhere{&m.MineGet}},
+		{"minion_alive_interval", duration(&m.MinionAliveInterval, time.Second, time.Second, day)},
 		{"nodegroups", elsewhere{&m.Nodegroups}},
 		{"peer", elsewhere{&m.Peer}},
 		{"peer_run", elsewhere{&m.PeerRun}},

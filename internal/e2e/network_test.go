@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -35,8 +36,8 @@ type site struct {
 var siteMasters = []string{"m1", "m2"}
 
 // newSite starts two masters that sign with one pair of keys, and a minion with
-// these settings.
-func newSite(t *testing.T, settings string) *site {
+// these settings; the masters have some too.
+func newSite(t *testing.T, settings string, ofMasters ...string) *site {
 	t.Helper()
 	lab := netlab.New(t)
 	s := &site{system: &system{work: t.TempDir(), tb: t}, t: t, lab: lab, minion: lab.Host("minion")}
@@ -46,7 +47,7 @@ func newSite(t *testing.T, settings string) *site {
 		s.masters = append(s.masters, h)
 		n := i + 1
 		lab.Connect(h, s.minion, []string{fmt.Sprintf("10.77.%d.1/24", n), fmt.Sprintf("fd77:%d::1/64", n)}, []string{fmt.Sprintf("10.77.%d.2/24", n), fmt.Sprintf("fd77:%d::2/64", n)})
-		s.must(s.write(name, "master", "interface: '::'\nauto_accept: True\nmaster_sign_pubkey: True\n"))
+		s.must(s.write(name, "master", "interface: '::'\nauto_accept: True\nmaster_sign_pubkey: True\n"+strings.Join(ofMasters, "")))
 		s.must(os.MkdirAll(s.path(name, "pki"), 0o700))
 		if i > 0 {
 			s.copy(siteMasters[0]+"/pki/master_sign.pem", name+"/pki/master_sign.pem")
@@ -241,6 +242,35 @@ func (s *site) kill(i int, sig syscall.Signal) {
 	p.signal(sig)
 	if !p.awaitEnd(stopTime) {
 		s.t.Fatalf("%s does not end", p.name)
+	}
+}
+
+// TestLossOfAMinion has the packets of a minion vanish: its master says so within
+// four of the intervals at which it tries the connection out, and takes it back.
+func TestLossOfAMinion(t *testing.T) {
+	for name, interval := range map[string]time.Duration{"every second": time.Second, "as usual": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			setting := ""
+			if interval > 0 {
+				setting = fmt.Sprintf("minion_alive_interval: %d\n", interval/time.Second)
+			}
+			s := newSite(t, "master: 10.77.1.1\n", setting)
+			s.awaitAnswer(0, time.Now())
+			s.masters[0].Cut(netlab.Incoming, netlab.Outgoing)
+			began := time.Now()
+			s.until("the master misses the minion", func() bool {
+				out, err := s.tool("salt", "-c", s.path("m1"), "-t", "1", "web1", "test.ping")
+				return err != nil && strings.Contains(out, "Not connected")
+			})
+			took := time.Since(began)
+			t.Logf("the master has missed the minion after %s", took.Round(100*time.Millisecond))
+			if most := 4 * cmp.Or(interval, 5*time.Second); took > most+runTime/2 {
+				t.Errorf("it took %s, four intervals are %s", took, most)
+			}
+			s.masters[0].Mend()
+			s.awaitAnswer(0, time.Now())
+		})
 	}
 }
 

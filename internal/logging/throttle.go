@@ -7,10 +7,16 @@ import (
 
 // Throttle says whether something is told for the first time in a while, so that
 // a peer that keeps knocking fills neither log nor journal. The zero value is ready;
-// its method may be called concurrently.
+// its methods may be called concurrently.
 type Throttle struct {
 	mu   sync.Mutex
-	last map[string]time.Time
+	told map[string]burst
+}
+
+// burst is how often something was to be told in the minute that began at since.
+type burst struct {
+	since time.Time
+	count int
 }
 
 // The pause between two words on the same thing, and how many things are
@@ -21,15 +27,23 @@ const (
 )
 
 // First says whether what was not told within the last minute.
-func (t *Throttle) First(what string, now time.Time) bool {
+func (t *Throttle) First(what string, now time.Time) bool { return t.Few(what, now, 1) }
+
+// Few says whether what was told less than most times within a minute.
+func (t *Throttle) Few(what string, now time.Time, most int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if last, ok := t.last[what]; ok && now.Sub(last) < toldPause {
-		return false
+	b, known := t.told[what]
+	if !known && len(t.told) >= maxTold {
+		t.told = nil
 	}
-	if t.last == nil || len(t.last) >= maxTold {
-		t.last = map[string]time.Time{}
+	if !known || now.Sub(b.since) >= toldPause {
+		b = burst{since: now}
 	}
-	t.last[what] = now
-	return true
+	if t.told == nil {
+		t.told = map[string]burst{}
+	}
+	b.count++
+	t.told[what] = b
+	return b.count <= most
 }

@@ -183,8 +183,9 @@ func (m *Master) permit(who asker, q acl.Question, tgt, kind string) (audit.Entr
 		log.Debug("permitted")
 		return e, nil
 	}
-	log.Warn("refused", "reason", d.Reason, "outside", d.Outside)
-	m.trail.Note(e)
+	if m.trail.Note(e) {
+		log.Warn("refused", "reason", d.Reason, "outside", d.Outside)
+	}
 	return audit.Entry{}, refusal(who, q, d)
 }
 

@@ -29,12 +29,12 @@ func claimedClient(s *tls.ConnectionState) (name string, ok bool) {
 func (m *Master) admitClient(p broker.Peer, claimed string) bus.Identity {
 	name, err := salt.ParseClientName(claimed)
 	if err != nil {
-		m.log.Warn("connection refused", "remote", p.Remote, "err", err)
+		m.refuseStranger(p, err)
 		return bus.Identity{}
 	}
 	key, err := pki.PublicFromCertificate(p.TLS.PeerCertificates[0])
 	if err != nil {
-		m.log.Warn("connection refused", "client", name, "remote", p.Remote, "err", err)
+		m.refuseStranger(p, err)
 		return bus.Identity{}
 	}
 	i := bus.Identity{Role: bus.RoleClient, Name: string(name), Key: bus.KeyToken(key.Key()), Source: p.Remote}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"time"
 
@@ -31,7 +32,7 @@ func (m *Master) admit(p broker.Peer) bus.Identity {
 	}
 	id, key, err := claim(p.TLS)
 	if err != nil {
-		m.log.Warn("connection refused", "remote", p.Remote, "err", err)
+		m.refuseStranger(p, err)
 		return bus.Identity{}
 	}
 	v, err := m.keys.admit(id, key, p.Remote)
@@ -47,6 +48,18 @@ func (m *Master) admit(p broker.Peer) bus.Identity {
 		}
 	}
 	return i
+}
+
+// refuseStranger tells the log of a peer whose certificate makes no sense: of each
+// host now and then.
+func (m *Master) refuseStranger(p broker.Peer, err error) {
+	host, _, splitErr := net.SplitHostPort(p.Remote)
+	if splitErr != nil {
+		host = p.Remote
+	}
+	if m.told.First("certificate "+host, time.Now()) {
+		m.log.Warn("connection refused", "remote", p.Remote, "err", err)
+	}
 }
 
 // admitLocal lets a process of this machine in as its user. An operator is believed

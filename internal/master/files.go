@@ -3,7 +3,9 @@ package master
 import (
 	"context"
 	"errors"
+	"time"
 
+	"brine/internal/audit"
 	"brine/internal/bus"
 	"brine/internal/protocol"
 	"brine/internal/roots"
@@ -65,16 +67,21 @@ func (m *Master) sendFile(ctx context.Context, r *bus.Request) error {
 }
 
 // fileError is what a minion is told. A path that leaves the roots is an attack or
-// a mistake; the log has it.
+// a mistake; the log and the audit trail have it.
 func (m *Master) fileError(r *bus.Request, q protocol.GetFile, err error) error {
+	log := m.log.With("minion", r.From.Name, "env", q.Environment, "path", q.Path, "err", err)
 	switch {
 	case errors.Is(err, roots.ErrPath):
-		m.log.Warn("file refused", "minion", r.From.Name, "env", q.Environment, "path", q.Path, "err", err)
+		if m.trail.Note(audit.Entry{Kind: audit.File, Who: audit.Who{Minion: r.From.Name}, Fun: "file." + r.Op, Reason: err.Error()}) {
+			log.Warn("file refused")
+		}
 		return bus.Errorf(bus.Denied, "%w", err)
 	case errors.Is(err, roots.ErrNotFound):
 		return bus.Errorf(bus.NotFound, "%w", err)
 	}
-	m.log.Error("file not sent", "minion", r.From.Name, "env", q.Environment, "path", q.Path, "err", err)
+	if m.told.First("file "+r.From.Name, time.Now()) {
+		log.Error("file not sent")
+	}
 	return bus.Errorf(bus.Unavailable, "the files of environment %q can not be read; the log of the master says why", q.Environment)
 }
 

@@ -136,7 +136,9 @@ func (m *Master) unseal(ctx context.Context, id salt.MinionID, l protocol.Letter
 	case err == nil:
 		return p, nil
 	case errors.As(err, &refused) && refused.Permanent():
-		m.log.Warn("a minion's letter is refused", "minion", id, "op", l.Op, "err", err)
+		if m.told.First("letter "+string(id), time.Now()) {
+			m.log.Warn("a minion's letter is refused", "minion", id, "op", l.Op, "err", err)
+		}
 		return &post{refused: refused}, nil
 	}
 	return nil, err

@@ -255,7 +255,9 @@ func (m *Master) external(ctx context.Context, i bus.Identity) *asker {
 	}
 	g, err := m.gate.Check(ctx, old)
 	if err != nil {
-		m.log.Warn("login ended", "user", old.Name, "eauth", old.Backend, "source", i.String(), "reason", err)
+		if m.told.First("login end "+i.Inbox(), time.Now()) {
+			m.log.Warn("login ended", "user", old.Name, "eauth", old.Backend, "source", i.String(), "reason", err)
+		}
 		return &asker{name: old.Name, identity: i, refused: loginError(protocol.Login{}, err)}
 	}
 	who := &asker{name: g.Name, identity: i, login: g, subject: acl.Subject{Kind: acl.External, Name: g.Name, Groups: g.Groups, Backend: g.Backend}}

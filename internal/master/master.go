@@ -184,6 +184,7 @@ func (m *Master) openBroker() error {
 		SyncAlways: m.cfg.JournalSync == "always",
 		Admit:      m.admit,
 		Gone:       m.gone,
+		Ping:       m.cfg.MinionAliveInterval,
 		Log:        m.log,
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"brine/internal/acl"
@@ -197,7 +198,7 @@ func (m *Master) changeMine(ctx context.Context, r *bus.Request) error {
 	}
 	id := salt.MinionID(r.From.Name)
 	if err := m.mine.change(ctx, id, q); err != nil {
-		if bus.CodeOf(err) == bus.Usage {
+		if bus.CodeOf(err) == bus.Usage && m.told.First("mine "+string(id), time.Now()) {
 			m.log.Warn("mine not changed", "minion", id, "err", err)
 		}
 		return err

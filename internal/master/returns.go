@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"brine/internal/audit"
 	"brine/internal/bus"
 	"brine/internal/event"
 	"brine/internal/job"
@@ -298,8 +299,11 @@ func (m *Master) sentTo(ctx context.Context, id salt.MinionID, jid salt.JID) (*k
 		return nil, err
 	}
 	if k == nil || !k.minions[id] {
-		m.log.Warn("return refused: the minion was not sent this job", "minion", id, "jid", jid)
-		return nil, bus.Errorf(bus.Denied, "job %s was not sent to %s", jid, id)
+		err := bus.Errorf(bus.Denied, "job %s was not sent to %s", jid, id)
+		if m.trail.Note(audit.Entry{Kind: audit.Return, Who: audit.Who{Minion: string(id)}, JID: jid, Reason: err.Text}) {
+			m.log.Warn("return refused: the minion was not sent this job", "minion", id, "jid", jid)
+		}
+		return nil, err
 	}
 	return k, nil
 }

@@ -48,12 +48,11 @@ func (m *Master) minionEvents(id salt.MinionID, f protocol.Fire) ([]event.Event,
 }
 
 // eventRefused tells the log and the audit trail of an event that a minion may not
-// fire, of each tag now and then.
+// fire.
 func (m *Master) eventRefused(id salt.MinionID, tag string, err error) {
-	if m.told.First("event "+string(id)+" "+tag, time.Now()) {
+	if m.trail.Note(audit.Entry{Kind: audit.Fire, Who: audit.Who{Minion: string(id)}, Fun: "event.fire_master", Tags: []string{tag}, Reason: err.Error()}) {
 		m.log.Warn("event refused", "minion", id, "tag", tag, "err", err)
 	}
-	m.trail.Note(audit.Entry{Kind: audit.Fire, Who: audit.Who{Minion: string(id)}, Fun: "event.fire_master", Tags: []string{tag}, Reason: err.Error()})
 }
 
 func shape(id salt.MinionID, f protocol.Fire) ([]event.Item, error) {

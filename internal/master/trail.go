@@ -96,8 +96,9 @@ func (m *Master) book(ctx context.Context, e audit.Entry, jid salt.JID, store fu
 	return m.unaudited(p.Wait(ctx))
 }
 
-// auditBus writes down what was decided about a local user's use of the bus.
-func (m *Master) auditBus(ctx context.Context, d relay.Decision) error {
+// auditBus writes down what was decided about a local user's use of the bus. Told is
+// false for a refusal that is only counted.
+func (m *Master) auditBus(ctx context.Context, d relay.Decision) (told bool, err error) {
 	who := audit.Who{User: d.Who.Name, Sudo: d.Who.Sudo, Source: d.Who.Source}
 	if d.Who.UID >= 0 {
 		who.UID = &d.Who.UID
@@ -106,11 +107,10 @@ func (m *Master) auditBus(ctx context.Context, d relay.Decision) error {
 		Kind: audit.Kind(d.Verb), Who: who, Fun: "event." + d.Verb, Tags: d.Tags, Count: d.Count, Rule: d.Rule, Where: d.Where, Reason: d.Reason,
 	}
 	if !d.Allowed {
-		m.trail.Note(e)
-		return nil
+		return m.trail.Note(e), nil
 	}
 	e.Verdict = audit.Allowed
-	return m.unaudited(m.trail.Record(ctx, e))
+	return true, m.unaudited(m.trail.Record(ctx, e))
 }
 
 // auditRunner lets runners read the trail.

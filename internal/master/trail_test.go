@@ -246,3 +246,49 @@ func (w *world) until(what string, f func() bool) {
 		}
 	}
 }
+
+// Who is refused again and again fills neither the log nor the trail: of each kind a
+// hundred refusals in a minute are told, and the number of the others.
+func TestRefusedAgainAndAgain(t *testing.T) {
+	w := start(t, peers+"file_roots: {base: [srv]}\n")
+	web1 := w.minion("web1", pong)
+	const times, most = 250, 100
+	asks := map[string]func() error{
+		"refused": func() error { _, _, err := publish(t, web1.Conn, publication("db1", "state.apply")); return err },
+		"event refused": func() error {
+			return web1.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []protocol.FireEvent{{Tag: "salt/auth"}}}, nil)
+		},
+		"file refused": func() error {
+			return web1.Ask(t.Context(), protocol.OpFile, protocol.GetFile{Environment: "base", Path: "../master"}, nil)
+		},
+		"return refused: the minion was not sent this job": func() error {
+			return web1.Ask(t.Context(), "ret.20260101000000000000", job.Report{State: job.Done}, nil)
+		},
+	}
+	for name, ask := range asks {
+		for range times {
+			if err := ask(); bus.CodeOf(err) != bus.Denied {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	root := w.user()
+	for _, kind := range []string{"publish", "fire", "file", "return"} {
+		if n := len(entries(t, root, map[string]any{"kind": kind, "minion": "web1", "verdict": "refused", "limit": int64(times)})); n != most {
+			t.Errorf("%d refusals of the kind %s are in the trail, want %d", n, kind, most)
+		}
+	}
+	w.stop()
+	for name := range asks {
+		if n := strings.Count(w.said(), "level=WARN msg=\""+name+"\"") + strings.Count(w.said(), "level=WARN msg="+name+" "); n != most {
+			t.Errorf("%q is in the log %d times, want %d", name, n, most)
+		}
+	}
+	if n := strings.Count(w.said(), "repeated=150"); n != len(asks) {
+		t.Errorf("the log tells the number of the others %d times, want %d:\n%s", n, len(asks), w.said()[max(0, len(w.said())-3000):])
+	}
+	w.run()
+	if list := entries(t, w.user(), map[string]any{"kind": "file", "limit": int64(times)}); len(list) != most+1 {
+		t.Errorf("the trail has %d entries, want the last one with the number of the others", len(list))
+	}
+}

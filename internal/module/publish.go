@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"brine/internal/argument"
 	"brine/internal/salt"
 )
 
@@ -207,7 +208,11 @@ func (c *Call) publication() (Publication, error) {
 	}
 	names := c.Words("fun")
 	p.Compound = len(names) > 1
-	lists, err := argumentLists(c.Any("arg"), len(names))
+	arg, err := listed(c.Any("arg"))
+	if err != nil {
+		return p, err
+	}
+	lists, err := argumentLists(arg, len(names))
 	if err != nil {
 		return p, err
 	}
@@ -219,6 +224,23 @@ func (c *Call) publication() (Publication, error) {
 		p.Calls = append(p.Calls, RemoteCall{Function: f, Args: lists[i], Kwargs: c.Map("kwarg")})
 	}
 	return p, nil
+}
+
+// listed is arg, or the list that a text is in YAML, as scripts and schedules quote
+// it: arguments, and not one that is a list. Other texts stay words for the master.
+func listed(arg any) (any, error) {
+	text, ok := arg.(string)
+	if !ok {
+		return arg, nil
+	}
+	v, err := argument.Word(text)
+	if err != nil {
+		return nil, invalid("arg: %w", err)
+	}
+	if list, ok := v.([]any); ok {
+		return list, nil
+	}
+	return arg, nil
 }
 
 // argumentLists returns the arguments of each function. One function takes a
@@ -284,7 +306,11 @@ func publishRunner(ctx context.Context, c *Call) (any, error) {
 	if err != nil {
 		return nil, invalid("%w", err)
 	}
-	lists, _ := argumentLists(c.Any("arg"), 1) // one function takes anything
+	arg, err := listed(c.Any("arg"))
+	if err != nil {
+		return nil, err
+	}
+	lists, _ := argumentLists(arg, 1) // one function takes anything
 	publisher, err := c.Host.publisher()
 	if err != nil {
 		return nil, c.coded(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"time"
 
 	"brine/internal/bus"
 	"brine/internal/config"
@@ -69,10 +70,16 @@ type Decision struct {
 // maxTold is how many tags of one request are told.
 const maxTold = 20
 
+// maxRefusals is how many refusals of one user are told in a minute where nobody
+// counts them.
+const maxRefusals = 100
+
 // SetAudit sets who is told of each decision: of one to allow before it takes
-// effect, which an error prevents. It is set before anybody is served. Without
-// it refusals are events, and what is allowed is told to nobody.
-func (r *Relay) SetAudit(tell func(context.Context, Decision) error) { r.audit = tell }
+// effect, which an error prevents. It returns false for a refusal that is only
+// counted, since there are too many. It is set before anybody is served. Without it
+// refusals are events, of each user now and then, and what is allowed is told to
+// nobody.
+func (r *Relay) SetAudit(tell func(context.Context, Decision) (told bool, err error)) { r.audit = tell }
 
 // allowed tells of a decision before it takes effect.
 func (r *Relay) allowed(ctx context.Context, d Decision) error {
@@ -81,23 +88,31 @@ func (r *Relay) allowed(ctx context.Context, d Decision) error {
 	if r.audit == nil {
 		return nil
 	}
-	return r.audit(ctx, d)
+	_, err := r.audit(ctx, d)
+	return err
 }
 
 const noGrant = "no rule of event_acl allows it"
 
 // refused tells of a refusal.
 func (r *Relay) refused(who Asker, verb, tag, reason string) {
-	r.log.Warn("event refused", "user", who.Name, "verb", verb, "tag", tag, "reason", reason)
+	log := r.log.With("user", who.Name, "verb", verb, "tag", tag, "reason", reason)
 	if r.audit == nil {
-		r.Announce(event.AuditSpace+"/refused", map[string]any{"user": who.Name, "fun": "event." + verb, "tag": tag, "reason": reason})
+		if r.told.Few(who.Name, time.Now(), maxRefusals) {
+			log.Warn("event refused")
+			r.Announce(event.AuditSpace+"/refused", map[string]any{"user": who.Name, "fun": "event." + verb, "tag": tag, "reason": reason})
+		}
 		return
 	}
 	d := Decision{Who: who, Verb: verb, Reason: reason}
 	if tag != "" {
 		d.Tags = []string{tag}
 	}
-	if err := r.audit(context.Background(), d); err != nil {
+	told, err := r.audit(context.Background(), d)
+	if told {
+		log.Warn("event refused")
+	}
+	if err != nil {
 		r.log.Error("refusal not written to the audit trail", "user", who.Name, "err", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"brine/internal/bus"
 	"brine/internal/event"
 	"brine/internal/journal"
+	"brine/internal/logging"
 	"brine/internal/protocol"
 	"brine/internal/value"
 )
@@ -37,7 +38,8 @@ type Relay struct {
 	log     *slog.Logger
 	tail    *tail
 	grants  atomic.Pointer[event.Grants]
-	audit   func(context.Context, Decision) error
+	audit   func(context.Context, Decision) (bool, error)
+	told    logging.Throttle // of refusals without an audit
 	started time.Time
 	fired   atomic.Uint64 // events of clients
 	sent    atomic.Uint64 // events to listeners

@@ -1,0 +1,30 @@
+package logging
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// What repeats is told a few times in a minute, and again in the next.
+func TestThrottle(t *testing.T) {
+	var th Throttle
+	now := time.Now()
+	for i, want := range []bool{true, true, false, false} {
+		if got := th.Few("eve", now.Add(time.Duration(i)*time.Second), 2); got != want {
+			t.Errorf("word %d on eve is told: %t, want %t", i, got, want)
+		}
+	}
+	if !th.First("fred", now) || th.First("fred", now.Add(toldPause-1)) || !th.First("fred", now.Add(toldPause)) {
+		t.Error("fred is not told of once a minute")
+	}
+	if !th.Few("eve", now.Add(toldPause), 2) {
+		t.Error("eve is not told of in the next minute")
+	}
+	for i := range 3 * maxTold {
+		th.First(fmt.Sprint(i), now)
+	}
+	if len(th.told) > maxTold {
+		t.Errorf("%d things are remembered", len(th.told))
+	}
+}
