@@ -137,9 +137,9 @@ func (m *Minion) runJob(u *uplink, e *job.Envelope) {
 		m.finish(e, job.Report{State: job.Refused, Text: err.Error()})
 		return
 	}
-	defer run.end()
 	back, err := m.returners(e.Returner, options(e))
 	if err != nil {
+		run.end()
 		m.log.Warn("job refused", "jid", e.JID, "err", err)
 		m.finish(e, job.Report{State: job.Refused, Text: err.Error() + "; " + salt.Hint(err)})
 		return
@@ -147,8 +147,13 @@ func (m *Minion) runJob(u *uplink, e *job.Envelope) {
 	m.log.Info("job", "jid", e.JID, "fun", e.Fun(), "user", e.User)
 	stop := m.beat(e, job.Running)
 	report := m.execute(ctx, e, u)
-	m.giveBack(e, report, back)
-	stop() // only now: a large return takes its time
+	delivered := m.giveBack(e, report, back)
+	run.end()
+	select { // a large return, or one of thousands, takes its time
+	case <-delivered:
+	case <-m.ctx.Done():
+	}
+	stop()
 }
 
 // firstBeat is how soon a job that takes time says so. The return of a quicker one
@@ -181,14 +186,23 @@ func (m *Minion) beat(e *job.Envelope, state job.State) (stop func()) {
 	return func() { close(done); wg.Wait() }
 }
 
-// finish hands the return over, to each master that has sent the job. The job's own
-// end is no reason to lose it.
-func (m *Minion) finish(e *job.Envelope, r job.Report) {
+// finish hands the return over, to each master that has sent the job. It returns
+// when the outboxes have had a little time to deliver it; delivered is closed when
+// they have done so, or their masters are gone.
+func (m *Minion) finish(e *job.Envelope, r job.Report) (delivered <-chan struct{}) {
 	var wg sync.WaitGroup
 	for _, w := range m.origins.end(e.JID) {
 		wg.Go(func() { m.deliver(w.up, e, r) })
 	}
-	wg.Wait()
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+	return done
 }
 
 // deliver puts a return into the outbox of an uplink. When the master is gone by
@@ -196,7 +210,7 @@ func (m *Minion) finish(e *job.Envelope, r job.Report) {
 func (m *Minion) deliver(u *uplink, e *job.Envelope, r job.Report) {
 	ctx := context.WithoutCancel(m.ctx)
 	out := outgoing{op: "ret." + string(e.JID), body: asSent(e.Commands, r)}
-	_, err := u.outbox.send(ctx, out)
+	_, err := u.outbox.sendWhole(ctx, out)
 	if err == nil {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -125,13 +126,23 @@ type outgoing struct {
 // send hands something to the master, and waits a little for its word. It returns
 // an error only when the master refuses it, or when it can not be kept.
 func (o *outbox) send(ctx context.Context, out outgoing) (protocol.Fired, error) {
+	return o.handOver(ctx, out, func(p placed) time.Duration { return patience + time.Duration(p.size/slowest)*time.Second })
+}
+
+// sendWhole is send that waits as long as the master is there.
+func (o *outbox) sendWhole(ctx context.Context, out outgoing) (protocol.Fired, error) {
+	return o.handOver(ctx, out, func(placed) time.Duration { return math.MaxInt64 })
+}
+
+// handOver waits for the master's word as long as patience says of what is in the queue.
+func (o *outbox) handOver(ctx context.Context, out outgoing, patience func(placed) time.Duration) (protocol.Fired, error) {
 	s := o.link.Load()
 	p, err := o.put(ctx, out, s != nil)
 	if err != nil || s == nil {
 		return protocol.Fired{Outcome: protocol.Queued}, err
 	}
 	defer o.forget(p.n)
-	o.await(ctx, s, p)
+	o.await(ctx, s, p, patience(p))
 	select {
 	case d := <-p.told: // the word comes before the letter goes
 		return told(d)
@@ -145,8 +156,8 @@ func (o *outbox) send(ctx context.Context, out outgoing) (protocol.Fired, error)
 
 // await returns when the letter has left the queue, or there is no use in waiting
 // any longer.
-func (o *outbox) await(ctx context.Context, s *session, p placed) {
-	timer := time.NewTimer(patience + time.Duration(p.size/slowest)*time.Second)
+func (o *outbox) await(ctx context.Context, s *session, p placed, patience time.Duration) {
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
 		o.mu.Lock()

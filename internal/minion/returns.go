@@ -38,13 +38,14 @@ func (m *Minion) fireReturn(ctx context.Context, tag string, data any) error {
 }
 
 // giveBack hands the return to the master and to the returners. The job's own end
-// is no reason to lose it.
-func (m *Minion) giveBack(e *job.Envelope, r job.Report, back returner.Set) {
+// is no reason to lose it. Delivered is closed when no master is waited for.
+func (m *Minion) giveBack(e *job.Envelope, r job.Report, back returner.Set) (delivered <-chan struct{}) {
 	ctx := context.WithoutCancel(m.ctx)
 	ret := m.asReturn(e, r)
 	back.Early(ctx, ret)
-	m.finish(e, r)
+	delivered = m.finish(e, r)
 	back.Late(ctx, ret)
+	return delivered
 }
 
 func (m *Minion) asReturn(e *job.Envelope, r job.Report) returner.Return {
