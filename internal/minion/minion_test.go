@@ -206,7 +206,7 @@ func TestStatesOfAJob(t *testing.T) {
 		"failed":           {protocol.Publish{Commands: call("cmd.run", "exit 3")}, job.Failed},
 		"unknown function": {protocol.Publish{Commands: call("nosuch.fun")}, job.Failed},
 		"a panic is that job's failure only, and so is an exception": {protocol.Publish{Commands: call("test.exception")}, job.Failed},
-		"longer than the timeout":                                    {protocol.Publish{Commands: call("test.sleep", 1.0), Timeout: 0.3}, job.Done},
+		"longer than the timeout":                                    {protocol.Publish{Commands: call("test.sleep", 6.0), Timeout: 3}, job.Done},
 	} {
 		if u, states := publish(t, c, row.q); u.State != row.want {
 			t.Errorf("%s: %s (%v: %v), want %s", name, u.State, states, u.Return.V, row.want)

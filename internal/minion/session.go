@@ -19,15 +19,16 @@ import (
 type session struct {
 	*link.Link
 	up    *uplink
-	name  string     // of the master, as the configuration has it
-	clock job.Steady // the master's
-	first bool       // made to go back to the first master of the list
+	name  string        // of the master, as the configuration has it
+	clock job.Steady    // the master's
+	first bool          // made to go back to the first master of the list
+	begun chan struct{} // closed when it is the one in use
 }
 
 // greet makes a session of a connection: the master hears that jobs are welcome,
 // and they are taken from then on. After an error the connection is closed.
 func (u *uplink) greet(ctx context.Context, l *link.Link, name string) (*session, error) {
-	s := &session{Link: l, up: u, name: name}
+	s := &session{Link: l, up: u, name: name, begun: make(chan struct{})}
 	if err := s.prepare(ctx); err != nil {
 		l.Close()
 		return nil, err
@@ -35,6 +36,9 @@ func (u *uplink) greet(ctx context.Context, l *link.Link, name string) (*session
 	return s, nil
 }
 
+// prepare subscribes before the master hears of it, so that no job is missed. One
+// that comes at once waits until the session can be used: until then the master's
+// time is not known, and nobody is there to be told of the job.
 func (s *session) prepare(ctx context.Context) error {
 	m := s.up.m
 	var asm bus.Assembler
@@ -42,7 +46,7 @@ func (s *session) prepare(ctx context.Context) error {
 		body, done, err := asm.Add(msg.Data)
 		if err != nil {
 			m.log.Error("unreadable job", "err", err)
-		} else if done {
+		} else if done && s.wait() {
 			m.onJob(s, body)
 		}
 	})
@@ -61,11 +65,22 @@ func (s *session) prepare(ctx context.Context) error {
 	return nil
 }
 
+// wait returns when the session is in use, false if it never will be.
+func (s *session) wait() bool {
+	select {
+	case <-s.begun:
+		return true
+	case <-s.Closed:
+		return false
+	}
+}
+
 // live uses a session until it ends. It returns the session that is to take its
 // place, nil if it was lost or ctx has ended.
 func (u *uplink) live(ctx context.Context, s *session) *session {
 	u.tune(s)
 	u.session.Store(s)
+	close(s.begun)
 	u.setWaiting("")
 	u.log.Info("Authentication with master successful!")
 	u.log.Info("Minion is ready to receive requests!")

@@ -97,13 +97,21 @@ func (d *delivery) deliver(ctx context.Context, events []protocol.FireEvent) err
 		return cli.Fail(cli.Unavailable, fmt.Errorf("handed out or not: %w", err))
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		var why *bus.Error
-		if errors.As(err, &why) { // it was refused each time
-			return cli.Fail(cli.Unavailable, salt.WithHint(fmt.Errorf("not %s within %s: %w", d.done, d.limit, why), why.Hint))
-		}
-		return cli.Fail(cli.Unavailable, fmt.Errorf("not confirmed within %s: %s or not", d.limit, d.done))
+		return cli.Fail(cli.Unavailable, d.unconfirmed(err))
 	}
 	return err
+}
+
+// unconfirmed says what is known of events when time has run out.
+func (d *delivery) unconfirmed(err error) error {
+	var why *bus.Error
+	switch {
+	case !errors.As(err, &why):
+		return fmt.Errorf("not confirmed within %s: %s or not", d.limit, d.done)
+	case errors.Is(err, errUnheard):
+		return salt.WithHint(fmt.Errorf("not confirmed within %s, %s or not; before: %w", d.limit, d.done, why), why.Hint)
+	}
+	return salt.WithHint(fmt.Errorf("not %s within %s: %w", d.done, d.limit, why), why.Hint) // it was refused each time
 }
 
 // maxData bounds what is read for one event, well above what a bus takes, so

@@ -100,17 +100,28 @@ func passing(err error) bool {
 	return code == bus.Unavailable || code == bus.Busy
 }
 
+// errUnheard says that the last time the daemon was asked, time ran out before its
+// answer came.
+var errUnheard = errors.New("the daemon has not answered the last time")
+
 // ask asks the daemon, again and again while it is away, until ctx ends. Then the
-// error has the cause of that, and what the daemon said last.
+// error has the cause of that, and what the daemon said last; errUnheard if that is
+// not its word on the last attempt.
 func (s *session) ask(ctx context.Context, op string, in, out any) error {
+	var said error
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		c, err := s.get(ctx)
 		if err != nil {
 			return err
 		}
-		if err = c.Ask(ctx, op, in, out); err == nil || s.stay || !passing(err) {
+		err = c.Ask(ctx, op, in, out)
+		switch {
+		case err != nil && ctx.Err() != nil && said != nil:
+			return fmt.Errorf("%w: %w: %w", context.Cause(ctx), errUnheard, client.Error(said))
+		case err == nil || s.stay || !passing(err):
 			return client.Error(err)
 		}
+		said = err
 		if errors.Is(err, bus.ErrLost) {
 			s.lost(c)
 		}
