@@ -141,3 +141,60 @@ schedule:
 		t.Errorf("the job ran %d times", n)
 	}
 }
+
+// TestScheduleOnceWithAllMasters: with two masters at once, both of which are connected,
+// each job runs once for each moment at which it is due, over a restart of the minion and
+// with one master lost. The runs are counted where they happen.
+func TestScheduleOnceWithAllMasters(t *testing.T) {
+	acfg, a, arun := startMaster(t)
+	bcfg, b, _ := startMaster(t)
+	runs := filepath.Join(t.TempDir(), "runs")
+	ran := func(name string) int {
+		text, _ := os.ReadFile(runs) // there is none before the first run
+		return strings.Count(string(text), name+"\n")
+	}
+	entry := func(name, due string) string {
+		return fmt.Sprintf("  %s: {function: cmd.run, args: ['echo %[1]s >>%s'], kwargs: {python_shell: true}, %s, returner: master_bus, tag: runs/%[1]s}\n", name, runs, due)
+	}
+	moment := func() string { return time.Now().Add(3 * time.Second).Format("2006-01-02T15:04:05") }
+	cfg := listed(t, "schedule:\n"+entry("before", "once: '"+moment()+"'")+entry("daily", "days: 1, run_on_start: true"), a, b)
+	m := startMinion(t, cfg)
+	until(t, "both masters are connected", func() bool { return masterStates(t, cfg) == "++" })
+	until(t, "what was due has run", func() bool { return ran("before") > 0 && ran("daily") > 0 })
+	m.stop()
+	again, _, err := config.LoadMinion(cfg.ConfigDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Master, again.MasterIsList = cfg.Master, true
+	startMinion(t, again)
+	until(t, "both masters are connected again", func() bool { return masterStates(t, again) == "++" })
+	add := func(from *config.Master, name string) {
+		t.Helper()
+		q := protocol.Publish{Commands: []job.Command{{Function: call("schedule.add")[0].Function, Args: []any{name}, Kwargs: map[string]any{
+			"function": "cmd.run", "job_args": []any{"echo " + name + " >>" + runs}, "job_kwargs": map[string]any{"python_shell": true},
+			"once": moment(), "returner": "master_bus", "tag": "runs/" + name,
+		}}}}
+		if u, _ := publish(t, dial(t, from.SockDir, master.SocketName), q); u.State != job.Done {
+			t.Fatalf("add %s: %+v", name, u)
+		}
+	}
+	add(acfg, "after")
+	until(t, "it has run", func() bool { return ran("after") > 0 })
+	arun.stop()
+	add(bcfg, "alone")
+	until(t, "it has run with one master, which has heard of it", func() bool {
+		return ran("alone") > 0 && len(heard(t, bcfg.SockDir, master.SocketName, "runs/alone")) > 0
+	})
+	for _, name := range []string{"before", "after", "alone"} {
+		if n := ran(name); n != 1 {
+			t.Errorf("%s ran %d times", name, n)
+		}
+		if n := len(heard(t, bcfg.SockDir, master.SocketName, "runs/"+name)); n != 1 {
+			t.Errorf("the second master has %d events of %s", n, name)
+		}
+	}
+	if n := ran("daily"); n > 2 {
+		t.Errorf("what is due at each start ran %d times in two of them", n)
+	}
+}

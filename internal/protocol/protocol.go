@@ -194,6 +194,9 @@ type Mark struct {
 	// Missed is how many events that are not stored, of any tag, went by since the last
 	// Mark while the asker took too little.
 	Missed uint64 `json:"missed,omitempty"`
+	// Lost is how many stored events, at most and of any tag, were discarded since then
+	// by age or size before they could be sent.
+	Lost uint64 `json:"lost,omitempty"`
 }
 
 // Place is a place in the journal: the newest event is there.

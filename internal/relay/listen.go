@@ -85,6 +85,7 @@ type listener struct {
 	at      uint64        // the number of the line of the window that is looked at next
 	lives   uint64        // events that are not stored, of those up to there
 	missed  uint64        // of those, what went by before it could be sent
+	lost    uint64        // stored events that were removed before they could be sent, at most
 	seated  bool          // at and lives are known
 	been    bool          // they were, before
 	sent    atomic.Uint64 // events
@@ -267,8 +268,12 @@ func (l *listener) catchUp(ctx context.Context) error {
 		to = min(to, l.end)
 	}
 	batch := make([]line, 0, batchLines)
-	bytes := 0
+	bytes, expected := 0, l.next.Load()
 	err := l.relay.journal.Replay(ctx, l.next.Load(), to, func(e journal.Text) error {
+		if err := l.gap(ctx, expected, e.Seq+1-uint64(max(e.Pieces, 1))); err != nil {
+			return err
+		}
+		expected = e.Seq + 1
 		one, err := lineOf(e)
 		if err != nil {
 			l.relay.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
@@ -283,12 +288,30 @@ func (l *listener) catchUp(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
+		err = l.gap(ctx, expected, to+1)
+	}
+	if err == nil {
 		err = l.send(ctx, batch)
 	}
 	if err != nil {
 		return err
 	}
 	l.next.Store(to + 1) // also where the end of it was discarded, or is a part of a longer event
+	return nil
+}
+
+// gap notes what the journal has discarded between the place that was expected next and
+// the first one where there was something. Other places without an event are those that
+// were purged, or parts of long ones.
+func (l *listener) gap(ctx context.Context, expected, first uint64) error {
+	if first <= expected {
+		return nil
+	}
+	extent, err := l.relay.journal.Extent(ctx)
+	if err != nil {
+		return err
+	}
+	l.lost += max(min(extent.First, first), expected) - expected
 	return nil
 }
 
@@ -337,7 +360,7 @@ func (l *listener) send(ctx context.Context, batch []line) error {
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	if l.q.Lines && (l.next.Load() > l.passed+markAfter || l.missed > 0) {
+	if l.q.Lines && (l.next.Load() > l.passed+markAfter || l.missed+l.lost > 0) {
 		return l.mark(ctx)
 	}
 	return nil
@@ -399,12 +422,12 @@ func (l *listener) flush(ctx context.Context) error {
 
 // mark tells the asker how far it is, and what it has missed.
 func (l *listener) mark(ctx context.Context) error {
-	passed, missed := l.next.Load()-1, l.missed
-	if l.q.Lines && (passed > l.passed || missed > 0) {
-		l.missed = 0
-		return l.tell(ctx, protocol.Mark{Passed: max(passed, l.passed), Missed: missed})
+	m := protocol.Mark{Passed: max(l.next.Load()-1, l.passed), Missed: l.missed, Lost: l.lost}
+	if !l.q.Lines || m.Passed == l.passed && m.Missed+m.Lost == 0 {
+		return nil
 	}
-	return nil
+	l.missed, l.lost = 0, 0
+	return l.tell(ctx, m)
 }
 
 func (l *listener) tell(ctx context.Context, m protocol.Mark) error {

@@ -199,3 +199,40 @@ func TestTailKeepsTheOrder(t *testing.T) {
 		t.Errorf("behind the journal: %q after %d, %v", tags(at), lives, ok)
 	}
 }
+
+// TestDiscardedWhileItWasSlow: a listener that falls behind what the journal keeps is
+// told how many events it did not get.
+func TestDiscardedWhileItWasSlow(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	h := w.mustListen(w.dial(), protocol.Listen{Tags: []string{"n"}})
+	data := json.RawMessage(`"` + strings.Repeat("z", 4000) + `"`)
+	const lots, each = 14, 1000
+	for range lots {
+		events := make([]protocol.FireEvent, each)
+		for i := range events {
+			events[i] = protocol.FireEvent{Tag: "n", Data: data}
+		}
+		if _, err := w.fire(c, events...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.relay.journal.PurgeBefore(t.Context(), lots*each-1000); err != nil {
+		t.Fatal(err)
+	}
+	lost := uint64(0)
+	h.onMark = func(m protocol.Mark) { lost += m.Lost }
+	heard := uint64(0)
+	for last := uint64(0); last < lots*each; heard++ {
+		e, err := h.next()
+		if err != nil || e.Seq <= last {
+			t.Fatalf("heard %d after %d, %v", e.Seq, last, err)
+		}
+		last = e.Seq
+	}
+	w.mustFire(c, "n") // the word on what was lost stands between the two
+	h.wantTag("n")
+	if lost == 0 || heard+lost != lots*each {
+		t.Errorf("%d of %d heard, %d lost", heard, lots*each, lost)
+	}
+}

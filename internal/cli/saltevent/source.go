@@ -104,9 +104,7 @@ func (s *source) open(ctx context.Context) (err error) {
 }
 
 func (s *source) begun(ready protocol.Ready) error {
-	if ready.Lost > 0 {
-		s.env.Warn(fmt.Errorf("%d events were removed from the journal before this listener got them", ready.Lost))
-	}
+	s.warnLost(ready.Lost)
 	s.place = ready.Start - 1
 	if s.ready {
 		return nil
@@ -116,6 +114,13 @@ func (s *source) begun(ready protocol.Ready) error {
 		s.env.Note("event_acl lets you hear these tags only: %q", ready.Limits)
 	}
 	return s.onReady(ready)
+}
+
+// warnLost tells the person that the journal did not keep what was still to come.
+func (s *source) warnLost(n uint64) {
+	if n > 0 {
+		s.env.Warn(fmt.Errorf("%d events were removed from the journal before this listener got them", n))
+	}
 }
 
 // take splits a message into its lines.
@@ -130,6 +135,7 @@ func (s *source) take(b []byte) (batch, error) {
 				return got, fmt.Errorf("unreadable answer: %w", err)
 			}
 			s.place, s.ended = max(s.place, m.Passed), m.End
+			s.warnLost(m.Lost)
 			if m.Missed > 0 {
 				s.env.Warn(fmt.Errorf("%d events that are not stored, of any tag, went by unheard: the output is read too slowly", m.Missed))
 			}
