@@ -118,7 +118,7 @@ func dial(t testing.TB, dir, name string) *bus.Conn {
 // until asks again and again, a little apart, until ok.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("it did not happen: %s", what)
