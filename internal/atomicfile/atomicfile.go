@@ -4,11 +4,35 @@
 package atomicfile
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
+
+// MakeDir makes dir, and what is missing above it, with exactly the given mode,
+// whatever the umask says. What is there stays as it is.
+func MakeDir(dir string, mode fs.FileMode) error {
+	err := os.Mkdir(dir, mode)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := MakeDir(filepath.Dir(dir), mode); err != nil {
+			return err
+		}
+		err = os.Mkdir(dir, mode)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Chmod(dir, mode)
+}
 
 // Write replaces the file at path by data with exactly the given mode, whatever
 // the umask says and whatever mode the file had. A reader sees the old content

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -115,6 +116,27 @@ func (e *Error) Error() string {
 
 // Unwrap returns the mistake without its place.
 func (e *Error) Unwrap() error { return e.Err }
+
+// Is says that it is a mistake, see ErrMistake.
+func (e *Error) Is(target error) bool { return target == ErrMistake }
+
+// ErrMistake is what every Error is, and what Mistake marks: a daemon that does not
+// start for it must not be tried again as it is.
+var ErrMistake = errors.New("a mistake in the configuration")
+
+// Mistake marks err, which was found by whoever uses a setting, as ErrMistake. A nil
+// err stays nil.
+func Mistake(err error) error {
+	if err == nil {
+		return nil
+	}
+	return mistake{err}
+}
+
+type mistake struct{ error }
+
+func (m mistake) Unwrap() error        { return m.error }
+func (m mistake) Is(target error) bool { return target == ErrMistake }
 
 // place writes file:line:column: key: leaving out what is not known.
 func place(file string, line, column int, key string) string {

@@ -86,8 +86,9 @@ func pidText(pid int) string {
 	return fmt.Sprintf(" (process %d)", pid)
 }
 
-// MakeDir makes a directory, 0755, where there is none.
-func MakeDir(dir string) error { return os.MkdirAll(dir, 0o755) }
+// MakeDir makes a directory where there is none: 0755, under any umask, since the
+// way to the sockets, which are for all, may lead through it.
+func MakeDir(dir string) error { return atomicfile.MakeDir(dir, 0o755) }
 
 // PIDFile writes the number of this process to path, making its folder, and
 // returns how to remove it. An empty path writes nothing.

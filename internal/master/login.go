@@ -84,7 +84,7 @@ func (m *Master) backends(cfg *config.Master) (*eauth.Backends, error) {
 func (m *Master) openGate(ctx context.Context) error {
 	b, err := m.backends(m.cfg)
 	if err != nil {
-		return err
+		return config.Mistake(err)
 	}
 	table, err := m.journal.Table(ctx, "tokens")
 	if err != nil {

@@ -121,11 +121,11 @@ func runners(o Options) *extension.Set {
 
 func (m *Master) open(ctx context.Context) error {
 	if err := m.openAccess(); err != nil {
-		return err
+		return config.Mistake(err)
 	}
 	var err error
 	if m.rules, err = readReactor(m.cfg); err != nil {
-		return err
+		return config.Mistake(err)
 	}
 	release, err := daemon.Lock(m.cfg.CacheDir)
 	if err != nil {
@@ -202,7 +202,7 @@ func (m *Master) openJournal(ctx context.Context) error {
 	}
 	grants, err := relay.ParseGrants(m.cfg.EventACL)
 	if err != nil {
-		return err
+		return config.Mistake(err)
 	}
 	m.relay = relay.New(m.journal, m.cfg.MaxEventSize, m.log)
 	m.relay.SetGrants(grants)

@@ -116,7 +116,7 @@ func (m *Minion) open(ctx context.Context) error {
 		return err
 	}
 	if _, err := m.returners("", returner.Options{}); err != nil {
-		return fmt.Errorf("setting return: %w", err)
+		return config.Mistake(fmt.Errorf("setting return: %w", err))
 	}
 	if m.schedule, err = openScheduler(m); err != nil {
 		return err

@@ -292,7 +292,7 @@ func syncDir(dir string) error {
 // makeDir makes dir if it is missing, closed to others; they may enter parents
 // that are made with it, which are no business of keys.
 func makeDir(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+	if err := atomicfile.MakeDir(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
 	if err := os.Mkdir(dir, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"brine/internal/atomicfile"
 	"brine/internal/salt"
 )
 
@@ -56,12 +57,12 @@ func PeerOf(c net.Conn) (Peer, error) {
 }
 
 // Listen opens the socket at path with the given mode, also under any umask.
-// The directory is made, 0755, when missing. A socket file that a dead daemon
+// Directories that are missing are made, 0755. A socket file that a dead daemon
 // left behind is replaced; a living listener is an error that wraps
 // syscall.EADDRINUSE, as is anything else than a socket in that place.
 func Listen(path string, mode os.FileMode) (net.Listener, error) {
 	dir := filepath.Dir(path)
-	if err := makeDir(dir); err != nil {
+	if err := atomicfile.MakeDir(dir, 0o755); err != nil {
 		return nil, err
 	}
 	if err := clear(path); err != nil {
@@ -119,16 +120,6 @@ func (l *listener) Close() error {
 		err = rm
 	}
 	return err
-}
-
-func makeDir(dir string) error {
-	if _, err := os.Stat(dir); err == nil {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	return os.Chmod(dir, 0o755)
 }
 
 // clear removes a socket that nobody listens on any more.

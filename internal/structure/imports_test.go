@@ -82,7 +82,7 @@ var layers = []layer{
 	{"schedule", "salt", "when jobs are due: it is handed the time"},
 	{"sink", "event salt", "events to files, databases and services; where they come from is an interface that it declares"},
 	{"sink/dbtest", "", "starts real databases for the tests of others"},
-	{"socket", "salt", "a door and who stands before it"},
+	{"socket", "atomicfile salt", "a door and who stands before it"},
 	{"structure", "", "looks at the others from outside"},
 	{"target", "salt target/pyre value", "expressions over facts"},
 	{"target/pyre", "", "regular expressions, a language of their own"},
