@@ -2,6 +2,7 @@ package minion
 
 import (
 	"context"
+	"errors"
 
 	"brine/internal/bus"
 	"brine/internal/protocol"
@@ -19,6 +20,7 @@ func (m *Minion) register() {
 	s.Handle(bus.RoleUser, protocol.OpMaster, m.operatorsOnly(m.passOn))
 	s.Handle(bus.RoleUser, protocol.OpReturn, m.operatorsOnly(m.passReturn))
 	s.Handle(bus.RoleUser, protocol.OpSchedule, m.operatorsOnly(m.scheduleRequest))
+	s.Handle(bus.RoleUser, protocol.OpRefresh, m.operatorsOnly(m.refresh))
 	s.Handle(bus.RoleUser, protocol.OpStatus, m.operatorsOnly(m.status))
 	s.Handle(bus.RoleUser, protocol.OpPublish, m.operatorsOnly(m.passToMaster))
 	s.Handle(bus.RoleUser, protocol.OpRun, m.operatorsOnly(m.passToMaster))
@@ -98,6 +100,25 @@ func (m *Minion) passReturn(ctx context.Context, r *bus.Request) error {
 		return err
 	}
 	return r.Send(ctx, fired)
+}
+
+// refresh finds out anew, for salt-call, what the next job is to see.
+func (m *Minion) refresh(ctx context.Context, r *bus.Request) error {
+	var q protocol.Refresh
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	var failed error
+	if q.Grains {
+		failed = m.refreshGrains(ctx)
+	}
+	if q.Pillar {
+		failed = errors.Join(failed, m.refreshPillar(ctx))
+	}
+	if failed != nil {
+		return bus.Errorf(bus.Unavailable, "%w", failed) // an operator may know why
+	}
+	return nil
 }
 
 func (m *Minion) status(ctx context.Context, r *bus.Request) error {

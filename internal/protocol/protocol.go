@@ -37,7 +37,14 @@ const (
 	OpDead    = "dead"    // Dead → DeadLetter ...: events that a handler could not be brought to take
 	OpStat    = "stat"    // nothing → Stat: of the bus, for operators
 	OpPurge   = "purge"   // Purge → Purged: of the journal, for operators
+	OpRefresh = "refresh" // Refresh → nothing: a minion's daemon finds out anew what it knows
 )
+
+// Refresh names what is to be found out anew.
+type Refresh struct {
+	Grains bool `json:"grains,omitempty"`
+	Pillar bool `json:"pillar,omitempty"`
+}
 
 // Ask is the question of the holder of a key. Master passes what autosign looks at.
 type Ask struct {

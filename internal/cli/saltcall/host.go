@@ -34,8 +34,9 @@ func newHost(cfg *config.Minion, log *slog.Logger) *module.Host {
 		}
 		return facts
 	}
+	fresh := func(context.Context) error { return nil } // facts of a call are its own: nobody keeps them
 	h := &module.Host{
-		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, ConfigDir: cfg.ConfigDir, PKIDir: cfg.PKIDir, PIDFile: cfg.PIDFile, GrainsFile: file, Custom: modules, Files: filecache.New(cfg.CacheDir, roots.New(cfg.FileRoots)), CacheDir: cfg.CacheDir, Log: log, Returners: returner.Names(custom), Grains: sync.OnceValue(collect),
+		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, ConfigDir: cfg.ConfigDir, PKIDir: cfg.PKIDir, PIDFile: cfg.PIDFile, GrainsFile: file, Custom: modules, Files: filecache.New(cfg.CacheDir, roots.New(cfg.FileRoots)), CacheDir: cfg.CacheDir, Log: log, Returners: returner.Names(custom), Grains: sync.OnceValue(collect), RefreshGrains: fresh, RefreshPillar: fresh,
 	}
 	if key, err := pki.LoadPublic(filepath.Join(cfg.PKIDir, "minion.pub")); err == nil {
 		h.Fingerprint = key.SHA256()

@@ -79,6 +79,14 @@ func (d *throughDaemon) Complete(h *module.Host) {
 	h.RevokeKey = peer.Revocation(func() *bus.Conn { return d.conn })
 	h.Master = &daemonStatus{d}
 	h.Scheduler = &daemonSchedule{d}
+	h.RefreshGrains, h.RefreshPillar = d.refresh(protocol.Refresh{Grains: true}), d.refresh(protocol.Refresh{Pillar: true})
+}
+
+// refresh has the daemon find out anew what its next job is to see.
+func (d *throughDaemon) refresh(what protocol.Refresh) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return client.Error(d.conn.Ask(ctx, protocol.OpRefresh, what, nil))
+	}
 }
 
 // filesOver are the files of the master at the other end.
