@@ -235,7 +235,6 @@ var saltKeys = []string{
 	"minion_data_cache",
 	"minion_data_cache_events",
 	"minion_jid_queue_hwm",
-	"minion_restart_command",
 	"minion_sign_messages",
 	"minionfs_blacklist",
 	"minionfs_env",

@@ -110,6 +110,10 @@ type Minion struct {
 	MinionIDLowercase bool `yaml:"minion_id_lowercase"`
 	// The domain that is cut from an id that was found out; true cuts any.
 	MinionIDRemoveDomain string `yaml:"minion_id_remove_domain"`
+	// The program that minion.restart runs, with its arguments, once the minion has
+	// ended. Empty: systemd, where the minion is its service, or else the command line
+	// of the minion itself.
+	MinionRestartCommand []string `yaml:"minion_restart_command"`
 	// How long the outbox keeps what could not be delivered.
 	OutboxMaxAge time.Duration `yaml:"outbox_max_age"`
 	// The most that the outbox may hold; the oldest go first.
@@ -232,6 +236,7 @@ func (m *Minion) settings() []setting {
 		{"minion_id_caching", boolean(&m.MinionIDCaching)},
 		{"minion_id_lowercase", boolean(&m.MinionIDLowercase)},
 		{"minion_id_remove_domain", domain(&m.MinionIDRemoveDomain)},
+		{"minion_restart_command", list(&m.MinionRestartCommand)},
 		{"outbox_max_age", duration(&m.OutboxMaxAge, time.Second, time.Minute, maxDuration)},
 		{"outbox_max_bytes", size(&m.OutboxMaxBytes, 1<<20, 1<<50)},
 		{"ping_interval", duration(&m.PingInterval, time.Minute, 0, 365*day)},

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"brine/internal/process"
+	"brine/internal/value"
 )
 
 // minionModule manages the minion itself.
@@ -31,23 +35,96 @@ var minionModule = &Module{
 			},
 		},
 		{
-			Name: "restart", Doc: "Let systemd restart the minion and return its process.", Example: `salt '*' minion.restart`,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				pid, err := c.minionProcess()
-				if err != nil {
-					return nil, err
-				}
-				if _, err := c.systemctl(ctx, "--no-block", "restart", "--", "salt-minion.service"); err != nil {
-					return nil, err
-				}
-				return map[string]any{"killed": pid, "restart": map[string]any{}, "retcode": 0, "comment": []string{}}, nil
-			},
+			Name: "restart", Doc: "Let the minion end, a moment after it has answered, start it anew, and return its process. The setting minion_restart_command names the program for that; without it systemd does so, where the minion is its service, or else the minion is started as it was, in the background.",
+			Example: `salt '*' minion.restart`,
+			Run:     restartMinion,
 		},
 	},
 }
 
 // leaveTime is what the minion gets to deliver its return before it ends.
 const leaveTime = time.Second
+
+// restartMinion starts the minion anew by whoever is to do so.
+func restartMinion(ctx context.Context, c *Call) (any, error) {
+	pid, err := c.minionProcess()
+	if err != nil {
+		return nil, err
+	}
+	answer := func(how string, err error) (any, error) {
+		return map[string]any{"killed": pid, "restart": map[string]any{}, "retcode": 0, "comment": []string{how}}, err
+	}
+	if command := c.restartCommand(); len(command) > 0 {
+		return answer("by minion_restart_command", startAfter(pid, command, ""))
+	}
+	if isUnit(pid) {
+		_, err := c.systemctl(ctx, "--no-block", "restart", "--", minionUnit)
+		return answer("by systemd", err)
+	}
+	command, dir, err := commandLine(pid)
+	if err != nil {
+		return nil, err
+	}
+	return answer("by its own command line", startAfter(pid, command, dir))
+}
+
+// restartCommand is the setting minion_restart_command.
+func (c *Call) restartCommand() []string {
+	list, _ := c.Host.Config["minion_restart_command"].([]any)
+	var words []string
+	for _, word := range list {
+		words = append(words, value.Str(word))
+	}
+	return words
+}
+
+// minionUnit is the service of the minion.
+const minionUnit = "salt-minion.service"
+
+// isUnit says whether systemd has started the process as its service.
+func isUnit(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	return err == nil && strings.Contains(string(text), "/"+minionUnit)
+}
+
+// commandLine is how the minion was started, and where; it goes into the background
+// by itself when it is started so again.
+func commandLine(pid int) (words []string, dir string, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return nil, "", err
+	}
+	if dir, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err != nil {
+		return nil, "", err
+	}
+	words = strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+	if program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
+		words[0] = strings.TrimSuffix(program, " (deleted)") // an upgrade has put another in its place
+	}
+	if !slices.Contains(words, "-d") && !slices.Contains(words, "--daemon") {
+		words = append(words, "-d")
+	}
+	return words, dir, nil
+}
+
+// restartScript gives the minion, $0, a moment to deliver its return, ends it, waits
+// until it is gone and becomes the program that starts it anew. What it is told are
+// words, none of which a shell reads.
+const restartScript = `sleep 1
+kill "$0"
+for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
+	for part in 1 2 3 4 5 6 7 8 9 10; do
+		kill -0 "$0" 2>/dev/null || exec "$@"
+		sleep 0.1
+	done
+done`
+
+// startAfter runs a program once the process has ended, apart from this one.
+func startAfter(pid int, command []string, dir string) error {
+	p := process.Program{Args: append([]string{"sh", "-c", restartScript, strconv.Itoa(pid)}, command...), Dir: dir, Env: process.Environ(false)}
+	_, err := p.Detach()
+	return err
+}
 
 // minionProcess is the number of the daemon's process: this one, or the one that
 // its file names.
