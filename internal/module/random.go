@@ -70,6 +70,12 @@ var randomModule = &Module{
 			},
 		},
 		{
+			Name: "shadow_hash", Doc: "Return the hash of a password, as /etc/shadow has it: sha512 or sha256, with a random salt, or the one that is given. Without a password it is that of one that nobody knows. What is called from the master stays in its journal: salt-call --local keeps a password on this machine.",
+			Example: `salt-call --local random.shadow_hash password=secret algorithm=sha512`,
+			Params:  []Param{{Name: "crypt_salt", Kind: String}, {Name: "password", Kind: String}, {Name: "algorithm", Kind: String, Default: "sha512"}},
+			Run:     shadowHash,
+		},
+		{
 			Name: "shuffle", Doc: "Return a list in random order.", Example: `salt '*' random.shuffle '[1, 2, 3]'`,
 			Params: []Param{{Name: "value", Kind: List, Required: true}, randomSeed},
 			Run:    func(_ context.Context, c *Call) (any, error) { return c.shuffled(), nil },

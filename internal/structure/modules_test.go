@@ -23,7 +23,7 @@ var foreign = []struct {
 	{"github.com/dlclark/regexp2", "target/pyre", "the one engine behind expressions in the language of Python"},
 	{"github.com/ebitengine/purego", "pam/libpam", "the library of PAM is called without its headers"},
 	{"github.com/fsnotify/fsnotify", "pki", "the key directory is the only one that is watched"},
-	{"github.com/go-crypt/crypt", "eauth", "hashes of passwords"},
+	{"github.com/go-crypt/crypt", "eauth module", "hashes of passwords"},
 	{"github.com/go-ldap/ldap/v3", "eauth", "users of directory servers"},
 	{"github.com/go-sql-driver/mysql", "returner/database/driver sink sink/dbtest", "a destination of the sink, and of returns"},
 	{"github.com/itchyny/gojq", "cli/saltevent event reactor sink", "filters of events are written in the language of jq"},

@@ -1,0 +1,43 @@
+package module
+
+import (
+	"context"
+	"crypto/rand"
+	"regexp"
+
+	"github.com/go-crypt/crypt/algorithm/shacrypt"
+)
+
+// shadowSalt is what crypt takes for a salt.
+var shadowSalt = regexp.MustCompile(`^[./0-9A-Za-z]{1,16}$`)
+
+// shadowVariants are the algorithms of random.shadow_hash. Others that crypt knows
+// are too weak to be made anew.
+var shadowVariants = map[string]shacrypt.Variant{"sha256": shacrypt.VariantSHA256, "sha512": shacrypt.VariantSHA512}
+
+// shadowHash is the hash of a password as crypt(3) makes it by default.
+func shadowHash(_ context.Context, c *Call) (any, error) {
+	variant, known := shadowVariants[c.String("algorithm")]
+	if !known {
+		return nil, invalid("unknown algorithm %q, known are sha256 and sha512", c.String("algorithm"))
+	}
+	salt, password := c.String("crypt_salt"), c.String("password")
+	if salt == "" {
+		salt = rand.Text()[:16]
+	}
+	if !c.Has("password") {
+		password = rand.Text()
+	}
+	if !shadowSalt.MatchString(salt) {
+		return nil, invalid("a salt has 1 to 16 letters, digits, dots and slashes")
+	}
+	h, err := shacrypt.New(shacrypt.WithVariant(variant), shacrypt.WithRounds(shacrypt.IterationsDefaultOmitted))
+	if err != nil {
+		return nil, err
+	}
+	d, err := h.HashWithSalt(password, []byte(salt))
+	if err != nil {
+		return nil, err
+	}
+	return d.Encode(), nil
+}
