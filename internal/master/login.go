@@ -204,7 +204,7 @@ func (m *Master) tellLogin(ctx context.Context, from bus.Identity, q protocol.Lo
 	if q.MakeToken {
 		e.Reason = "a token is made"
 	}
-	return m.unaudited(m.trail.Record(ctx, e))
+	return m.unwritten(m.trail.Record(ctx, e))
 }
 
 // proofKind is what Salt calls the kind of a login.

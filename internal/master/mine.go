@@ -232,7 +232,7 @@ func (m *Master) readMine(ctx context.Context, r *bus.Request) error {
 	who := m.peer(r.From)
 	e, err := m.permit(who, acl.Question{Scope: acl.Mine, Commands: commands, Target: t}, q.Target, q.TargetType)
 	if err == nil {
-		err = m.unaudited(m.trail.Record(ctx, e))
+		err = m.unwritten(m.trail.Record(ctx, e))
 	}
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func (m *Master) publishFor(ctx context.Context, r *bus.Request, q protocol.Publ
 	}
 	if q.Preview {
 		if err := m.trail.Record(ctx, p.entry); err != nil {
-			return m.unaudited(err)
+			return m.unwritten(err)
 		}
 		return r.Send(ctx, p.start)
 	}

@@ -304,7 +304,7 @@ func (m *Master) follow(ctx context.Context, r *bus.Request) error {
 		e, err := m.permit(who, question, "", "")
 		if err == nil {
 			e.JID = jid
-			err = m.unaudited(m.trail.Record(ctx, e))
+			err = m.unwritten(m.trail.Record(ctx, e))
 		}
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"brine/internal/acl"
 	"brine/internal/audit"
@@ -72,14 +73,23 @@ func entry(who asker, q acl.Question, d acl.Decision, tgt, kind string) audit.En
 	return e
 }
 
-// unaudited is the refusal of what can not be written down.
-func (m *Master) unaudited(err error) error {
-	if !errors.Is(err, audit.ErrUnwritten) {
+// unwritten is the refusal of what can not be written down, in the audit trail or in
+// the journal. Another error stays as it is.
+func (m *Master) unwritten(err error) error {
+	what := ""
+	switch {
+	case errors.Is(err, audit.ErrUnwritten):
+		what = audit.ErrUnwritten.Error()
+	case errors.Is(err, journal.ErrStore):
+		what = journal.ErrStore.Error()
+	default:
 		return err
 	}
-	m.log.Error("refused: the audit trail can not be written", "err", err)
-	return bus.Errorf(bus.Unavailable, "nothing was done: the audit trail can not be written").
-		WithHint("the log of the master says why; a full disk is a usual reason")
+	m.log.Error("refused: "+what, "err", err)
+	if errors.Is(err, syscall.ENOSPC) {
+		return bus.Errorf(bus.Unavailable, "nothing was done: %s: %w", what, syscall.ENOSPC).WithHint("the disk of the master is full: make room, and it goes on by itself")
+	}
+	return bus.Errorf(bus.Unavailable, "nothing was done: %s", what).WithHint("the log of the master says why")
 }
 
 // book writes the entry of what is about to happen while store stores the rest.
@@ -88,12 +98,12 @@ func (m *Master) book(ctx context.Context, e audit.Entry, jid salt.JID, store fu
 	e.JID = jid
 	p, err := m.trail.Begin(e)
 	if err != nil {
-		return m.unaudited(err)
+		return m.unwritten(err)
 	}
 	if err := store(); err != nil {
-		return err
+		return m.unwritten(err)
 	}
-	return m.unaudited(p.Wait(ctx))
+	return m.unwritten(p.Wait(ctx))
 }
 
 // auditBus writes down what was decided about a local user's use of the bus. Told is
@@ -110,7 +120,7 @@ func (m *Master) auditBus(ctx context.Context, d relay.Decision) (told bool, err
 		return m.trail.Note(e), nil
 	}
 	e.Verdict = audit.Allowed
-	return true, m.unaudited(m.trail.Record(ctx, e))
+	return true, m.unwritten(m.trail.Record(ctx, e))
 }
 
 // auditRunner lets runners read the trail.

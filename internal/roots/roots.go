@@ -44,8 +44,9 @@ var (
 
 // Roots are the directories by environment. It is safe for concurrent use.
 type Roots struct {
-	dirs map[string][]string
-	sums sums
+	dirs  map[string][]string
+	sums  sums
+	lists lists
 }
 
 // New returns the view of the given directories, the first of an environment wins.
@@ -76,8 +77,9 @@ func (r *Roots) Environments(context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(r.dirs)), nil
 }
 
-// List returns the files of an environment, sorted by path, without their sums. A
-// symbolic link to a file within its root is a file; one to a directory is not
+// List returns the files of an environment, sorted by path, without their sums, as
+// they are or were a short while ago: a tenth of the time is spent on it at most. The
+// slice is shared and must not be changed. A symbolic link to a file within its root is a file; one to a directory is not
 // followed, though what is behind it can be opened.
 func (r *Roots) List(ctx context.Context, env string) ([]File, error) {
 	if err := CheckEnvironment(env); err != nil {
@@ -86,17 +88,22 @@ func (r *Roots) List(ctx context.Context, env string) ([]File, error) {
 	if _, known := r.dirs[env]; !known {
 		return nil, fmt.Errorf("%w: environment %q", ErrNotFound, env)
 	}
+	return r.lists.get(ctx, env, func() ([]File, error) { return list(ctx, r.dirs[env]) })
+}
+
+// list walks over the directories.
+func list(ctx context.Context, dirs []string) ([]File, error) {
 	found := map[string]File{}
-	for _, dir := range r.dirs[env] {
+	for _, dir := range dirs {
 		if err := listRoot(ctx, dir, found); err != nil {
 			return nil, err
 		}
 	}
-	list := make([]File, 0, len(found))
+	files := make([]File, 0, len(found))
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		list = append(list, found[name])
+		files = append(files, found[name])
 	}
-	return list, nil
+	return files, nil
 }
 
 // listRoot adds what found does not have yet.
