@@ -1,0 +1,139 @@
+package minion_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/minion"
+	"brine/internal/pki"
+	"brine/internal/protocol"
+)
+
+// halfDead listens in the place of a master, whose key it has, and treats each
+// connection as treat says. It returns its address and how many have come.
+func halfDead(t *testing.T, key *pki.PrivateKey, treat func(c net.Conn, cfg *tls.Config)) (net.Addr, *atomic.Int32) {
+	t.Helper()
+	certificate, err := key.ServerCertificate(bus.ServerName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	came := new(atomic.Int32)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			came.Add(1)
+			wg.Go(func() {
+				defer c.Close()
+				treat(c, cfg)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		wg.Wait()
+	})
+	return l.Addr(), came
+}
+
+// greet begins the protocol as a master does: the line in the clear, then TLS.
+func greet(c net.Conn, cfg *tls.Config) (*tls.Conn, error) {
+	if _, err := io.WriteString(c, `INFO {"server_id":"x","version":"2.15.0","proto":1,"headers":true,"max_payload":1048576,"auth_required":true,"tls_required":true,"tls_verify":true,"client_id":1}`+"\r\n"); err != nil {
+		return nil, err
+	}
+	s := tls.Server(c, cfg)
+	return s, s.Handshake()
+}
+
+// answerPings answers what every bus answers by itself, until it has done so often
+// enough; more than it takes to be connected is never reached.
+func answerPings(s net.Conn, most int) {
+	for lines := bufio.NewScanner(s); most > 0 && lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "PING") {
+			_, _ = io.WriteString(s, "PONG\r\n") // an error ends the next read
+			most--
+		}
+	}
+}
+
+// The first master of a list is half dead: it takes the connection and drops it, or
+// it speaks TLS and then says nothing. The minion stays with the second one, however
+// often it looks for the first.
+func TestHalfDeadMaster(t *testing.T) {
+	for name, treat := range map[string]func(c net.Conn, cfg *tls.Config){
+		"drops the connection":   func(net.Conn, *tls.Config) {},
+		"takes it, says nothing": func(c net.Conn, _ *tls.Config) { _, _ = io.Copy(io.Discard, c) },
+		"drops it after TLS":     func(c net.Conn, cfg *tls.Config) { _, _ = greet(c, cfg) },
+		"says nothing after TLS": func(c net.Conn, cfg *tls.Config) {
+			if s, err := greet(c, cfg); err == nil {
+				_, _ = io.Copy(io.Discard, s)
+			}
+		},
+		"is a bus without a master": func(c net.Conn, cfg *tls.Config) {
+			if s, err := greet(c, cfg); err == nil {
+				answerPings(s, 1<<30)
+			}
+		},
+		"drops it once it is connected": func(c net.Conn, cfg *tls.Config) {
+			if s, err := greet(c, cfg); err == nil {
+				answerPings(s, 1)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			key, err := pki.Generate(pki.Ed25519, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, came := halfDead(t, key, treat)
+			_, b, _ := startMaster(t)
+			cfg := minionConfig(t, a, "master_type: failover\nmaster_failback: True\nmaster_failback_interval: 1\nmaster_alive_interval: 1\nauth_timeout: 1\nrecon_max: 200\n")
+			cfg.Master, cfg.MasterIsList = []string{a.String(), b.String()}, true
+			startMinion(t, cfg)
+			uses(t, cfg, b)
+			before := came.Load()
+			until(t, "the first master was looked at three times more", func() bool { return came.Load() >= before+3 })
+			uses(t, cfg, b)
+			if n := timesConnected(t, cfg.SockDir); n != 1 {
+				t.Errorf("the minion was connected %d times, want once", n)
+			}
+		})
+	}
+}
+
+// timesConnected counts the events of the minion's bus that say so.
+func timesConnected(t *testing.T, dir string) (n int) {
+	t.Helper()
+	s, err := dial(t, dir, minion.SocketName).Call(protocol.OpListen, protocol.Listen{Tags: []string{"__master_connected"}, Since: time.Now().Add(-time.Hour), UntilEnd: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ready protocol.Ready
+	if err := s.Decode(t.Context(), &ready); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		var e protocol.Heard
+		if err := s.Decode(t.Context(), &e); err != nil {
+			return n
+		}
+		n++
+	}
+}
