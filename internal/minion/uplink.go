@@ -151,7 +151,11 @@ func (u *uplink) tellUnreachable(err error, pause time.Duration) {
 	if u.rounds == 1 || time.Since(u.toldAway) > tellAgain {
 		level, u.toldAway = slog.LevelWarn, time.Now()
 	}
-	u.log.Log(u.m.ctx, level, "no master can be reached, trying again", "err", err, "pause", pause.Round(time.Millisecond))
+	text := "no master can be reached, trying again"
+	if len(u.m.uplinks) > 1 { // the others have their own words
+		text = "a master can not be reached, trying again"
+	}
+	u.log.Log(u.m.ctx, level, text, "err", err, "pause", pause.Round(time.Millisecond))
 }
 
 // tryAll tries the masters of one round. It returns nil when one of them was in
