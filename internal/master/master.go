@@ -24,6 +24,7 @@ import (
 	"brine/internal/bus"
 	"brine/internal/config"
 	"brine/internal/daemon"
+	"brine/internal/deposit"
 	"brine/internal/eauth"
 	"brine/internal/extension"
 	"brine/internal/job"
@@ -62,7 +63,8 @@ type Master struct {
 	mine    *mine
 	pillars pillars
 	files   *roots.Roots
-	runners *extension.Set // that people have added
+	deposit *deposit.Deposit // nil where no files are taken
+	runners *extension.Set   // that people have added
 	ledger  *ledger
 	trail   *audit.Log
 	relay   *relay.Relay
@@ -98,7 +100,7 @@ type keyWaiters struct {
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
 	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, jobs: newJobs(), room: newRoom(), present: newPresence(), serving: make(chan struct{})}
-	m.files, m.runners = roots.New(o.Config.FileRoots), runners(o)
+	m.files, m.deposit, m.runners = roots.New(o.Config.FileRoots), newDeposit(o.Config), runners(o)
 	m.waiting.on = map[chan struct{}]struct{}{}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)

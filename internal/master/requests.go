@@ -32,6 +32,7 @@ func (m *Master) register() {
 		s.Handle(minion, protocol.OpMineGet, m.readMine)
 		s.Handle(minion, protocol.OpFiles, m.listFiles)
 		s.Handle(minion, protocol.OpFile, m.sendFile)
+		s.Handle(minion, protocol.OpPush, m.push)
 		s.Handle(minion, protocol.OpRevoke, m.revoke)
 	}
 	s.Handle(bus.RoleUser, protocol.OpPublish, m.publish)

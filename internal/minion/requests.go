@@ -28,6 +28,7 @@ func (m *Minion) register() {
 	s.Handle(bus.RoleUser, protocol.OpMineGet, m.operatorsOnly(m.passToMaster))
 	s.Handle(bus.RoleUser, protocol.OpFiles, m.operatorsOnly(m.passFiles))
 	s.Handle(bus.RoleUser, protocol.OpFile, m.operatorsOnly(m.passFiles))
+	s.Handle(bus.RoleUser, protocol.OpPush, m.operatorsOnly(m.passFiles))
 	s.Handle(bus.RoleUser, protocol.OpRevoke, m.operatorsOnly(m.passFiles))
 	s.Handle(bus.RoleUser, protocol.OpPillar, m.operatorsOnly(m.showPillar))
 }

@@ -21,13 +21,14 @@ var (
 	cpSource  = Param{Name: "path", Kind: String, Required: true}
 	cpDest    = Param{Name: "dest", Kind: Path, Required: true}
 	cpPrefix  = Param{Name: "prefix", Kind: String, Default: ""}
+	cpUpload  = Param{Name: "upload_path", Kind: String, Default: ""}
 	cpParents = Param{Name: "makedirs", Kind: Bool, Default: false}
 )
 
 // cpModule brings files of the master to the minion.
 var cpModule = &Module{
 	Name: "cp",
-	Doc: "Functions that bring files of the master's file_roots, and of the web, to the minion. The copies are kept under the " +
+	Doc: "Functions that bring files of the master's file_roots, and of the web, to the minion, and files of the minion to the master. The copies are kept under the " +
 		"minion's cachedir and checked by their SHA-256; only what has changed is sent. With file_client local, and with " +
 		"salt-call --local, the files are those of the minion's own file_roots.",
 	Functions: []Function{
@@ -201,6 +202,21 @@ var cpModule = &Module{
 				list, err := files.Copies(ctx, c.String("saltenv"))
 				return paths(list), err
 			},
+		},
+		{
+			Name: "push",
+			Doc: "Hand a file to the master, which keeps it below minions/ID/files of its cachedir, under the path that it has here, without symbolic links, or under upload_path. " +
+				"The master must have file_recv: True. With remove_source the file goes here.",
+			Example: `salt '*' cp.push /etc/fstab`,
+			Params:  []Param{{Name: "path", Kind: Path, Required: true}, {Name: "keep_symlinks", Kind: Bool, Default: false}, cpUpload, {Name: "remove_source", Kind: Bool, Default: false}},
+			Run:     cpPush,
+		},
+		{
+			Name:    "push_dir",
+			Doc:     "Hand the files below a directory to the master as cp.push does; with glob, those whose names match.",
+			Example: `salt '*' cp.push_dir /etc/modprobe.d/ glob='*.conf'`,
+			Params:  []Param{{Name: "path", Kind: Path, Required: true}, {Name: "glob", Kind: String, Default: ""}, cpUpload},
+			Run:     cpPushDir,
 		},
 		{
 			Name:    "stat_file",

@@ -3,6 +3,7 @@ package module
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,10 @@ type Host struct {
 	Pillar        func() map[string]any
 	RefreshPillar func(context.Context) error // ask the master for it again
 	RevokeKey     func(context.Context) error // ask the master to forget this minion's key
-	Config        map[string]any              // the minion's configuration by Salt's key names
+	// Push hands a file to the master, where it is known by name, a relative path; nil
+	// without a way there.
+	Push   func(ctx context.Context, name string, content io.Reader) error
+	Config map[string]any // the minion's configuration by Salt's key names
 
 	Root       string // before the paths of the system that functions edit; "" for none
 	ConfigDir  string // where the configuration lies; "" if nowhere

@@ -35,6 +35,19 @@ type GetFile struct {
 	Stat        bool   `json:"stat,omitempty"` // send no content at all
 }
 
+// OpPush hands a piece of a file to the master; there is no answer but an error.
+const OpPush = "push"
+
+// Push is a piece. Pieces of a file come one after the other, the first with Offset
+// 0, the last with the sum of the whole.
+type Push struct {
+	Path   string `json:"path"`   // relative, with slashes
+	Upload string `json:"upload"` // the same for all pieces of a file, and for no other
+	Offset int64  `json:"offset,omitempty"`
+	Data   []byte `json:"data"`
+	SHA256 string `json:"sha256,omitempty"`
+}
+
 // OpRevoke asks the master to forget the key of the minion that asks; the answer is
 // Revoked, a moment before it does so.
 const OpRevoke = "revoke"

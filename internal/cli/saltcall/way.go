@@ -77,6 +77,7 @@ func (d *throughDaemon) Complete(h *module.Host) {
 	h.Pillar = pillarOver(d.conn, d.wait, h.Log)
 	h.Files = filesOver(h, d.conn)
 	h.RevokeKey = peer.Revocation(func() *bus.Conn { return d.conn })
+	h.Push = peer.Push(func() *bus.Conn { return d.conn })
 	h.Master = &daemonStatus{d}
 	h.Scheduler = &daemonSchedule{d}
 	h.RefreshGrains, h.RefreshPillar = d.refresh(protocol.Refresh{Grains: true}), d.refresh(protocol.Refresh{Pillar: true})
@@ -209,6 +210,7 @@ func (d *direct) Complete(h *module.Host) {
 	h.Pillar = pillarOver(d.link.Conn, d.wait, h.Log)
 	h.Files = filesOver(h, d.link.Conn)
 	h.RevokeKey = peer.Revocation(func() *bus.Conn { return d.link.Conn })
+	h.Push = peer.Push(func() *bus.Conn { return d.link.Conn })
 	h.Master = d
 	h.MasterFingerprint = d.link.Master.SHA256()
 }

@@ -1,0 +1,223 @@
+package deposit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"brine/internal/roots"
+	"brine/internal/salt"
+)
+
+func sum(text string) string {
+	s := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(s[:])
+}
+
+// whole is a file in one piece.
+func whole(path, text string) Piece {
+	return Piece{Path: path, Upload: "u", Data: []byte(text), SHA256: sum(text)}
+}
+
+func TestPut(t *testing.T) {
+	dir := t.TempDir()
+	d := New(dir, 100)
+	for _, p := range []Piece{
+		{Path: "etc/fstab", Upload: "a", Data: []byte("one ")},
+		{Path: "etc/fstab", Upload: "a", Offset: 4, Data: []byte("two "), SHA256: ""},
+		{Path: "etc/fstab", Upload: "a", Offset: 8, Data: []byte("three"), SHA256: sum("one two three")},
+		whole("empty", ""),
+		whole("a b/ü", "x"),
+		whole("a b/ü", "replaced"),
+	} {
+		if err := d.Put("web1", p); err != nil {
+			t.Fatalf("%+v: %v", p, err)
+		}
+	}
+	for name, want := range map[string]string{"etc/fstab": "one two three", "empty": "", "a b/ü": "replaced"} {
+		place := filepath.Join(dir, "web1", "files", name)
+		b, err := os.ReadFile(place)
+		if err != nil || string(b) != want {
+			t.Errorf("%s is %q, %v; want %q", name, b, err, want)
+		}
+		if info, err := os.Stat(place); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v; want 0600", name, info, err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "web1", "parts")); err != nil || len(left) != 0 {
+		t.Errorf("left unfinished: %v, %v", left, err)
+	}
+}
+
+// A minion in the wrong hands reaches nothing outside of its own directory.
+func TestNothingOutsideIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	d := New(filepath.Join(dir, "minions"), 100)
+	for _, path := range []string{
+		"", ".", "..", "/", "/etc/passwd", "../web2/files/x", "../../../x", "a/../../x", "a/..", "./a", "a//b", "a/", `a\b`, "a\nb", "a\x00b", "\xff", strings.Repeat("x", 2000),
+	} {
+		if err := d.Put("web1", whole(path, "evil")); !errors.Is(err, roots.ErrPath) {
+			t.Errorf("path %q: %v, want %v", path, err, roots.ErrPath)
+		}
+	}
+	for _, upload := range []string{"", ".", "..", "../files/x", "a/b", "a\x00", strings.Repeat("x", 65)} {
+		p := whole("x", "evil")
+		p.Upload = upload
+		if err := d.Put("web1", p); !errors.Is(err, ErrOrder) {
+			t.Errorf("upload %q: %v, want %v", upload, err, ErrOrder)
+		}
+	}
+	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, _ error) error {
+		if !e.IsDir() {
+			t.Errorf("%s was written", path)
+		}
+		return nil
+	})
+}
+
+// Whatever links somebody else has put there: what is written stays within.
+func TestLinksLeadNowhere(t *testing.T) {
+	dir := t.TempDir()
+	d := New(filepath.Join(dir, "minions"), 100)
+	if err := d.Put("web1", whole("first", "x")); err != nil {
+		t.Fatal(err)
+	}
+	outside := filepath.Join(dir, "outside")
+	if err := os.Mkdir(outside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	victim := filepath.Join(outside, "victim")
+	if err := os.WriteFile(victim, []byte("untouched"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	files := filepath.Join(dir, "minions", "web1", "files")
+	for name, to := range map[string]string{"dir": outside, "file": victim, "up": "../../../outside"} {
+		if err := os.Symlink(to, filepath.Join(files, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"dir/victim", "up/victim", "dir/new", "up/new"} {
+		if err := d.Put("web1", whole(path, "evil")); err == nil {
+			t.Errorf("%s was taken", path)
+		}
+	}
+	if err := d.Put("web1", whole("file", "mine")); err != nil { // it replaces the link
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(victim); err != nil || string(b) != "untouched" {
+		t.Errorf("the victim is %q, %v", b, err)
+	}
+	if list, err := os.ReadDir(outside); err != nil || len(list) != 1 {
+		t.Errorf("outside there are %v, %v", list, err)
+	}
+}
+
+func TestPiecesThatDoNotFit(t *testing.T) {
+	dir := t.TempDir()
+	d := New(dir, 10)
+	put := func(offset int64, text, sum string) error {
+		return d.Put("web1", Piece{Path: "x", Upload: "u", Offset: offset, Data: []byte(text), SHA256: sum})
+	}
+	steps := []struct {
+		name string
+		err  error
+		want error
+	}{
+		{"without a beginning", put(5, "x", ""), ErrOrder},
+		{"negative", put(-1, "x", ""), ErrOrder},
+		{"the beginning", put(0, "12345", ""), nil},
+		{"the beginning again", put(0, "12345", ""), nil},
+		{"a gap", put(6, "x", ""), ErrOrder},
+		{"what was cut off", put(5, "x", ""), ErrOrder},
+		{"too large at once", put(0, "12345678901", ""), ErrTooLarge},
+		{"the beginning", put(0, "12345", ""), nil},
+		{"too large in the end", put(5, "678901", ""), ErrTooLarge},
+		{"another content", put(0, "12345", sum("54321")), ErrSum},
+	}
+	for _, s := range steps {
+		if !errors.Is(s.err, s.want) || (s.err == nil) != (s.want == nil) {
+			t.Errorf("%s: %v, want %v", s.name, s.err, s.want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "web1", "files", "x")); err == nil {
+		t.Error("a file that did not come whole is there")
+	}
+}
+
+func TestRoom(t *testing.T) {
+	dir := t.TempDir()
+	d := New(dir, 10)
+	for i := range maxTimes + 1 {
+		if err := d.Put("web1", whole(fmt.Sprint("file", i), "1234567890")); err != nil {
+			t.Fatalf("file %d: %v", i, err)
+		}
+	}
+	if err := d.Put("web1", whole("more", "x")); !errors.Is(err, ErrFull) {
+		t.Errorf("more bytes: %v", err)
+	}
+	if err := d.Put("web2", whole("more", "x")); err != nil {
+		t.Errorf("another minion: %v", err)
+	}
+	for i := range maxFiles - 1 {
+		if err := os.WriteFile(filepath.Join(dir, "web2", "files", fmt.Sprint(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Put("web2", whole("one more", "")); !errors.Is(err, ErrFull) {
+		t.Errorf("more files: %v", err)
+	}
+}
+
+func TestUploadsThatAreNotFinished(t *testing.T) {
+	dir := t.TempDir()
+	d := New(dir, 10)
+	begin := func(id salt.MinionID, i int) error {
+		return d.Put(id, Piece{Path: "x", Upload: fmt.Sprint("u", i), Data: []byte("x")})
+	}
+	for i := range maxParts {
+		if err := begin("web1", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := begin("web1", maxParts); !errors.Is(err, ErrFull) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := begin("web2", maxParts); err != nil {
+		t.Errorf("another minion: %v", err)
+	}
+	old := time.Now().Add(-2 * partAge)
+	if err := os.Chtimes(filepath.Join(dir, "web1", "parts", "u1"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	if err := begin("web1", maxParts); err != nil {
+		t.Errorf("when one is given up: %v", err)
+	}
+}
+
+func FuzzPut(f *testing.F) {
+	for _, path := range []string{"etc/fstab", "../x", "/x", "a/../b", "a\\b", ""} {
+		f.Add(path, "u")
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, path, upload string) {
+		d := New(filepath.Join(dir, "in"), 1000)
+		err := d.Put("web1", Piece{Path: path, Upload: upload, Data: []byte("x"), SHA256: sum("x")})
+		list, readErr := os.ReadDir(dir)
+		if readErr != nil || len(list) > 1 || len(list) == 1 && list[0].Name() != "in" {
+			t.Fatalf("path %q, upload %q: %v is outside, %v", path, upload, list, readErr)
+		}
+		if err == nil {
+			if _, err := os.ReadFile(filepath.Join(dir, "in", "web1", "files", path)); err != nil {
+				t.Fatalf("path %q was taken and is not there: %v", path, err)
+			}
+			os.RemoveAll(filepath.Join(dir, "in"))
+		}
+	})
+}

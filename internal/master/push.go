@@ -1,0 +1,71 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"brine/internal/audit"
+	"brine/internal/bus"
+	"brine/internal/config"
+	"brine/internal/deposit"
+	"brine/internal/protocol"
+	"brine/internal/roots"
+	"brine/internal/salt"
+)
+
+// newDeposit is where files of minions go, nil where the master takes none.
+func newDeposit(cfg *config.Master) *deposit.Deposit {
+	if !cfg.FileRecv {
+		return nil
+	}
+	return deposit.New(filepath.Join(cfg.CacheDir, "minions"), int64(cfg.FileRecvMaxSize)<<20)
+}
+
+// push takes a piece of a file that a minion hands in.
+func (m *Master) push(_ context.Context, r *bus.Request) error {
+	var q protocol.Push
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	if m.deposit == nil {
+		m.notePush(r, q, "file_recv is off")
+		return bus.Errorf(bus.Denied, "the master takes no files of minions").WithHint("set file_recv: True in its configuration, and restart it")
+	}
+	err := m.deposit.Put(salt.MinionID(r.From.Name), deposit.Piece{Path: q.Path, Upload: q.Upload, Offset: q.Offset, Data: q.Data, SHA256: q.SHA256})
+	if err != nil {
+		return m.pushError(r, q, err)
+	}
+	if q.SHA256 != "" {
+		m.log.Info("file taken", "minion", r.From.Name, "path", q.Path, "bytes", q.Offset+int64(len(q.Data)), "sha256", q.SHA256)
+	}
+	return nil
+}
+
+// notePush tells log and audit trail of an attempt, each of them not too often.
+func (m *Master) notePush(r *bus.Request, q protocol.Push, reason string) {
+	if m.trail.Note(audit.Entry{Kind: audit.File, Who: audit.Who{Minion: r.From.Name}, Fun: "file." + r.Op, Reason: reason}) {
+		m.log.Warn("file not taken", "minion", r.From.Name, "path", q.Path, "reason", reason)
+	}
+}
+
+// pushError is what the minion is told.
+func (m *Master) pushError(r *bus.Request, q protocol.Push, err error) error {
+	switch {
+	case errors.Is(err, roots.ErrPath):
+		m.notePush(r, q, err.Error())
+		return bus.Errorf(bus.Denied, "%w", err)
+	case errors.Is(err, deposit.ErrFull):
+		m.notePush(r, q, err.Error())
+		return bus.Errorf(bus.Unavailable, "%w", err).WithHint("take some away on the master, below minions/%s/files of its cachedir", r.From.Name)
+	case errors.Is(err, deposit.ErrTooLarge):
+		return bus.Errorf(bus.Usage, "%w", err).WithHint("file_recv_max_size in the configuration of the master says how large")
+	case errors.Is(err, deposit.ErrOrder), errors.Is(err, deposit.ErrSum):
+		return bus.Errorf(bus.Usage, "%w", err)
+	}
+	if m.told.First("push "+r.From.Name, time.Now()) {
+		m.log.Error("file not taken", "minion", r.From.Name, "path", q.Path, "err", err)
+	}
+	return bus.Errorf(bus.Unavailable, "the master could not keep the file; its log says why")
+}

@@ -1,0 +1,94 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"brine/internal/salt"
+)
+
+// cpPush hands a file to the master.
+func cpPush(ctx context.Context, c *Call) (any, error) {
+	source := c.String("path")
+	if !c.Bool("keep_symlinks") {
+		var err error
+		if source, err = filepath.EvalSymlinks(source); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.push(ctx, source, c.String("upload_path")); err != nil {
+		return nil, err
+	}
+	if c.Bool("remove_source") {
+		return done(os.Remove(c.String("path")))
+	}
+	return true, nil
+}
+
+// maxPushed bounds how many files cp.push_dir takes: the master does not keep more
+// of one minion.
+const maxPushed = 1000
+
+// cpPushDir hands the files below a directory to the master, those whose names the
+// glob matches.
+func cpPushDir(ctx context.Context, c *Call) (any, error) {
+	dir := c.String("path")
+	var names []string
+	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		if glob := c.String("glob"); glob == "" || globMatch(glob, e.Name()) {
+			names = append(names, name)
+		}
+		if len(names) > maxPushed {
+			return fmt.Errorf("%s has more than %s", dir, salt.Count(maxPushed, "file"))
+		}
+		return nil
+	})
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("there is no such file below %s", dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		upload := ""
+		if to := c.String("upload_path"); to != "" {
+			below, _ := filepath.Rel(dir, name) // it is below
+			upload = filepath.Join(to, below)
+		}
+		if err := c.push(ctx, name, upload); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return true, nil
+}
+
+// push hands one file to the master, where it is known by its path, or by upload.
+func (c *Call) push(ctx context.Context, name, upload string) error {
+	if c.Host.Push == nil {
+		return unavailable("connection to a master")
+	}
+	if upload == "" {
+		upload = name
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return errors.New(name + " is no file")
+	}
+	return c.Host.Push(ctx, strings.TrimPrefix(filepath.Clean("/"+upload), "/"), f)
+}

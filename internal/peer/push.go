@@ -1,0 +1,47 @@
+package peer
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+
+	"brine/internal/bus"
+	"brine/internal/protocol"
+)
+
+// pushPart is how many bytes of a file travel in one request.
+const pushPart = 256 << 10
+
+// Push hands files to the master, over the connection in use.
+func Push(conn func() *bus.Conn) func(ctx context.Context, name string, content io.Reader) error {
+	return func(ctx context.Context, name string, content io.Reader) error {
+		c := conn()
+		if c == nil {
+			return errors.New("there is no connection to a master")
+		}
+		q := protocol.Push{Path: name, Upload: bus.NewNonce(), Data: make([]byte, pushPart)}
+		sum, in := sha256.New(), bufio.NewReaderSize(content, pushPart)
+		for {
+			n, err := io.ReadFull(in, q.Data[:pushPart])
+			q.Data = q.Data[:n]
+			sum.Write(q.Data)
+			_, peek := in.Peek(1)
+			switch {
+			case err != nil && err != io.EOF && err != io.ErrUnexpectedEOF:
+				return err
+			case err != nil || peek == io.EOF:
+				q.SHA256 = hex.EncodeToString(sum.Sum(nil))
+			}
+			if err := c.Ask(ctx, protocol.OpPush, q, nil); err != nil {
+				return err
+			}
+			if q.SHA256 != "" {
+				return nil
+			}
+			q.Offset += int64(n)
+		}
+	}
+}
