@@ -197,6 +197,9 @@ func (c *Cache) FetchAll(ctx context.Context, env, prefix string) ([]Copy, error
 			continue
 		}
 		place, file, err := c.Fetch(ctx, env, f.Path)
+		if errors.Is(err, roots.ErrNotFound) {
+			continue // it went since the list was made
+		}
 		if err != nil {
 			return nil, err
 		}
