@@ -153,12 +153,12 @@ func (c *Conn) send(op string, in any, reply string) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range frames(frameItem, body) {
-		if err := c.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: f}); err != nil {
+	return eachFrame(frameItem, body, MaxPart, func(b []byte) error {
+		if err := c.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: b}); err != nil { // it copies b
 			return lost(err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // encode writes the body of a request: JSON, unless in has a form of its own.

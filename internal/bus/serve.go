@@ -512,15 +512,16 @@ type answerer struct {
 func (o *answerer) send(ctx context.Context, kind byte, data []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, f := range frames(kind, data) {
-		if err := o.wait(ctx, len(f)); err != nil {
-			return err
-		}
-		if err := o.nc.PublishMsg(o.message(f)); err != nil {
-			return err
-		}
+	part := MaxPart
+	if o.plain != "" {
+		part = maxPlain
 	}
-	return nil
+	return eachFrame(kind, data, part, func(b []byte) error {
+		if err := o.wait(ctx, len(b)); err != nil {
+			return err
+		}
+		return o.nc.PublishMsg(o.message(b)) // it copies b
+	})
 }
 
 // wait returns when n more bytes fit into the window.

@@ -107,7 +107,7 @@ type Head struct {
 // HeadOf reads the head of a text that Append wrote, without going through the
 // data.
 func HeadOf(text []byte) (Head, error) {
-	if h, ok := quickHead(text); ok {
+	if h, _, ok := quickHead(text); ok {
 		return h, nil
 	}
 	var e Event
@@ -120,21 +120,42 @@ func HeadOf(text []byte) (Head, error) {
 	return Head{e.Tag, e.From}, nil
 }
 
-func quickHead(text []byte) (Head, bool) {
-	var h Head
+// Heads reads the heads of texts one after the other. Neighbours mostly have the same
+// one, which then costs a comparison. The zero value is ready.
+type Heads struct {
+	last  Head
+	begin []byte // the text of the last event up to its data
+}
+
+// Of is HeadOf.
+func (h *Heads) Of(text []byte) (Head, error) {
+	if len(h.begin) > 0 && bytes.HasPrefix(text, h.begin) {
+		return h.last, nil
+	}
+	head, n, ok := quickHead(text)
+	if !ok {
+		return HeadOf(text)
+	}
+	h.last, h.begin = head, append(h.begin[:0], text[:n]...)
+	return head, nil
+}
+
+// quickHead also returns where the data begins.
+func quickHead(text []byte) (h Head, data int, ok bool) {
 	rest, ok := bytes.CutPrefix(text, []byte(`{"tag":"`))
 	if !ok {
-		return h, false
+		return h, 0, false
 	}
 	if h.Tag, rest, ok = quickText(rest); !ok {
-		return h, false
+		return h, 0, false
 	}
 	if from, has := bytes.CutPrefix(rest, []byte(`,"from":"`)); has {
 		if h.From, rest, ok = quickText(from); !ok {
-			return h, false
+			return h, 0, false
 		}
 	}
-	return h, bytes.HasPrefix(rest, []byte(`,"data":`))
+	rest, ok = bytes.CutPrefix(rest, []byte(`,"data":`))
+	return h, len(text) - len(rest), ok
 }
 
 // Split takes a line that Append wrote for an event without sender and place

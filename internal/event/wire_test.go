@@ -70,3 +70,28 @@ func TestHeadOf(t *testing.T) {
 		}
 	}
 }
+
+// TestHeads: what neighbours have in common is never taken for the head of another.
+func TestHeads(t *testing.T) {
+	var texts [][]byte
+	for _, e := range []Event{
+		{Tag: "a", From: "web1", Data: []byte(`{"n":1}`)}, {Tag: "a", From: "web1", Data: []byte(`"x"`)}, {Tag: "a", Data: []byte("1")},
+		{Tag: "a", From: "web10", Data: []byte("1")}, {Tag: "ab", Data: []byte("1")}, {Tag: `a","from":"web1","data":1`, Data: []byte("1")},
+		{Tag: "\u00fc", Data: []byte("1")}, {Tag: "\u00fc", From: "web1", Data: []byte("1")}, {Tag: "a", From: "web1", Data: []byte("2")},
+	} {
+		texts = append(texts, e.Append(nil))
+	}
+	var heads Heads
+	for _, text := range append(texts, texts...) {
+		want, err := HeadOf(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := heads.Of(text); err != nil || got != want {
+			t.Errorf("%s: %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+	if _, err := heads.Of([]byte(`{"data":1}`)); err == nil {
+		t.Error("a text without a tag has a head")
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -120,22 +122,53 @@ func (j *Journal) messages(ctx context.Context, q Query, f func(m jetstream.Msg,
 			return fmt.Errorf("read the journal: %w", err)
 		}
 		w.count.Add(1)
-		meta, err := m.Metadata()
+		at, err := whereabouts(m)
 		if err != nil {
 			return fmt.Errorf("read the journal: %w", err)
 		}
-		w.last.Store(meta.Sequence.Consumer)
-		if err := f(m, meta.Sequence.Stream); err != nil {
+		w.last.Store(at.delivered)
+		if err := f(m, at.seq); err != nil {
 			if errors.Is(err, errEnd) {
 				return nil
 			}
 			return err
 		}
-		if c.left--; !q.Follow && (c.left == 0 || meta.NumPending == 0) {
+		if c.left--; !q.Follow && (c.left == 0 || at.pending == 0) {
 			return nil
 		}
 	}
 }
+
+// delivery is what is known of a message beside what it says.
+type delivery struct{ seq, delivered, pending uint64 }
+
+// whereabouts reads it from the subject on which a message could be acknowledged, which
+// ends with the places in the stream and of the delivery, a time, and how many are left.
+// The library's way makes a list of all its parts.
+func whereabouts(m jetstream.Msg) (delivery, error) {
+	var d delivery
+	rest, ok := m.Reply(), strings.Count(m.Reply(), ".") == ackDots
+	for _, n := range []*uint64{&d.pending, nil, &d.delivered, &d.seq} {
+		at := strings.LastIndexByte(rest, '.')
+		if n != nil && ok {
+			var err error
+			*n, err = strconv.ParseUint(rest[at+1:], 10, 64)
+			ok = err == nil
+		}
+		rest = rest[:max(at, 0)]
+	}
+	if ok {
+		return d, nil
+	}
+	meta, err := m.Metadata()
+	if err != nil {
+		return d, err
+	}
+	return delivery{meta.Sequence.Stream, meta.Sequence.Consumer, meta.NumPending}, nil
+}
+
+// ackDots is how many dots the usual form of that subject has.
+const ackDots = 8
 
 // watcher ends a reader with its context, and one that does not follow when the
 // rest of what it was to read was discarded meanwhile. A timer for each message

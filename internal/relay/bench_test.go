@@ -135,13 +135,16 @@ func payload(size int) json.RawMessage {
 }
 
 // fireLots stores n events.
-func (w *world) fireLots(c *bus.Conn, n int, data json.RawMessage) {
+func (w *world) fireLots(c *bus.Conn, n int, data json.RawMessage) { w.lots(c, n, data, false) }
+
+// lots fires n events; those that are live are not stored.
+func (w *world) lots(c *bus.Conn, n int, data json.RawMessage, live bool) {
 	events := make([]protocol.FireEvent, lotSize)
 	for i := range events {
 		events[i] = protocol.FireEvent{Tag: "bench/tag", Data: data}
 	}
 	for range n / lotSize {
-		if err := c.Ask(context.Background(), protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: events}, nil); err != nil {
+		if err := c.Ask(context.Background(), protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Live: live, Events: events}, nil); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -159,6 +162,10 @@ func (h *hearing) hear(n int) (done chan struct{}) {
 			}
 			if err != nil {
 				h.w.t.Error(err)
+				return
+			}
+			if bytes.Contains(b, []byte(`"missed":`)) || bytes.Contains(b, []byte(`"lost":`)) {
+				h.w.t.Error("the listener is too slow: events were missed")
 				return
 			}
 			n -= bytes.Count(b, []byte("\n")) - bytes.Count(b, []byte(`{"passed":`))
@@ -222,21 +229,23 @@ func BenchmarkFireToListen(b *testing.B) {
 }
 
 // BenchmarkFireToListenBareNATS compares with a publisher and a subscriber of a
-// bare server that stores nothing; Brine stores every event.
+// bare server that stores nothing, what Brine stores, and what it does not.
 func BenchmarkFireToListenBareNATS(b *testing.B) {
-	for _, size := range sizes {
-		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
-			w, x := start(b), startBare(b)
-			c, data := w.dial(), payload(size)
-			h := w.mustListen(w.dial(), protocol.Listen{Tags: []string{"bench/"}})
-			pub, sub := x.dial(), x.dial()
-			const n = 20 * lotSize
-			pair(b, n, func() {
-				done := h.hear(n)
-				w.fireLots(c, n, data)
-				<-done
-			}, func() { fanOut(b, pub, []*nats.Conn{sub}, n, data) })
-		})
+	for name, live := range map[string]bool{"stored": false, "not stored": true} {
+		for _, size := range sizes {
+			b.Run(fmt.Sprintf("%s/%dB", name, size), func(b *testing.B) {
+				w, x := start(b), startBare(b)
+				c, data := w.dial(), payload(size)
+				h := w.mustListen(w.dial(), protocol.Listen{Tags: []string{"bench/"}, Live: live})
+				pub, sub := x.dial(), x.dial()
+				const n = 10 * lotSize // what is not stored may be that far ahead of a listener
+				pair(b, n, func() {
+					done := h.hear(n)
+					w.lots(c, n, data, live)
+					<-done
+				}, func() { fanOut(b, pub, []*nats.Conn{sub}, n, data) })
+			})
+		}
 	}
 }
 

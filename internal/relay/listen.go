@@ -32,8 +32,8 @@ type Asker struct {
 // Bounds of what one listener costs.
 const (
 	batchLines = 512
-	batchBytes = 128 << 10 // of one message to a listener, unless one event is larger
-	markAfter  = 4096      // events that do not match, until the listener is told that they passed
+	batchBytes = bus.MaxPart // of one message to a listener, unless one event is larger
+	markAfter  = 4096        // events that do not match, until the listener is told that they passed
 	markEvery  = time.Second
 	maxTags    = 1000 // patterns of one listener
 )
@@ -78,6 +78,8 @@ type listener struct {
 	q       protocol.Listen
 	match   *event.Matcher
 	senders *event.Matcher
+	judged  event.Head         // of the latest event; no event has the zero value
+	wanted  bool               // what was made of it
 	audit   bool               // it asks for the audit trail
 	recall  context.CancelFunc // ends the answer; the asker may come back
 	started time.Time
@@ -269,12 +271,13 @@ func (l *listener) catchUp(ctx context.Context) error {
 	}
 	batch := make([]line, 0, batchLines)
 	bytes, expected := 0, l.next.Load()
+	var heads event.Heads
 	err := l.relay.journal.Replay(ctx, l.next.Load(), to, func(e journal.Text) error {
 		if err := l.gap(ctx, expected, e.Seq+1-uint64(max(e.Pieces, 1))); err != nil {
 			return err
 		}
 		expected = e.Seq + 1
-		one, err := lineOf(e)
+		one, err := lineOf(e, &heads)
 		if err != nil {
 			l.relay.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
 			return nil
@@ -374,10 +377,21 @@ func cmpErr(err, otherwise error) error {
 }
 
 func (l *listener) wants(one line) (bool, error) {
-	h := one.head
 	if one.live > 0 && !l.q.Live {
 		return false, nil
 	}
+	if one.head == l.judged { // as that of the event before, nearly always in a flood
+		return l.wanted, nil
+	}
+	ok, err := l.judge(one.head)
+	if err == nil {
+		l.judged, l.wanted = one.head, ok
+	}
+	return ok, err
+}
+
+// judge says whether it wants events with this head.
+func (l *listener) judge(h event.Head) (bool, error) {
 	if ok, err := l.match.Match(h.Tag); !ok || err != nil {
 		return false, err
 	}

@@ -82,12 +82,13 @@ func (t *tail) leave() {
 // stored that are to be read from the journal: the window begins anew behind it.
 func (t *tail) take(lot []journal.Text) {
 	lines := make([]line, len(lot))
+	var heads event.Heads
 	for i, e := range lot {
 		if e.Body == nil {
 			continue
 		}
 		var err error
-		if lines[i], err = lineOf(e); err != nil {
+		if lines[i], err = lineOf(e, &heads); err != nil {
 			t.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
 		}
 	}
@@ -159,8 +160,8 @@ func (t *tail) wake() {
 	t.grown = make(chan struct{})
 }
 
-func lineOf(e journal.Text) (line, error) {
-	head, err := event.HeadOf(e.Body)
+func lineOf(e journal.Text, heads *event.Heads) (line, error) {
+	head, err := heads.Of(e.Body)
 	if err != nil {
 		return line{}, err
 	}
