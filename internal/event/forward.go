@@ -114,8 +114,8 @@ func tagOf(keys map[string]json.RawMessage) (string, error) {
 // object takes an object apart, by its exact keys: encoding/json would take "Tag"
 // for the field of a struct that is named "tag".
 func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &keys); err != nil || keys == nil {
+	keys, ok := members(raw)
+	if !ok {
 		return nil, errors.New("no object")
 	}
 	return keys, nil
@@ -132,12 +132,17 @@ func orEmpty(data json.RawMessage) json.RawMessage {
 
 // single is Salt's form of a minion's event on the master's bus. The order of the
 // keys is Salt's too.
-type single struct {
-	ID     salt.MinionID   `json:"id"`
-	Cmd    string          `json:"cmd"`
-	Pretag *string         `json:"pretag"`
-	Data   json.RawMessage `json:"data"`
-	Tag    string          `json:"tag"`
+func single(id salt.MinionID, pretag *string, data json.RawMessage, tag string) json.RawMessage {
+	b := make([]byte, 0, len(id)+len(data)+len(tag)+96)
+	b = appendText(append(b, `{"id":`...), string(id))
+	b = append(b, `,"cmd":"_minion_event","pretag":`...)
+	if pretag == nil {
+		b = append(b, "null"...)
+	} else {
+		b = appendText(b, *pretag)
+	}
+	b = appendLine(append(b, `,"data":`...), data)
+	return append(appendText(append(b, `,"tag":`...), tag), '}')
 }
 
 // Shape returns the events as they stand on the master's bus. A single one is
@@ -149,10 +154,10 @@ func (f Forward) Shape(id salt.MinionID) ([]Item, error) {
 	for _, item := range f.Items {
 		data := orEmpty(item.Data)
 		if f.Single {
-			var err error
-			if data, err = json.Marshal(single{id, "_minion_event", f.Pretag, data, item.Tag}); err != nil {
-				return nil, fmt.Errorf("event %q: %w", item.Tag, err)
+			if !Valid(data) {
+				return nil, fmt.Errorf("event %q: its data is no JSON", item.Tag)
 			}
+			data = single(id, f.Pretag, data, item.Tag)
 		}
 		shaped = append(shaped, Item{item.Tag, data})
 		if !f.Single && f.Pretag != nil {

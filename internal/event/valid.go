@@ -3,6 +3,8 @@ package event
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
+	"unicode/utf8"
 )
 
 // Valid says whether b is one JSON document. It takes and refuses what json.Valid
@@ -169,4 +171,41 @@ func skipDigits(b []byte) (digits, rest []byte) {
 		n++
 	}
 	return b[:n], b[n:]
+}
+
+// members takes an object apart; of a key that is there twice the last one counts, as
+// in encoding/json.
+func members(b []byte) (map[string]json.RawMessage, bool) {
+	if !Valid(b) {
+		return nil, false
+	}
+	b = skipBlanks(b)
+	if b[0] != '{' {
+		return nil, false
+	}
+	keys := map[string]json.RawMessage{}
+	for b = skipBlanks(b[1:]); b[0] != '}'; b = skipBlanks(b) {
+		if b[0] == ',' {
+			b = skipBlanks(b[1:])
+		}
+		behind, _ := skipText(b[1:]) // which is valid, as all of it
+		key, ok := textOf(b[:len(b)-len(behind)])
+		if !ok {
+			return nil, false
+		}
+		b = skipBlanks(skipBlanks(behind)[1:])
+		behind, _ = skipValue(b, maxDepth)
+		keys[key] = json.RawMessage(b[: len(b)-len(behind) : len(b)-len(behind)])
+		b = behind
+	}
+	return keys, true
+}
+
+// textOf reads a text with its quotes.
+func textOf(b []byte) (string, bool) {
+	if s, _, ok := quickText(b[1:]); ok && utf8.Valid(b) {
+		return s, true
+	}
+	var s string
+	return s, json.Unmarshal(b, &s) == nil
 }

@@ -46,3 +46,23 @@ func BenchmarkValid(b *testing.B) {
 		}
 	}
 }
+
+// FuzzMembers compares with encoding/json.
+func FuzzMembers(f *testing.F) {
+	for _, s := range []string{`{}`, ` {"a":1,"a":[2] , "b" : {"c":"}"}} `, `{"\\u0061":null,"\\\"":"\\\""}`, `[]`, `{"a":1,}`, `{"a"}`, "{\"\xff\":1}", "{\"\x9d\xa0\":{}}", "null", ""} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var want map[string]json.RawMessage
+		valid := json.Unmarshal(b, &want) == nil && want != nil
+		got, ok := members(b)
+		if ok != valid || len(got) != len(want) {
+			t.Fatalf("%q: %v, %v; want %v, %v", b, got, ok, want, valid)
+		}
+		for key, value := range want {
+			if string(got[key]) != string(value) {
+				t.Errorf("%q: %q is %s, want %s", b, key, got[key], value)
+			}
+		}
+	})
+}

@@ -109,6 +109,7 @@ type Pending struct {
 	failed <-chan struct{} // of the store, when it began
 	done   chan struct{}   // closed when what follows is known
 	seq    uint64
+	again  bool // the last message was a repetition
 	err    error
 }
 
@@ -140,6 +141,9 @@ func (p *Pending) Wait(ctx context.Context) (uint64, error) {
 	}
 	return p.seq, nil
 }
+
+// Repeated says, once Wait has returned nil, whether the last event was stored before.
+func (p *Pending) Repeated() bool { return p.again }
 
 func (p *Pending) wait(ctx context.Context) error {
 	select {
@@ -272,7 +276,7 @@ func (w *writer) answer(m *nats.Msg) {
 	default:
 	}
 	if p != nil {
-		p.seq, p.err = seq, err
+		p.seq, p.err, p.again = seq, err, bytes.Contains(m.Data, []byte(`"duplicate":true`))
 		close(p.done)
 	}
 }

@@ -2,7 +2,6 @@ package master
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"time"
@@ -61,7 +60,7 @@ type post struct {
 	events  []event.Event
 	after   func() // what follows once they are stored; may be nil
 	refused *bus.Error
-	pending []*journal.Pending // nil for an event that is stored already
+	pending *journal.Pending // of the last of them; nil when all are stored already
 }
 
 // deliver stores letters in their order, all of a request at a time: it begins each
@@ -98,31 +97,39 @@ func (m *Master) deliver(ctx context.Context, id salt.MinionID, letters []protoc
 }
 
 // begin starts to store what is not stored already.
-func (p *post) begin(j *journal.Journal, id salt.MinionID, l protocol.Letter, box *box) error {
-	for item, e := range p.events {
-		if box.has(l.Epoch, l.N, item) {
-			p.pending = append(p.pending, nil)
-			continue
-		}
-		pending, err := j.Begin(e, letterID(id, mark{l.Epoch, l.N, item}))
-		if err != nil {
-			return err
-		}
-		p.pending = append(p.pending, pending)
+func (p *post) begin(j *journal.Journal, id salt.MinionID, l protocol.Letter, box *box) (err error) {
+	first := 0
+	for first < len(p.events) && box.has(l.Epoch, l.N, first) { // within a letter, too, the order is kept
+		first++
 	}
-	return nil
+	if first == len(p.events) {
+		return nil
+	}
+	if len(p.events) == 1 { // whose places may be asked for, if it is a large return
+		p.pending, err = j.Begin(p.events[0], letterID(id, mark{l.Epoch, l.N, 0}))
+		return err
+	}
+	p.pending, err = j.BeginAll(func(yield func(journal.Draft) bool) {
+		for item, e := range p.events[first:] {
+			text := e.Append(make([]byte, 0, len(e.Tag)+len(e.From)+len(e.Data)+32))
+			if !yield(journal.Draft{Tag: e.Tag, Text: text, ID: letterID(id, mark{l.Epoch, l.N, first + item})}) {
+				return
+			}
+		}
+	})
+	return err
 }
 
+// wait returns when all of it is stored. What is so of a part only is recognised by the
+// journal when the letter comes again.
 func (p *post) wait(ctx context.Context, l protocol.Letter, box *box) (last uint64, err error) {
-	for item, pending := range p.pending {
-		if pending == nil {
-			continue
-		}
-		if last, err = pending.Wait(ctx); err != nil {
-			return 0, err
-		}
-		box.stored(mark{l.Epoch, l.N, item}, last)
+	if p.pending == nil {
+		return 0, nil
 	}
+	if last, err = p.pending.Wait(ctx); err != nil {
+		return 0, err
+	}
+	box.stored(mark{l.Epoch, l.N, len(p.events) - 1}, last)
 	return last, nil
 }
 
@@ -180,7 +187,7 @@ func (m *Master) read(ctx context.Context, id salt.MinionID, l protocol.Letter, 
 }
 
 func decode(l protocol.Letter, v any) error {
-	if err := json.Unmarshal(l.Body, v); err != nil {
+	if err := l.Decode(v); err != nil {
 		return bus.Errorf(bus.Usage, "unreadable letter %s: %v", l.Op, err)
 	}
 	return nil

@@ -266,11 +266,7 @@ func (m *Master) readReturn(ctx context.Context, id salt.MinionID, jid salt.JID,
 		p.events = []event.Event{e}
 	}
 	p.after = func() {
-		var stored *journal.Pending
-		if len(p.pending) > 0 {
-			stored = p.pending[0]
-		}
-		m.heard(ctx, id, jid, k, ret.Report, largePlaces(ctx, len(l.Body), stored))
+		m.heard(ctx, id, jid, k, ret.Report, largePlaces(ctx, len(l.Body), p.pending))
 	}
 	return nil
 }

@@ -89,30 +89,44 @@ type waitingLetter struct {
 // takes is how many bytes of the outbox it takes.
 func (l waitingLetter) takes() int64 { return l.entry.Size + l.Size }
 
-// batch reads the letters for one request. A large one goes alone.
+// batch returns the letters for one request. A large one goes alone.
 func (o *outbox) batch(ctx context.Context) ([]waitingLetter, error) {
+	letters := o.atHead()
+	if len(letters) == 0 {
+		var err error
+		if letters, err = o.read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	epochs := map[string]bool{}
+	for i, l := range letters {
+		epochs[l.Epoch] = true
+		if i > 0 && (l.File != "" || len(epochs) > maxEpochs) {
+			return letters[:i], nil
+		}
+		if l.File != "" {
+			return letters[:i+1], nil
+		}
+	}
+	return letters, nil
+}
+
+// read reads the letters at the head of the queue.
+func (o *outbox) read(ctx context.Context) ([]waitingLetter, error) {
 	entries, err := o.queue.Read(ctx, o.first(), protocol.MaxLetters, readBytes)
 	if err != nil {
 		return nil, err
 	}
-	var batch []waitingLetter
-	epochs := map[string]bool{}
-	for _, e := range entries {
+	letters := make([]waitingLetter, len(entries))
+	for i, e := range entries {
 		l, err := unpack(e)
 		if err != nil {
 			o.log.Error("unreadable letter in the outbox", "err", err)
 			l = letter{Letter: protocol.Letter{Epoch: o.epoch, Op: "unreadable"}} // which is refused, and so goes
 		}
-		epochs[l.Epoch] = true
-		if len(batch) > 0 && (l.File != "" || len(epochs) > maxEpochs) {
-			break
-		}
-		batch = append(batch, waitingLetter{l, e})
-		if l.File != "" {
-			break
-		}
+		letters[i] = waitingLetter{l, e}
 	}
-	return batch, nil
+	return letters, nil
 }
 
 func (o *outbox) first() uint64 {
@@ -219,6 +233,12 @@ func (o *outbox) leave(batch []waitingLetter) {
 	last := batch[len(batch)-1].entry.Seq
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for _, l := range batch {
+		if have, here := o.fresh[l.entry.Seq]; here {
+			delete(o.fresh, l.entry.Seq)
+			o.freshBytes -= len(have.Body)
+		}
+	}
 	close(o.left)
 	o.left = make(chan struct{})
 	o.span.First = max(o.span.First, last+1)

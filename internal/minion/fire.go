@@ -2,7 +2,6 @@ package minion
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -37,18 +36,23 @@ func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (pro
 	if err != nil {
 		return protocol.Fired{}, err
 	}
-	fired, err := m.relay.Fire(ctx, q, who.sender, who.check)
-	if err != nil || len(letters) == 0 {
-		return fired, err
+	here, err := m.relay.Begin(q, who.sender, who.check)
+	if err != nil {
+		return protocol.Fired{}, err
 	}
+	// What is passed on is on its way while it is stored here. If one of the two fails
+	// the same request again does what is missing, and nothing twice.
+	var passed protocol.Fired
 	for i, f := range letters {
-		passed, err := m.pass(ctx, f, partOf(who.id, i))
-		if err != nil {
+		if passed, err = m.pass(ctx, f, partOf(who.id, i)); err != nil {
 			return protocol.Fired{}, err
 		}
+	}
+	fired, err := here.Wait(ctx)
+	if err == nil && len(letters) > 0 {
 		fired.Outcome, fired.Masters = passed.Outcome, passed.Masters
 	}
-	return fired, nil
+	return fired, err
 }
 
 // local is who fires on the minion's own bus.
@@ -130,7 +134,7 @@ func (m *Minion) checkOutgoing(f protocol.Fire) error {
 	}
 	forward := event.Forward{Single: f.Form == protocol.FormSingle, Pretag: f.Pretag, Items: make([]event.Item, len(f.Events))}
 	for i, e := range f.Events {
-		if len(e.Data) > 0 && !json.Valid(e.Data) {
+		if len(e.Data) > 0 && !event.Valid(e.Data) {
 			return bus.Errorf(bus.Usage, "the data of event %q is no JSON", e.Tag)
 		}
 		forward.Items[i] = event.Item(e)

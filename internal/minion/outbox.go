@@ -1,6 +1,7 @@
 package minion
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,6 +56,9 @@ type outbox struct {
 	asks map[uint64]chan protocol.Delivery // of senders that wait, by number
 	left chan struct{}                     // closed, and made anew, when letters have gone
 	lost losses
+
+	fresh      map[uint64]waitingLetter // letters of the queue that are in memory, by place
+	freshBytes int                      // their bodies
 }
 
 // letter is one request for the master as it is kept.
@@ -92,7 +96,7 @@ func openOutbox(ctx context.Context, m *Minion, link *atomic.Pointer[session], n
 	o := &outbox{
 		name: name, log: m.log, link: link, dir: filepath.Join(m.cfg.CacheDir, boxFolder+name), limit: m.cfg.OutboxMaxBytes, age: m.cfg.OutboxMaxAge,
 		epoch: bus.NewNonce(), own: "salt/minion/" + string(m.id), ready: make(chan struct{}, 1), asks: map[uint64]chan protocol.Delivery{},
-		left: make(chan struct{}),
+		left: make(chan struct{}), fresh: map[uint64]waitingLetter{},
 	}
 	if err := os.MkdirAll(o.dir, 0o700); err != nil {
 		return nil, err
@@ -198,7 +202,7 @@ func (o *outbox) put(ctx context.Context, out outgoing, watch bool) (placed, err
 	if seq, known := o.requests.find(out.id); known {
 		return placed{seq: seq}, nil
 	}
-	body, err := json.Marshal(out.body)
+	body, err := protocol.Encode(out.body)
 	if err != nil {
 		return placed{}, err
 	}
@@ -228,7 +232,7 @@ func (o *outbox) put(ctx context.Context, out outgoing, watch bool) (placed, err
 func (o *outbox) store(ctx context.Context, l letter, id string, watch bool) (placed, error) {
 	o.keep.RLock()
 	defer o.keep.RUnlock()
-	p, pending, size, err := o.begin(l, id, watch)
+	p, l, pending, size, err := o.begin(l, id, watch)
 	if err == nil {
 		p.seq, err = pending.Wait(ctx)
 	}
@@ -242,7 +246,33 @@ func (o *outbox) store(ctx context.Context, l letter, id string, watch bool) (pl
 	defer o.mu.Unlock()
 	o.span.Last = max(o.span.Last, p.seq)
 	o.span.Bytes += size
+	if !pending.Repeated() {
+		o.remember(waitingLetter{l, journal.Entry{Seq: p.seq, Stored: time.Now(), Size: size - l.Size}})
+	}
 	return p, nil
+}
+
+// remember keeps a letter that is in the queue in memory, too, if there is room: one that
+// is delivered at once need not be read back. Its caller holds mu.
+func (o *outbox) remember(l waitingLetter) {
+	if l.entry.Seq < o.span.First || len(o.fresh) >= protocol.MaxLetters || o.freshBytes+len(l.Body) > readBytes {
+		return
+	}
+	o.fresh[l.entry.Seq] = l
+	o.freshBytes += len(l.Body)
+}
+
+// atHead returns the letters at the head of the queue that are in memory.
+func (o *outbox) atHead() (batch []waitingLetter) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for seq := o.span.First; ; seq++ {
+		l, here := o.fresh[seq]
+		if !here {
+			return batch
+		}
+		batch = append(batch, l)
+	}
 }
 
 // toFile moves the body into a file of its own.
@@ -251,20 +281,20 @@ func (o *outbox) toFile(l *letter) error {
 	if err := atomicfile.Write(filepath.Join(o.dir, l.File), l.Body, 0o600); err != nil {
 		return err
 	}
-	l.Body = json.RawMessage("null")
+	l.Body = nil
 	return nil
 }
 
 // begin gives the letter its number and its place, in one step: the master takes a
 // lower number after a higher one for a repetition.
-func (o *outbox) begin(l letter, id string, watch bool) (p placed, pending *journal.Pending, size int64, err error) {
+func (o *outbox) begin(l letter, id string, watch bool) (p placed, numbered letter, pending *journal.Pending, size int64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.n++
 	l.Epoch, l.N = o.epoch, o.n
-	b, err := json.Marshal(l)
+	b, err := l.pack()
 	if err != nil {
-		return p, nil, 0, err
+		return p, l, nil, 0, err
 	}
 	p.n = l.N
 	if watch {
@@ -272,7 +302,7 @@ func (o *outbox) begin(l letter, id string, watch bool) (p placed, pending *jour
 		o.asks[p.n] = p.told
 	}
 	pending, err = o.queue.Begin(b, id)
-	return p, pending, o.queue.Size(b) + l.Size, err
+	return p, l, pending, o.queue.Size(b) + l.Size, err
 }
 
 func (o *outbox) forget(n uint64) {
@@ -351,7 +381,23 @@ func (o *outbox) sweep(ctx context.Context) error {
 	return err
 }
 
+// pack writes a letter as it is kept: a line with all but its body, and the body.
+func (l letter) pack() ([]byte, error) {
+	body := l.Body
+	l.Body = nil
+	head, err := json.Marshal(l)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(append(make([]byte, 0, len(head)+1+len(body)), head...), '\n'), body...), nil
+}
+
+// unpack reads it, or a JSON document, which has no line ends: an older minion kept
+// letters like that.
 func unpack(e journal.Entry) (l letter, err error) {
-	err = json.Unmarshal(e.Body, &l)
+	head, body, lines := bytes.Cut(e.Body, []byte("\n"))
+	if err = json.Unmarshal(head, &l); err == nil && lines {
+		l.Body = body
+	}
 	return l, err
 }

@@ -159,6 +159,7 @@ func TestScheduleOnceWithAllMasters(t *testing.T) {
 	moment := func() string { return time.Now().Add(3 * time.Second).Format("2006-01-02T15:04:05") }
 	cfg := listed(t, "schedule:\n"+entry("before", "once: '"+moment()+"'")+entry("daily", "days: 1, run_on_start: true"), a, b)
 	m := startMinion(t, cfg)
+	connected(t, cfg)
 	until(t, "both masters are connected", func() bool { return masterStates(t, cfg) == "++" })
 	until(t, "what was due has run", func() bool { return ran("before") > 0 && ran("daily") > 0 })
 	m.stop()
@@ -168,6 +169,7 @@ func TestScheduleOnceWithAllMasters(t *testing.T) {
 	}
 	again.Master, again.MasterIsList = cfg.Master, true
 	startMinion(t, again)
+	connected(t, again)
 	until(t, "both masters are connected again", func() bool { return masterStates(t, again) == "++" })
 	add := func(from *config.Master, name string) {
 		t.Helper()

@@ -1,7 +1,11 @@
 package protocol
 
 import (
+	"bytes"
+	"encoding"
 	"encoding/json"
+	"errors"
+	"fmt"
 
 	"brine/internal/bus"
 )
@@ -44,8 +48,75 @@ type Letters struct {
 type Letter struct {
 	Epoch string          `json:"epoch"`
 	N     uint64          `json:"n"`
-	Op    string          `json:"op"` // OpFire, OpReturn, OpRefused, or "ret." and the jid
-	Body  json.RawMessage `json:"body"`
+	Op    string          `json:"op"`   // OpFire, OpReturn, OpRefused, or "ret." and the jid
+	Body  json.RawMessage `json:"body"` // as Encode makes it
+}
+
+// Encode makes the body of a letter: JSON, unless v has a form of its own.
+func Encode(v any) ([]byte, error) {
+	if m, ok := v.(encoding.BinaryMarshaler); ok {
+		return m.MarshalBinary()
+	}
+	return json.Marshal(v)
+}
+
+// Decode reads the body into v.
+func (l Letter) Decode(v any) error {
+	if m, ok := v.(encoding.BinaryUnmarshaler); ok {
+		return m.UnmarshalBinary(l.Body)
+	}
+	return json.Unmarshal(l.Body, v)
+}
+
+// The body of Letters is a sign that no JSON begins with, and for each letter a line
+// with all but its body, and the body. So a body is copied as it is, however often a
+// letter is passed on. One JSON document is read too.
+const lettersSign = '\x1e'
+
+// letterHead is the line of a letter.
+type letterHead struct {
+	Epoch string `json:"epoch"`
+	N     uint64 `json:"n"`
+	Op    string `json:"op"`
+	Size  int    `json:"size"` // of the body in bytes
+}
+
+// MarshalBinary writes the body of a request.
+func (q Letters) MarshalBinary() ([]byte, error) {
+	size := 1
+	for _, l := range q.Letters {
+		size += len(l.Body) + len(l.Epoch) + len(l.Op) + 64
+	}
+	b := append(make([]byte, 0, size), lettersSign)
+	for _, l := range q.Letters {
+		head, err := json.Marshal(letterHead{l.Epoch, l.N, l.Op, len(l.Body)})
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(append(b, head...), '\n'), l.Body...)
+	}
+	return b, nil
+}
+
+// UnmarshalBinary reads the body of a request. The letters keep parts of b.
+func (q *Letters) UnmarshalBinary(b []byte) error {
+	q.Letters = nil
+	if len(b) == 0 || b[0] != lettersSign {
+		return json.Unmarshal(b, q)
+	}
+	for rest := b[1:]; len(rest) > 0; {
+		line, behind, ended := bytes.Cut(rest, []byte("\n"))
+		var head letterHead
+		if err := json.Unmarshal(line, &head); err != nil {
+			return fmt.Errorf("letter %d: %w", len(q.Letters)+1, err)
+		}
+		if !ended || head.Size < 0 || head.Size > len(behind) {
+			return errors.New("the body of the last letter is not whole")
+		}
+		q.Letters = append(q.Letters, Letter{head.Epoch, head.N, head.Op, behind[:head.Size:head.Size]})
+		rest = behind[head.Size:]
+	}
+	return nil
 }
 
 // Delivered tells what became of the letters, in their order. When there are fewer

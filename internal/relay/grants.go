@@ -139,7 +139,11 @@ func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error 
 			return err
 		}
 	}
-	fired, err := r.pass(ctx, q, who.Sender)
+	firing, err := r.begin(q, who.Sender)
+	if err != nil {
+		return err
+	}
+	fired, err := firing.Wait(ctx)
 	if err != nil {
 		return err
 	}

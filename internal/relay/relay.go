@@ -64,7 +64,7 @@ func New(j *journal.Journal, limit int64, log *slog.Logger) *Relay {
 // Store stores one event of the daemon itself and returns its place. id names it
 // against repetition; "" never repeats.
 func (r *Relay) Store(ctx context.Context, tag string, data any, id string) (uint64, error) {
-	p, err := r.begin(tag, data, id)
+	p, err := r.beginOwn(tag, data, id)
 	if err != nil {
 		return 0, err
 	}
@@ -74,7 +74,7 @@ func (r *Relay) Store(ctx context.Context, tag string, data any, id string) (uin
 // Announce stores one event of the daemon itself without waiting; that it could
 // not be stored is told to the log.
 func (r *Relay) Announce(tag string, data any) {
-	p, err := r.begin(tag, data, "")
+	p, err := r.beginOwn(tag, data, "")
 	if err != nil {
 		r.log.Error("event not stored", "tag", tag, "err", err)
 		return
@@ -88,7 +88,7 @@ func (r *Relay) Announce(tag string, data any) {
 	}()
 }
 
-func (r *Relay) begin(tag string, data any, id string) (*journal.Pending, error) {
+func (r *Relay) beginOwn(tag string, data any, id string) (*journal.Pending, error) {
 	raw, err := value.Encode(data)
 	if err != nil {
 		return nil, fmt.Errorf("event %q: %w", tag, err)
@@ -100,33 +100,50 @@ func (r *Relay) begin(tag string, data any, id string) (*journal.Pending, error)
 	return r.journal.Begin(e, id)
 }
 
-// Fire stores the events that from fired, in their order, or hands them out if they
-// are not to be stored. All are looked at before the first goes on its way. check says
-// whether from may fire a tag.
-func (r *Relay) Fire(ctx context.Context, f protocol.Fire, from string, check func(tag string) error) (protocol.Fired, error) {
+// Begin starts to store the events that from fired, in their order, or hands them out
+// if they are not to be stored. All are looked at before the first goes on its way.
+// check says whether from may fire a tag.
+func (r *Relay) Begin(f protocol.Fire, from string, check func(tag string) error) (*Firing, error) {
 	if err := r.look(f, check); err != nil {
-		return protocol.Fired{}, err
+		return nil, err
 	}
-	return r.pass(ctx, f, from)
+	return r.begin(f, from)
 }
 
-// pass takes events on their way that were looked at.
-func (r *Relay) pass(ctx context.Context, f protocol.Fire, from string) (protocol.Fired, error) {
+// Fire is Begin and Wait.
+func (r *Relay) Fire(ctx context.Context, f protocol.Fire, from string, check func(tag string) error) (protocol.Fired, error) {
+	firing, err := r.Begin(f, from, check)
+	if err != nil {
+		return protocol.Fired{}, err
+	}
+	return firing.Wait(ctx)
+}
+
+// Firing is events on their way.
+type Firing struct {
+	pending *journal.Pending // nil for those that are not stored
+}
+
+// begin takes events on their way that were looked at.
+func (r *Relay) begin(f protocol.Fire, from string) (*Firing, error) {
 	r.fired.Add(uint64(len(f.Events)))
 	if f.Live {
 		r.hand(f.Events, event.At(from, time.Now()))
-		return protocol.Fired{Outcome: protocol.Handed}, nil
+		return &Firing{}, nil
 	}
-	return r.store(ctx, f, from)
-}
-
-// store stores events in their order.
-func (r *Relay) store(ctx context.Context, f protocol.Fire, from string) (protocol.Fired, error) {
 	pending, err := r.journal.BeginAll(drafts(f, from))
 	if err != nil {
-		return protocol.Fired{}, notStored(err)
+		return nil, notStored(err)
 	}
-	seq, err := pending.Wait(ctx)
+	return &Firing{pending}, nil
+}
+
+// Wait returns when the events are stored.
+func (f *Firing) Wait(ctx context.Context) (protocol.Fired, error) {
+	if f.pending == nil {
+		return protocol.Fired{Outcome: protocol.Handed}, nil
+	}
+	seq, err := f.pending.Wait(ctx)
 	if err != nil {
 		return protocol.Fired{}, notStored(err)
 	}
