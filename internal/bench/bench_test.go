@@ -2,6 +2,7 @@ package bench
 
 import (
 	"crypto/tls"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -198,5 +199,46 @@ func TestRush(t *testing.T) {
 				t.Errorf("error %v; want one with %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestEvents makes rows of what benchmarks print, in the order of the table.
+func TestEvents(t *testing.T) {
+	var out strings.Builder
+	out.WriteString("goos: linux\n")
+	for _, e := range eventRows {
+		for n := range 3 {
+			fmt.Fprintf(&out, "Benchmark%s-2 \t 3\t %d00 %s\t %d000 %s\n", e.name, n+1, e.brine, n+1, e.bare)
+		}
+	}
+	out.WriteString("PASS\n")
+	rows, err := readEvents([]byte(out.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range rows {
+		if r.What != eventRows[i].what || len(r.Brine) != 3 || len(r.Bare) != 3 || r.ratio() != 0.1 {
+			t.Errorf("row %d: %+v", i, r)
+		}
+	}
+	less := strings.ReplaceAll(out.String(), "BenchmarkReplay/50000", "BenchmarkOther")
+	if _, err := readEvents([]byte(less)); err == nil || !strings.Contains(err.Error(), "Replay/50000") {
+		t.Errorf("a benchmark that is missing: %v", err)
+	}
+}
+
+func TestParts(t *testing.T) {
+	fleets := Fleets{Sizes: []int{10, 20}}
+	for want, o := range map[string]Options{
+		"two minions, events, 10 minions, 20 minions": {Events: 1, Fleets: fleets}, "two minions": {}, "10 minions, 20 minions": {OnlyFleets: true, Events: 1, Fleets: fleets},
+		"events": {OnlyEvents: true, Events: 1, Fleets: fleets},
+	} {
+		var names []string
+		for _, p := range parts(o) {
+			names = append(names, p.name)
+		}
+		if got := strings.Join(names, ", "); got != want {
+			t.Errorf("%+v has the parts %q, want %q", o, got, want)
+		}
 	}
 }

@@ -23,6 +23,8 @@ type Options struct {
 	Settle      time.Duration // before the memory is read
 	Fleets      Fleets        // with many simulated minions; without sizes it is left out
 	OnlyFleets  bool
+	Events      int // rounds of the event bus; 0 leaves it out
+	OnlyEvents  bool
 }
 
 // connectRounds is how often the connections are counted on each side.
@@ -35,20 +37,36 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 	if err := writeHead(out); err != nil {
 		return err
 	}
-	if !o.OnlyFleets {
-		rows, err := few(ctx, o)
+	for _, part := range parts(o) {
+		rows, err := part.measure(ctx, o)
 		if err := errors.Join(err, writeRows(out, rows)); err != nil {
-			return err
-		}
-	}
-	for _, n := range o.Fleets.Sizes {
-		rows, err := fleet(ctx, o, o.Fleets, n)
-		if err := errors.Join(err, writeRows(out, rows)); err != nil {
-			return fmt.Errorf("%d minions: %w", n, err)
+			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
 	_, err := fmt.Fprintf(out, "\nLoad %s after.\n", load())
 	return err
+}
+
+// part is what is measured, and printed, together.
+type part struct {
+	name    string
+	measure func(context.Context, Options) ([]Row, error)
+}
+
+func parts(o Options) (list []part) {
+	if !o.OnlyFleets && !o.OnlyEvents {
+		list = append(list, part{"two minions", few})
+	}
+	if o.Events > 0 && !o.OnlyFleets {
+		list = append(list, part{"events", events})
+	}
+	if o.OnlyEvents {
+		return list
+	}
+	for _, n := range o.Fleets.Sizes {
+		list = append(list, part{fmt.Sprintf("%d minions", n), func(ctx context.Context, o Options) ([]Row, error) { return fleet(ctx, o, o.Fleets, n) }})
+	}
+	return list
 }
 
 // few measures what needs two minions.
@@ -161,7 +179,7 @@ func cpuModel() string {
 
 // Programs are what must be in the folder of the programs.
 func Programs(bin string) error {
-	for _, name := range []string{"salt", "salt-call", "salt-key", "salt-master", "salt-minion", "salt-run", "empty", "line", "bare", "bareserver", "fleet"} {
+	for _, name := range []string{"salt", "salt-call", "salt-key", "salt-master", "salt-minion", "salt-run", "empty", "line", "bare", "bareserver", "fleet", "relay.test", "minion.test"} {
 		if there, err := exists(filepath.Join(bin, name)); err != nil || !there {
 			return fmt.Errorf("program %s is not in %s", name, bin)
 		}

@@ -375,26 +375,31 @@ func BenchmarkLatency(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(at(mine, .5), "p50-µs")
 	b.ReportMetric(at(mine, .99), "p99-µs")
+	b.ReportMetric(at(other, .5), "bare-p50-µs")
+	b.ReportMetric(at(other, .99), "bare-p99-µs")
 	b.ReportMetric(at(mine, .5)/at(other, .5), "p50-ratio")
 	b.ReportMetric(at(mine, .99)/at(other, .99), "p99-ratio")
 }
 
-// BenchmarkReplayMillion reads a million stored events of 100 bytes.
-func BenchmarkReplayMillion(b *testing.B) {
-	n := 1_000_000
-	if testing.Short() {
-		n = 50_000
+// BenchmarkReplay reads stored events of 100 bytes.
+func BenchmarkReplay(b *testing.B) {
+	for _, n := range []int{50_000, 1_000_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			if testing.Short() && n > 50_000 {
+				b.Skip("skipped with -short: to store them takes its time")
+			}
+			w, x := start(b), startBare(b)
+			data := payload(100)
+			fill(b, w.relay.journal, n, data)
+			x.publish(n, data)
+			c, nc := w.dial(), x.dial()
+			pair(b, n, func() {
+				h := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true})
+				<-h.hear(n + 1) // ends at the end
+				h.stream.Close()
+			}, func() { <-x.consume(nc, 1, n) })
+		})
 	}
-	w, x := start(b), startBare(b)
-	data := payload(100)
-	fill(b, w.relay.journal, n, data)
-	x.publish(n, data)
-	c, nc := w.dial(), x.dial()
-	pair(b, n, func() {
-		h := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true})
-		<-h.hear(n + 1) // ends at the end
-		h.stream.Close()
-	}, func() { <-x.consume(nc, 1, n) })
 }
 
 // fill stores n events.

@@ -35,6 +35,8 @@ func run() error {
 	flag.IntVar(&o.Fleets.Large, "large", 1000, "the number of minions that return a megabyte at once, one of those above")
 	flag.IntVar(&o.Fleets.Peers, "peers", 100, "the number of minions that publish to all at once, one of those above")
 	flag.BoolVar(&o.OnlyFleets, "only-fleets", false, "leave out all else")
+	flag.IntVar(&o.Events, "events", 3, "how often the benchmarks of the event bus are run; 0 leaves them out")
+	flag.BoolVar(&o.OnlyEvents, "only-events", false, "leave out all else")
 	flag.Parse()
 	for word := range strings.SplitSeq(*sizes, ",") {
 		if n, err := strconv.Atoi(word); err == nil && n > 0 {
