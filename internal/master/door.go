@@ -53,13 +53,38 @@ func (m *Master) admit(p broker.Peer) bus.Identity {
 // refuseStranger tells the log of a peer whose certificate makes no sense: of each
 // host now and then.
 func (m *Master) refuseStranger(p broker.Peer, err error) {
-	host, _, splitErr := net.SplitHostPort(p.Remote)
-	if splitErr != nil {
-		host = p.Remote
-	}
-	if m.told.First("certificate "+host, time.Now()) {
+	if m.told.First("certificate "+hostOf(p), time.Now()) {
 		m.log.Warn("connection refused", "remote", p.Remote, "err", err)
 	}
+}
+
+// Bounds of what those without an accepted key can fill log, trail and journal with:
+// words in a minute about the keys of one host, and about those of all. Anybody can
+// make a new key for each connection. Keys that begin to wait have a bound of their
+// own, pki.MaxWaiting.
+const (
+	maxOfHost    = 100
+	maxOfAnybody = 3000
+)
+
+// tooMany says whether enough is told already of keys that are turned away.
+func (m *Master) tooMany(p broker.Peer) bool {
+	now, host := time.Now(), hostOf(p)
+	if m.told.Few("keys of "+host, now, maxOfHost) && m.told.Few("keys", now, maxOfAnybody) {
+		return false
+	}
+	if m.told.First("too many keys of "+host, now) {
+		m.log.Warn("more keys are turned away than are told of", "host", host)
+	}
+	return true
+}
+
+// hostOf is where a peer is, without the port.
+func hostOf(p broker.Peer) string {
+	if host, _, err := net.SplitHostPort(p.Remote); err == nil {
+		return host
+	}
+	return p.Remote
 }
 
 // admitLocal lets a process of this machine in as its user. An operator is believed
@@ -101,6 +126,9 @@ func (m *Master) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v 
 	log := m.log.With("minion", id, "remote", p.Remote)
 	if v.act != "accept" && !m.told.First(v.act+" "+string(id)+" "+bus.KeyToken(key.Key()), time.Now()) {
 		return // it keeps knocking; once a minute is enough for log and journal
+	}
+	if v.act != "accept" && !(v.act == "pend" && v.isNew) && m.tooMany(p) {
+		return
 	}
 	switch v.act {
 	case "accept":

@@ -310,6 +310,26 @@ func TestAnotherKeyForAnIDIsDenied(t *testing.T) {
 	}
 }
 
+// Who comes with another key each time fills neither the journal nor the trail: of
+// one host a hundred are told in a minute.
+func TestManyKeysOfOneHost(t *testing.T) {
+	w := start(t, "auto_accept: True\n")
+	w.minion("web1", pong)
+	for range 130 {
+		// Beyond some for one id they are not recorded, and are told that no more are.
+		if l, err := w.knock("web1", key(t), nil); !errors.Is(err, link.ErrDenied) && (err != nil || l.State() != protocol.KeyFull) {
+			t.Fatalf("another key: %v, want it turned away", err)
+		}
+	}
+	told := len(entries(t, w.user(), map[string]any{"fun": "key.connect", "limit": int64(200)}))
+	if told != 100 || told != strings.Count(w.said(), "the public keys did not match")+strings.Count(w.said(), "too many keys are waiting") {
+		t.Errorf("%d are in the trail, want 100; the log:\n%s", told, w.said())
+	}
+	if n := strings.Count(w.said(), "more keys are turned away than are told of"); n != 1 {
+		t.Errorf("that there were more is in the log %d times, want once", n)
+	}
+}
+
 func TestRulesFilesOfOthersAreNotUsed(t *testing.T) {
 	w := start(t, "autosign_file: autosign\n")
 	if err := os.WriteFile(w.cfg.AutosignFile, []byte("*\n"), 0o600); err != nil {
