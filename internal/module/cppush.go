@@ -78,17 +78,17 @@ func (c *Call) push(ctx context.Context, name, upload string) error {
 	if upload == "" {
 		upload = name
 	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() { // to open a pipe would wait for its writer
+		return errors.New(name + " is no file")
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return errors.New(name + " is no file")
-	}
 	return c.Host.Push(ctx, strings.TrimPrefix(filepath.Clean("/"+upload), "/"), f)
 }
