@@ -146,6 +146,19 @@ func CheckTag(tag string) error {
 	return nil
 }
 
+// Speaker is whose event it is: the sender, and of a return, which the daemon itself
+// fires, the minion that has returned. Nobody else can fire that tag without a sender.
+func (h Head) Speaker() string {
+	if h.From != "" {
+		return h.From
+	}
+	parts := strings.SplitN(h.Tag, "/", 5)
+	if len(parts) < 5 || parts[0] != "salt" || parts[1] != "job" || parts[3] != "ret" {
+		return ""
+	}
+	return parts[4]
+}
+
 // masterSpaces are the tag spaces in which only the master speaks; a name here
 // owns itself and everything below it.
 var masterSpaces = []string{

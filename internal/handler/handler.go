@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -36,6 +37,8 @@ func ReadItem(line []byte) (Item, error) {
 	}
 	return i, nil
 }
+
+func (i Item) head() event.Head { return event.Head{Tag: i.Event.Tag, From: i.Event.From} }
 
 // ID names the event: one that is handled again has the same. It is made from the
 // event itself and lasts when the journal was restored.
@@ -154,7 +157,7 @@ func (r *Run) handle(ctx context.Context, slots chan struct{}, i Item) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if attempt > r.h.Retries {
+		if attempt > r.h.Retries || permanent(err) {
 			return r.h.Bury(ctx, Failure{i, attempt, stderr, err})
 		}
 		select {
@@ -164,6 +167,16 @@ func (r *Run) handle(ctx context.Context, slots chan struct{}, i Item) error {
 		}
 		pause = min(2*pause, maxBackoff)
 	}
+}
+
+// permanent says whether err would come again however often it is tried: something is
+// not allowed, or makes no sense.
+func permanent(err error) bool {
+	var e interface {
+		error
+		Permanent() bool
+	}
+	return errors.As(err, &e) && e.Permanent()
 }
 
 func (r *Run) attempt(ctx context.Context, slots chan struct{}, i Item, attempt int) (stderr string, err error) {

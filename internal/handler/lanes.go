@@ -13,7 +13,7 @@ type lanes struct {
 
 	mu     sync.Mutex
 	room   *sync.Cond
-	queues map[string][]Item // by sender; one that exists has a goroutine
+	queues map[string][]Item // by speaker, see event.Head; one that exists has a goroutine
 	count  int
 	bytes  int
 	wg     sync.WaitGroup
@@ -50,10 +50,11 @@ func (l *lanes) put(ctx context.Context, i Item) bool {
 	}
 	l.count++
 	l.bytes += len(i.Line)
-	queue, running := l.queues[i.Event.From]
-	l.queues[i.Event.From] = append(queue, i)
+	speaker := i.head().Speaker()
+	queue, running := l.queues[speaker]
+	l.queues[speaker] = append(queue, i)
 	if !running {
-		l.wg.Go(func() { l.run(ctx, i.Event.From) })
+		l.wg.Go(func() { l.run(ctx, speaker) })
 	}
 	return true
 }

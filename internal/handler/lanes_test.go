@@ -97,3 +97,45 @@ func TestLedger(t *testing.T) {
 		}
 	}
 }
+
+// TestReturnsGoSideBySide: a return is its minion's, so that a slow one holds up those
+// of the same minion only.
+func TestReturnsGoSideBySide(t *testing.T) {
+	var both sync.WaitGroup
+	both.Add(2)
+	l := newLanes(2, func(context.Context, chan struct{}, Item) {
+		both.Done()
+		both.Wait() // for the other one
+	})
+	for seq, id := range []string{"web1", "web2"} {
+		l.put(t.Context(), Item{Event: event.Event{Tag: "salt/job/20261121113344286549/ret/" + id, Seq: uint64(seq) + 1}})
+	}
+	l.wait()
+}
+
+type refusal bool
+
+func (r refusal) Error() string   { return "refused" }
+func (r refusal) Permanent() bool { return bool(r) }
+
+// TestPermanentErrorsAreNotRetried: what would fail again in the same way is a dead
+// letter after the first attempt.
+func TestPermanentErrorsAreNotRetried(t *testing.T) {
+	for permanent, want := range map[refusal]int{true: 1, false: 4} {
+		attempts := 0
+		h := Handler{
+			Parallel: 1, Retries: 3, Done: func(uint64) {},
+			Do: func(context.Context, Item, int) (string, error) {
+				return "", fmt.Errorf("start the job: %w", permanent)
+			},
+			Bury: func(_ context.Context, f Failure) error { attempts = f.Attempts; return nil },
+		}
+		r := h.Begin(t.Context())
+		if err := r.Put(Item{Event: event.Event{Tag: "a", Seq: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.End(); err != nil || attempts != want {
+			t.Errorf("permanent %t: %d attempts, %v; want %d", bool(permanent), attempts, err, want)
+		}
+	}
+}

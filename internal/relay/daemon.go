@@ -175,29 +175,28 @@ func (r *Relay) Hand(ctx context.Context, from uint64, match func(event.Head) bo
 const maxOfSender = 500
 
 // BuryOwn keeps a dead letter of the daemon's own handler. That of a sender who has
-// his share takes the place of his oldest; events of the daemon itself, and returns,
-// have no sender.
+// his share takes the place of his oldest, and a return counts as its minion's; the
+// daemon's own events have no share.
 func (r *Relay) BuryOwn(ctx context.Context, l *protocol.DeadLetter) error {
-	t, err := r.table(ctx, "dead")
+	r.deadMu.Lock()
+	defer r.deadMu.Unlock()
+	have, err := r.buried(ctx, daemonOwner)
 	if err != nil {
 		return err
 	}
-	have, err := r.letters(ctx, Asker{Owner: daemonOwner}, protocol.Dead{})
-	if err != nil {
-		return err
-	}
-	same := slices.DeleteFunc(slices.Clone(have), func(o owned) bool { return o.From != l.From })
+	speaker := placeOf(daemonOwner, l).speaker
+	same := slices.DeleteFunc(slices.Clone(have), func(p letterPlace) bool { return p.speaker != speaker })
 	switch {
-	case l.From != "" && len(same) >= maxOfSender:
-		oldest := same[0].DeadLetter
-		r.log.Error("dead letter dropped: its sender has too many", "from", l.From, "handler", oldest.Name, "tag", oldest.Tag, "seq", oldest.Seq, "limit", maxOfSender)
-		if err := r.DropOwn(ctx, oldest); err != nil {
+	case speaker != "" && len(same) >= maxOfSender:
+		oldest := same[0]
+		r.log.Error("dead letter dropped: its sender has too many", "from", speaker, "handler", oldest.name, "seq", oldest.seq, "limit", maxOfSender)
+		if err := r.dropLetter(ctx, daemonOwner, oldest.name, oldest.seq); err != nil {
 			return err
 		}
 	case len(have) >= maxLetters:
 		return bus.Errorf(bus.Busy, "there are %d dead letters of the reactor: that is the limit", len(have))
 	}
-	return r.keepLetter(ctx, t, daemonOwner, l)
+	return r.keepLetter(ctx, daemonOwner, l)
 }
 
 // OwnLetters returns the dead letters of the daemon's handler of that name: one, or
@@ -213,9 +212,5 @@ func (r *Relay) OwnLetters(ctx context.Context, name string, seq uint64) ([]prot
 
 // DropOwn forgets one of them.
 func (r *Relay) DropOwn(ctx context.Context, l protocol.DeadLetter) error {
-	t, err := r.table(ctx, "dead")
-	if err != nil {
-		return err
-	}
-	return t.Delete(ctx, letterKey(daemonOwner, l.Name, l.Seq))
+	return r.dropOne(ctx, daemonOwner, l)
 }

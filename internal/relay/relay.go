@@ -48,6 +48,9 @@ type Relay struct {
 	listeners []*listener
 	holders   map[string]*holder // by position
 
+	deadMu sync.Mutex             // held while letters are counted and kept
+	dead   map[string]letterPlace // by key; nil before they were read
+
 	tablesMu sync.Mutex
 	tables   map[string]*journal.Table
 }

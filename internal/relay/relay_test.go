@@ -741,16 +741,13 @@ func TestStat(t *testing.T) {
 // nobody else's room.
 func TestDeadLettersOfOneSender(t *testing.T) {
 	w := start(t)
-	table, err := w.relay.table(t.Context(), "dead")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i := range uint64(maxOfSender) {
-		if err := w.relay.keepLetter(t.Context(), table, daemonOwner, &protocol.DeadLetter{Name: "deploy", Seq: 10 + i, From: "eve"}); err != nil {
+		if err := w.relay.keepLetter(t.Context(), daemonOwner, &protocol.DeadLetter{Name: "deploy", Seq: 10 + i, From: "eve"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, l := range []protocol.DeadLetter{{Name: "deploy", Seq: 1, From: "web1"}, {Name: "deploy", Seq: 2}, {Name: "other", Seq: 9000, From: "eve"}, {Name: "deploy", Seq: 9001, From: "eve"}} {
+	for _, l := range []protocol.DeadLetter{{Name: "deploy", Seq: 1, From: "web1"}, {Name: "deploy", Seq: 2}, {Name: "other", Seq: 9000, From: "eve"}, {Name: "deploy", Seq: 9001, From: "eve"},
+		{Name: "deploy", Seq: 9002, Tag: "salt/job/20261121113344286549/ret/eve"}} {
 		if err := w.relay.BuryOwn(t.Context(), &l); err != nil {
 			t.Fatal(err)
 		}
@@ -761,11 +758,11 @@ func TestDeadLettersOfOneSender(t *testing.T) {
 	}
 	kept, eves := map[uint64]bool{}, 0
 	for _, l := range letters {
-		if kept[l.Seq] = true; l.From == "eve" {
+		if kept[l.Seq] = true; l.From == "eve" || l.Tag != "" {
 			eves++
 		}
 	}
-	for seq, want := range map[uint64]bool{1: true, 2: true, 10: false, 11: false, 12: true, 9000: true, 9001: true} {
+	for seq, want := range map[uint64]bool{1: true, 2: true, 10: false, 11: false, 12: false, 13: true, 9000: true, 9001: true, 9002: true} {
 		if kept[seq] != want {
 			t.Errorf("letter %d is kept: %t, want %t", seq, kept[seq], want)
 		}
