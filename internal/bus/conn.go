@@ -153,7 +153,7 @@ func (c *Conn) send(op string, in any, reply string) error {
 	if err != nil {
 		return err
 	}
-	return eachFrame(frameItem, body, MaxPart, func(b []byte) error {
+	return eachFrame(frameItem, body, func(b []byte) error {
 		if err := c.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: b}); err != nil { // it copies b
 			return lost(err)
 		}

@@ -6,14 +6,10 @@ import (
 	"fmt"
 )
 
-// MaxPart is how much of a message travels in one piece. A piece fits into the read
-// buffers on its way, so that a long message is taken apart, passed on and put together
-// at the same time, and a large answer does not hold up the small ones behind it.
-const MaxPart = 32 << 10
-
-// maxPlain is that of a message to a client, which puts pieces together itself. It
-// stays below the server's payload limit with room for headers.
-const maxPlain = 512 << 10
+// MaxPart is how much of a message travels in one piece. It stays below the
+// server's payload limit with room for headers, and is small enough that a large
+// answer does not hold up the small ones behind it.
+const MaxPart = 512 << 10
 
 // MaxMessage bounds one message put together from its pieces. An output of 50 MB
 // has room; a peer that never ends its message does not take the memory.
@@ -28,16 +24,15 @@ const (
 	frameError byte = 'x' // the answer ends with this error
 )
 
-// eachFrame cuts data into the bodies of messages of at most part bytes, the last of
-// which carries kind, and calls f for each. They share one buffer: f must be done with
-// one when it returns.
-func eachFrame(kind byte, data []byte, part int, f func(body []byte) error) error {
-	b := make([]byte, 0, 1+min(len(data), part))
-	for len(data) > part {
-		if err := f(append(append(b, framePart), data[:part]...)); err != nil {
+// eachFrame cuts data into the bodies of messages, the last of which carries kind, and
+// calls f for each. They share one buffer: f must be done with one when it returns.
+func eachFrame(kind byte, data []byte, f func(body []byte) error) error {
+	b := make([]byte, 0, 1+min(len(data), MaxPart))
+	for len(data) > MaxPart {
+		if err := f(append(append(b, framePart), data[:MaxPart]...)); err != nil {
 			return err
 		}
-		data = data[part:]
+		data = data[MaxPart:]
 	}
 	return f(append(append(b, kind), data...))
 }
@@ -50,7 +45,7 @@ func frame(kind byte, data []byte) []byte {
 // Parts cuts the data of a message that is no request into bodies that
 // Assembler puts together again.
 func Parts(data []byte) (parts [][]byte) {
-	_ = eachFrame(frameItem, data, MaxPart, func(b []byte) error { // which never fails
+	_ = eachFrame(frameItem, data, func(b []byte) error { // which never fails
 		parts = append(parts, bytes.Clone(b))
 		return nil
 	})

@@ -512,11 +512,7 @@ type answerer struct {
 func (o *answerer) send(ctx context.Context, kind byte, data []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	part := MaxPart
-	if o.plain != "" {
-		part = maxPlain
-	}
-	return eachFrame(kind, data, part, func(b []byte) error {
+	return eachFrame(kind, data, func(b []byte) error {
 		if err := o.wait(ctx, len(b)); err != nil {
 			return err
 		}

@@ -32,8 +32,8 @@ type Asker struct {
 // Bounds of what one listener costs.
 const (
 	batchLines = 512
-	batchBytes = bus.MaxPart // of one message to a listener, unless one event is larger
-	markAfter  = 4096        // events that do not match, until the listener is told that they passed
+	batchBytes = 128 << 10 // of one message to a listener, unless one event is larger
+	markAfter  = 4096      // events that do not match, until the listener is told that they passed
 	markEvery  = time.Second
 	maxTags    = 1000 // patterns of one listener
 )
