@@ -35,6 +35,7 @@ type Conn struct {
 	self  Identity
 	inbox string
 	next  atomic.Uint64
+	asked *answers // nil where each question subscribes for its answer
 }
 
 // NewNonce returns a fresh nonce for an inbox: 130 random bits as text.
@@ -117,6 +118,10 @@ func NewConn(nc *nats.Conn, self Identity) *Conn {
 	return &Conn{NC: nc, self: self, inbox: self.Inbox()}
 }
 
+// AsksOften makes Ask cheap for a connection that lives long: the answers come through
+// one subscription. It is called before the first Ask.
+func (c *Conn) AsksOften() { c.asked = newAnswers(c.NC, c.inbox) }
+
 // Inbox is the private prefix of this connection, by which the daemon knows it.
 func (c *Conn) Inbox() string { return c.inbox }
 
@@ -135,12 +140,7 @@ func (c *Conn) Call(op string, in any) (*Stream, error) {
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, lost(err)
 	}
-	s := &Stream{conn: c, sub: sub, reply: reply}
-	if err := c.send(op, in, reply); err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
+	return c.request(&Stream{conn: c, sub: sub, reply: reply}, op, in)
 }
 
 // send publishes the request in as many pieces as it needs.
@@ -179,7 +179,7 @@ func (c *Conn) Tell(op string, in any) error {
 // Ask asks the daemon to do op and reads the one message of the answer into out,
 // unless that is nil. The context bounds the wait.
 func (c *Conn) Ask(ctx context.Context, op string, in, out any) error {
-	s, err := c.Call(op, in)
+	s, err := c.question(op, in)
 	if err != nil {
 		return err
 	}
@@ -200,10 +200,38 @@ func (c *Conn) Ask(ctx context.Context, op string, in, out any) error {
 	return nil
 }
 
+// question is Call for an answer that is read at once.
+func (c *Conn) question(op string, in any) (*Stream, error) {
+	if c.asked == nil {
+		return c.Call(op, in)
+	}
+	reply := c.asked.prefix + strconv.FormatUint(c.next.Add(1), 36)
+	box, err := c.asked.open(reply)
+	if err != nil {
+		return nil, lost(err)
+	}
+	return c.request(&Stream{conn: c, sub: box, reply: reply}, op, in)
+}
+
+// request sends the request that s is the answer to.
+func (c *Conn) request(s *Stream, op string, in any) (*Stream, error) {
+	if err := c.send(op, in, s.reply); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// source is where the messages of an answer come from.
+type source interface {
+	NextMsgWithContext(context.Context) (*nats.Msg, error)
+	Unsubscribe() error
+}
+
 // Stream is the answer to one request. Next and Close are for one goroutine.
 type Stream struct {
 	conn     *Conn
-	sub      *nats.Subscription
+	sub      source
 	reply    string
 	asm      Assembler
 	taken    int64 // bytes taken from the stream

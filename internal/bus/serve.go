@@ -477,7 +477,7 @@ func (s *Server) credit(m *nats.Msg) {
 // of from, so that nobody can have an answer sent to where it may not publish.
 func (s *Server) ownInbox(from Identity, reply string) (owner Identity, ok bool) {
 	parts := strings.Split(reply, ".")
-	if len(parts) < 4 || len(parts) > 4 && from.Role != RoleClient || slices.Contains(parts, "") || strings.ContainsAny(reply, "*> \t") {
+	if len(parts) < 4 || len(parts) > 4 && from.Role != RoleClient && !isShared(parts) || slices.Contains(parts, "") || strings.ContainsAny(reply, "*> \t") {
 		return owner, false
 	}
 	if owner, ok = s.owner(inboxOf(reply)); !ok {

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"brine/internal/salt"
+	"brine/internal/value"
 )
 
 // MaxTag is the longest tag in bytes. Salt's own are below 350; the limit keeps
@@ -53,7 +54,7 @@ func New(tag string, data json.RawMessage, from string, now time.Time) (Event, e
 
 // CheckData checks that data, which may be empty, can be that of the event tag.
 func CheckData(tag string, data []byte) error {
-	if len(data) > 0 && !Valid(data) {
+	if len(data) > 0 && !value.Valid(data) {
 		return fmt.Errorf("data of event %q: it is not valid JSON", tag)
 	}
 	return nil
@@ -97,7 +98,7 @@ func (o Origin) appendData(b []byte, data json.RawMessage) []byte {
 	if text[0] != '{' {
 		return appendLine(b, text)
 	}
-	if bytes.Contains(text, []byte(`_stamp"`)) || bytes.Contains(text, []byte(`\u`)) {
+	if mayHave(text, "_stamp") {
 		text = unstamp(text)
 	}
 	b = appendLine(b, text)
@@ -107,6 +108,16 @@ func (o Origin) appendData(b []byte, data json.RawMessage) []byte {
 	}
 	b = append(b, `"_stamp":"`...)
 	return append(append(b, o.stamp...), `"}`...)
+}
+
+// mayHave says whether the object text may have this key.
+func mayHave(text []byte, key string) bool {
+	if !bytes.Contains(text, []byte(key+`"`)) && !bytes.Contains(text, []byte(`\u`)) {
+		return false
+	}
+	has := false
+	_ = value.Members(text, func(k string, _ []byte) error { has = has || k == key; return nil }) // text is valid
+	return has
 }
 
 // unstamp takes the key out of a valid object, however it is written there.

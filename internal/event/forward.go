@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"brine/internal/salt"
+	"brine/internal/value"
 )
 
 // ForwardPrefix begins the tags of a minion's own bus whose events are passed on
@@ -114,8 +115,8 @@ func tagOf(keys map[string]json.RawMessage) (string, error) {
 // object takes an object apart, by its exact keys: encoding/json would take "Tag"
 // for the field of a struct that is named "tag".
 func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
-	keys, ok := members(raw)
-	if !ok {
+	keys := map[string]json.RawMessage{}
+	if value.Members(raw, func(key string, v []byte) error { keys[key] = v; return nil }) != nil {
 		return nil, errors.New("no object")
 	}
 	return keys, nil
@@ -154,7 +155,7 @@ func (f Forward) Shape(id salt.MinionID) ([]Item, error) {
 	for _, item := range f.Items {
 		data := orEmpty(item.Data)
 		if f.Single {
-			if !Valid(data) {
+			if !value.Valid(data) {
 				return nil, fmt.Errorf("event %q: its data is no JSON", item.Tag)
 			}
 			data = single(id, f.Pretag, data, item.Tag)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"brine/internal/value"
 )
 
 // The text of an event, in the journal and on its way to a listener, is one line
@@ -33,6 +35,28 @@ func appendHead(b []byte, tag, from string) []byte {
 		b = appendText(b, from)
 	}
 	return append(b, `,"data":`...)
+}
+
+// Read reads a text that Append wrote, without going into the data, which is a part of
+// it.
+func Read(text []byte) (e Event, err error) {
+	err = value.Members(text, func(key string, v []byte) error {
+		switch key {
+		case "tag":
+			return value.Text(v, &e.Tag)
+		case "from":
+			return value.Text(v, &e.From)
+		case "data":
+			e.Data = v
+		case "seq":
+			return json.Unmarshal(v, &e.Seq)
+		}
+		return nil
+	})
+	if err != nil {
+		return Event{}, fmt.Errorf("unreadable event: %w", err)
+	}
+	return e, nil
 }
 
 // AppendPlaced writes stored, the text of an event without a place, behind b with

@@ -17,37 +17,64 @@ type Command struct {
 	Kwargs   map[string]any `json:"-"`
 }
 
-// wireCommand keeps the types of arguments on the way.
-type wireCommand struct {
-	Function string      `json:"fun"`
-	Args     value.Value `json:"arg"`
-	Kwargs   value.Value `json:"kwarg"`
+// MarshalJSON implements json.Marshaler. The types of arguments are kept on the way.
+func (c Command) MarshalJSON() ([]byte, error) { return c.append(nil) }
+
+func (c Command) append(b []byte) ([]byte, error) {
+	b, err := value.Append(append(b, `{"fun":`...), string(c.Function))
+	if err != nil {
+		return nil, err
+	}
+	args, kwargs := c.Args, c.Kwargs
+	if args == nil {
+		args = []any{}
+	}
+	if kwargs == nil {
+		kwargs = map[string]any{}
+	}
+	b, err = value.AppendMembers(b, value.Member{Key: "arg", V: args}, value.Member{Key: "kwarg", V: kwargs})
+	return append(b, '}'), err
 }
 
-// MarshalJSON implements json.Marshaler.
-func (c Command) MarshalJSON() ([]byte, error) {
-	w := wireCommand{Function: string(c.Function), Args: value.Value{V: []any{}}, Kwargs: value.Value{V: map[string]any{}}}
-	if c.Args != nil {
-		w.Args.V = c.Args
+// AppendCommands writes a list of commands behind b, as encoding/json does.
+func AppendCommands(b []byte, list []Command) ([]byte, error) {
+	b = append(b, '[')
+	for i, c := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		var err error
+		if b, err = c.append(b); err != nil {
+			return nil, err
+		}
 	}
-	if c.Kwargs != nil {
-		w.Kwargs.V = c.Kwargs
-	}
-	return json.Marshal(w)
+	return append(b, ']'), nil
 }
 
 // UnmarshalJSON implements json.Unmarshaler; the name of the function is checked.
 func (c *Command) UnmarshalJSON(b []byte) error {
-	var w wireCommand
-	if err := json.Unmarshal(b, &w); err != nil {
+	var name string
+	var args, kwargs value.Value
+	err := value.Members(b, func(key string, v []byte) error {
+		switch key {
+		case "fun":
+			return value.Text(v, &name)
+		case "arg":
+			return args.UnmarshalJSON(v)
+		case "kwarg":
+			return kwargs.UnmarshalJSON(v)
+		}
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	f, err := salt.ParseFunction(w.Function)
+	f, err := salt.ParseFunction(name)
 	if err != nil {
 		return err
 	}
 	c.Function = f
-	switch a := w.Args.V.(type) {
+	switch a := args.V.(type) {
 	case nil:
 		c.Args = []any{}
 	case []any:
@@ -55,7 +82,7 @@ func (c *Command) UnmarshalJSON(b []byte) error {
 	default:
 		return fmt.Errorf("arguments of %s are no list", f)
 	}
-	switch k := w.Kwargs.V.(type) {
+	switch k := kwargs.V.(type) {
 	case nil:
 		c.Kwargs = map[string]any{}
 	case map[string]any:
@@ -131,6 +158,19 @@ type signed struct {
 	Sig []byte          `json:"sig"`
 }
 
+// read is json.Unmarshal without going through the job, which nobody has checked yet.
+func (s *signed) read(b []byte) error {
+	return value.Members(b, func(key string, v []byte) error {
+		switch key {
+		case "job":
+			s.Job = v
+		case "sig":
+			return json.Unmarshal(v, &s.Sig)
+		}
+		return nil
+	})
+}
+
 const signContext = "salt job envelope 1\n"
 
 // Errors of Open, each a reason not to run what came.
@@ -157,7 +197,7 @@ func Seal(e *Envelope, key Signer) ([]byte, error) {
 // the expiry against now, which is the master's time.
 func Open(b []byte, key Verifier, now time.Time) (*Envelope, error) {
 	var s signed
-	if err := json.Unmarshal(b, &s); err != nil {
+	if err := s.read(b); err != nil {
 		return nil, fmt.Errorf("%w: it is no job at all", ErrSignature)
 	}
 	if err := key.Verify(append([]byte(signContext), s.Job...), s.Sig); err != nil {

@@ -7,7 +7,6 @@ package journal
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -192,8 +191,8 @@ func (j *Journal) Fetch(ctx context.Context, places []uint64) (event.Event, erro
 		}
 		body = append(body, m.Data...)
 	}
-	var e event.Event
-	if err := json.Unmarshal(body, &e); err != nil {
+	e, err := event.Read(body)
+	if err != nil {
 		return e, fmt.Errorf("journal entry %d: %w", places[len(places)-1], err)
 	}
 	e.Seq = places[len(places)-1]
@@ -328,8 +327,8 @@ func (c *Cursor) one(m jetstream.Msg, seq uint64, f func(event.Event) error) err
 	if !whole {
 		return nil
 	}
-	var e event.Event
-	if err := json.Unmarshal(body, &e); err != nil {
+	e, err := event.Read(body)
+	if err != nil {
 		return fmt.Errorf("journal entry %d: %w", seq, err)
 	}
 	e.Seq = seq
@@ -404,8 +403,8 @@ func (j *Journal) First(ctx context.Context, subject string) (event.Event, bool,
 	if m.Header.Get(partHeader) != "" {
 		return j.firstLong(ctx, subject)
 	}
-	var e event.Event
-	if err := json.Unmarshal(m.Data, &e); err != nil {
+	e, err := event.Read(m.Data)
+	if err != nil {
 		return e, false, fmt.Errorf("journal entry %d: %w", m.Sequence, err)
 	}
 	e.Seq = m.Sequence

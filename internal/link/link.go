@@ -147,6 +147,9 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Link, error) {
 		return nil, unwrapNATS(err)
 	}
 	l := &Link{Conn: bus.NewConn(nc, self), Master: hand.shown, Closed: closed, opts: o}
+	if !o.Caller {
+		l.AsksOften()
+	}
 	if err := l.settle(ctx, hand); err != nil {
 		l.Close()
 		return nil, err

@@ -53,7 +53,7 @@ func checkSize(r *bus.Request) error {
 // have the returning minion write where it pleases the asking one.
 func plain(q protocol.Publish) bool {
 	q.Target, q.TargetType, q.Delimiter, q.Commands, q.Compound = "", "", "", nil, false
-	q.Timeout, q.Async, q.Preview, q.Returner, q.ReturnTag, q.Via = 0, false, false, "", "", ""
+	q.Timeout, q.Async, q.Preview, q.Lines, q.Returner, q.ReturnTag, q.Via = 0, false, false, false, "", "", ""
 	return reflect.ValueOf(q).IsZero()
 }
 

@@ -235,7 +235,7 @@ func (h *history) add(e event.Event) error {
 	case "ret":
 		r, err := readReturn(e)
 		if err == nil {
-			h.returned[r.ID] = r.update().State
+			h.returned[r.ID] = r.State
 		}
 		return err
 	case "state":
@@ -356,11 +356,15 @@ func (m *Master) replay(ctx context.Context, r *bus.Request, jid salt.JID) error
 
 func (m *Master) replayReturns(ctx context.Context, r *bus.Request, jid salt.JID) error {
 	return m.journal.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(jid, "ret")}}, func(e event.Event) error {
-		ret, err := readReturn(e)
+		u, err := readReturn(e)
 		if err != nil {
 			return err
 		}
-		return r.Send(ctx, ret.update())
+		b, err := u.Append(nil)
+		if err != nil {
+			return err
+		}
+		return r.SendRaw(ctx, b)
 	})
 }
 

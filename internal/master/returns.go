@@ -241,8 +241,8 @@ func (m *Master) passOutput(ctx context.Context, id salt.MinionID, jid salt.JID,
 // does not know, since another one has sent it, is kept as what the minion ran by
 // itself: it speaks for nobody else, and no job of this master is touched.
 func (m *Master) readReturn(ctx context.Context, id salt.MinionID, jid salt.JID, l protocol.Letter, p *post) error {
-	var ret protocol.Return
-	if err := decode(l, &ret); err != nil {
+	rep, commands, err := readLetter(l)
+	if err != nil {
 		return err
 	}
 	if _, err := salt.ParseJID(string(jid)); err != nil {
@@ -252,30 +252,49 @@ func (m *Master) readReturn(ctx context.Context, id salt.MinionID, jid salt.JID,
 	switch {
 	case err != nil:
 		return err
-	case k == nil && len(ret.Commands) > 0:
-		return m.readForeign(id, jid, ret, p)
+	case k == nil && len(commands) > 0:
+		return m.readForeign(id, jid, rep, commands, p)
 	}
 	if k, err = m.sentTo(ctx, id, jid); err != nil {
 		return err
 	}
-	if ret.State.Returned() {
-		e, err := returnEvent(id, jid, k, ret.Report)
+	if rep.State.Returned() {
+		e, err := returnEvent(id, jid, k, rep)
 		if err != nil {
 			return bus.Errorf(bus.Usage, "%v", err)
 		}
 		p.events = []event.Event{e}
 	}
 	p.after = func() {
-		m.heard(ctx, id, jid, k, ret.Report, largePlaces(ctx, len(l.Body), p.pending))
+		m.heard(ctx, id, jid, k, rep, largePlaces(ctx, len(l.Body), p.pending))
 	}
 	return nil
 }
 
-func (m *Master) readForeign(id salt.MinionID, jid salt.JID, ret protocol.Return, p *post) error {
-	if !ret.State.Returned() {
+// readLetter reads a return, see protocol.Return. What was returned is only passed on,
+// and so not decoded; nor is what was run, which a master knows of its own jobs.
+func readLetter(l protocol.Letter) (rep job.Report, commands []byte, err error) {
+	rep, err = job.ReadReport(l.Body, func(key string, v []byte) error {
+		if key == "commands" {
+			commands = v
+		}
+		return nil
+	})
+	if err != nil {
+		return rep, nil, bus.Errorf(bus.Usage, "unreadable letter %s: %v", l.Op, err)
+	}
+	return rep, commands, nil
+}
+
+func (m *Master) readForeign(id salt.MinionID, jid salt.JID, rep job.Report, ran []byte, p *post) error {
+	var commands []job.Command
+	if err := json.Unmarshal(ran, &commands); err != nil || len(commands) == 0 {
+		return bus.Errorf(bus.Usage, "unreadable commands of a return: %v", err)
+	}
+	if !rep.State.Returned() {
 		return nil // a refusal, say, which is for the one who has sent the job
 	}
-	e, err := ownReturn(id, jid, ret.Commands, ret.Report, "")
+	e, err := ownReturn(id, jid, commands, rep, "")
 	if err != nil {
 		return bus.Errorf(bus.Usage, "%v", err)
 	}

@@ -2,13 +2,12 @@ package master
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
+	"time"
 
 	"brine/internal/bus"
 	"brine/internal/event"
 	"brine/internal/job"
-	"brine/internal/salt"
 	"brine/internal/value"
 )
 
@@ -21,6 +20,7 @@ type watcher struct {
 	wake   chan struct{}
 	mu     sync.Mutex
 	queue  []told
+	pause  time.Time // until then what comes wakes nobody: it is gathered
 }
 
 // told is an update, with the places of the return if that is left out.
@@ -62,8 +62,11 @@ func (w *watcher) close() {
 func (w *watcher) push(t told) {
 	w.mu.Lock()
 	w.queue = append(w.queue, t)
+	gather := !w.pause.IsZero() && time.Now().Before(w.pause)
 	w.mu.Unlock()
-	w.nudge()
+	if !gather {
+		w.nudge()
+	}
 }
 
 func (w *watcher) nudge() {
@@ -97,8 +100,15 @@ func (w *watcher) each(ctx context.Context, f func(told) error) error {
 	})
 }
 
+// gatherTime is how long updates are gathered after one was passed on. What comes alone
+// goes at once, and so does the end; of a thousand that come within a tenth of a second
+// each would else be a message of its own.
+const gatherTime = 5 * time.Millisecond
+
 // lots is each for all updates that have come at a time.
 func (w *watcher) lots(ctx context.Context, f func([]told) error) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		list, settled := w.take()
 		if len(list) > 0 {
@@ -109,12 +119,23 @@ func (w *watcher) lots(ctx context.Context, f func([]told) error) error {
 		if settled {
 			return nil
 		}
+		if len(list) > 0 {
+			w.rest()
+			timer.Reset(gatherTime)
+		}
 		select {
 		case <-w.wake:
+		case <-timer.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+func (w *watcher) rest() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pause = time.Now().Add(gatherTime)
 }
 
 // maxLines is the size in bytes of a message with several updates.
@@ -124,20 +145,24 @@ const maxLines = 64 << 10
 func (m *Master) send(ctx context.Context, r *bus.Request, lines bool, list []told) error {
 	var lot []byte
 	for _, t := range list {
-		b, err := m.encode(ctx, t)
+		u, err := m.filled(ctx, t)
 		if err != nil {
 			return err
 		}
-		if len(lot) > 0 && (!lines || len(lot)+len(b) > maxLines) {
-			if err := r.SendRaw(ctx, lot); err != nil {
-				return err
-			}
-			lot = nil
-		}
-		if len(lot) > 0 {
+		before := len(lot)
+		if before > 0 {
 			lot = append(lot, '\n')
 		}
-		lot = append(lot, b...)
+		if lot, err = u.Append(lot); err != nil {
+			return err
+		}
+		if before == 0 || lines && len(lot) <= maxLines {
+			continue
+		}
+		if err := r.SendRaw(ctx, lot[:before]); err != nil {
+			return err
+		}
+		lot = append(lot[:0], lot[before+1:]...)
 	}
 	if len(lot) == 0 {
 		return nil
@@ -145,72 +170,56 @@ func (m *Master) send(ctx context.Context, r *bus.Request, lines bool, list []to
 	return r.SendRaw(ctx, lot)
 }
 
-// encode is an update as it travels.
-func (m *Master) encode(ctx context.Context, t told) ([]byte, error) {
-	if len(t.places) == 0 {
-		return json.Marshal(t.Update)
-	}
-	e, err := m.journal.Fetch(ctx, t.places)
-	if err != nil {
-		return nil, err
-	}
-	r, err := readReturn(e)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(r.update())
-}
-
-// whole is the update with its return.
-func (m *Master) whole(ctx context.Context, t told) (job.Update, error) {
+// filled is the update with its return, which may be a value.Raw.
+func (m *Master) filled(ctx context.Context, t told) (job.Update, error) {
 	if len(t.places) == 0 {
 		return t.Update, nil
 	}
-	b, err := m.encode(ctx, t)
+	e, err := m.journal.Fetch(ctx, t.places)
 	if err != nil {
 		return job.Update{}, err
 	}
-	var u job.Update
-	err = json.Unmarshal(b, &u)
+	return readReturn(e)
+}
+
+// whole is the update with its return, decoded.
+func (m *Master) whole(ctx context.Context, t told) (job.Update, error) {
+	u, err := m.filled(ctx, t)
+	if err == nil {
+		err = u.Decode()
+	}
 	return u, err
 }
 
-// storedReturn is a return as the journal has it.
-type storedReturn struct {
-	ID      salt.MinionID   `json:"id"`
-	Return  json.RawMessage `json:"return"`
-	Retcode json.RawMessage `json:"retcode"`
-	Success value.Value     `json:"success"`
-	Out     string          `json:"out"`
-	Killed  string          `json:"killed"`
-}
-
-// rawUpdate is job.Update with parts that are not read, only passed on.
-type rawUpdate struct {
-	ID      salt.MinionID   `json:"id"`
-	State   job.State       `json:"state"`
-	Return  json.RawMessage `json:"return"`
-	Retcode json.RawMessage `json:"retcode"`
-	Success value.Value     `json:"success"`
-	Out     string          `json:"out,omitempty"`
-	Text    string          `json:"text,omitempty"`
-}
-
-func readReturn(e event.Event) (storedReturn, error) {
-	var r storedReturn
-	err := json.Unmarshal(e.Data, &r)
-	return r, err
-}
-
-func (r storedReturn) update() rawUpdate {
-	u := rawUpdate{ID: r.ID, State: job.Done, Return: r.Return, Retcode: r.Retcode, Success: r.Success, Out: r.Out, Text: r.Killed}
+// readReturn reads a return as the journal has it. What was returned is a value.Raw.
+func readReturn(e event.Event) (u job.Update, err error) {
+	killed := ""
+	r, err := job.ReadReport(e.Data, func(key string, v []byte) error {
+		switch key {
+		case "id":
+			return value.Text(v, &u.ID)
+		case "killed":
+			return value.Text(v, &killed)
+		}
+		return nil
+	})
+	if err != nil {
+		return u, err
+	}
+	var success value.Value
+	if raw, ok := r.Success.V.(value.Raw); ok {
+		if err := success.UnmarshalJSON(raw); err != nil {
+			return u, err
+		}
+	}
+	u.Report = job.Report{State: job.Done, Return: r.Return, Retcode: r.Retcode, Success: success, Out: r.Out, Text: killed}
 	switch {
-	case r.Killed != "":
+	case killed != "":
 		u.State = job.Killed
-	case !succeeded(r.Success.V):
+	case !succeeded(success.V):
 		u.State = job.Failed
 	}
-	return u
+	return u, nil
 }
 
 // succeeded reads the success of a return: of a compound command that of each

@@ -11,6 +11,7 @@ import (
 	"brine/internal/bus"
 	"brine/internal/event"
 	"brine/internal/protocol"
+	"brine/internal/value"
 )
 
 // maxName is the longest name of a request: a nonce and more.
@@ -134,7 +135,7 @@ func (m *Minion) checkOutgoing(f protocol.Fire) error {
 	}
 	forward := event.Forward{Single: f.Form == protocol.FormSingle, Pretag: f.Pretag, Items: make([]event.Item, len(f.Events))}
 	for i, e := range f.Events {
-		if len(e.Data) > 0 && !event.Valid(e.Data) {
+		if len(e.Data) > 0 && !value.Valid(e.Data) {
 			return bus.Errorf(bus.Usage, "the data of event %q is no JSON", e.Tag)
 		}
 		forward.Items[i] = event.Item(e)

@@ -5,6 +5,7 @@
 package peer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +65,7 @@ func (c Client) Publish(ctx context.Context, p module.Publication) ([]module.Ans
 func request(p module.Publication) protocol.Publish {
 	q := protocol.Publish{
 		Target: p.Target, TargetType: p.TargetType, Compound: p.Compound, Returner: p.Returner, Via: p.Via,
-		Timeout: job.Seconds(p.Timeout.Seconds()), Preview: p.Check,
+		Timeout: job.Seconds(p.Timeout.Seconds()), Preview: p.Check, Lines: true,
 	}
 	for _, c := range p.Calls {
 		q.Commands = append(q.Commands, job.Command{Function: c.Function, Args: c.Args, Kwargs: c.Kwargs})
@@ -76,15 +77,20 @@ func request(p module.Publication) protocol.Publish {
 func gather(ctx context.Context, s *bus.Stream) (map[salt.MinionID]job.Update, error) {
 	heard := map[salt.MinionID]job.Update{}
 	for {
-		var u job.Update
-		err := s.Decode(ctx, &u)
+		b, err := s.Next(ctx)
 		if errors.Is(err, io.EOF) {
 			return heard, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		heard[u.ID] = u
+		for line := range bytes.SplitSeq(b, []byte("\n")) {
+			u, err := job.ReadUpdate(line)
+			if err != nil {
+				return nil, fmt.Errorf("unreadable word of the master: %w", err)
+			}
+			heard[u.ID] = u
+		}
 	}
 }
 

@@ -376,6 +376,10 @@ type Return struct {
 	Commands []job.Command `json:"commands,omitempty"`
 }
 
+// MarshalBinary writes the return as JSON, in one pass. It carries no output beside what
+// was returned.
+func (r Return) MarshalBinary() ([]byte, error) { return r.AppendReturn(nil, r.Commands) }
+
 // LocalReturn is what a minion ran on its own: salt-call, or its schedule.
 type LocalReturn struct {
 	JID      salt.JID    `json:"jid"`

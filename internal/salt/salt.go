@@ -152,14 +152,13 @@ func ParseJID(s string) (JID, error) {
 
 // Time returns the moment that the id was made for, in UTC.
 func (j JID) Time() (time.Time, error) {
-	bad := fmt.Errorf("%w %q: a jid has twenty digits, for example 20261121113344286549", ErrJID, shorten(string(j)))
 	if len(j) != 20 {
-		return time.Time{}, bad
+		return time.Time{}, j.bad()
 	}
 	micro := 0
 	for i, c := range []byte(j) {
 		if c < '0' || c > '9' {
-			return time.Time{}, bad
+			return time.Time{}, j.bad()
 		}
 		if i >= 14 {
 			micro = micro*10 + int(c-'0')
@@ -167,9 +166,13 @@ func (j JID) Time() (time.Time, error) {
 	}
 	t, err := time.Parse(jidLayout, string(j[:14]))
 	if err != nil {
-		return time.Time{}, bad
+		return time.Time{}, j.bad()
 	}
 	return t.Add(time.Duration(micro) * time.Microsecond), nil
+}
+
+func (j JID) bad() error {
+	return fmt.Errorf("%w %q: a jid has twenty digits, for example 20261121113344286549", ErrJID, shorten(string(j)))
 }
 
 func isIdentifier(s string) bool {

@@ -19,6 +19,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -49,6 +50,14 @@ func (v *Value) UnmarshalJSON(b []byte) (err error) {
 
 // Decode reads one JSON document, and nothing but blanks after it.
 func Decode(b []byte) (any, error) {
+	if v, rest, ok := read(skipBlanks(b), 0); ok && len(skipBlanks(rest)) == 0 {
+		return v, nil
+	}
+	return decodeSlowly(b)
+}
+
+// decodeSlowly decides on what read does not take, and says what is wrong with it.
+func decodeSlowly(b []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	var raw any
@@ -134,6 +143,30 @@ func number(s string) (any, error) {
 // type is an error.
 func Encode(v any) ([]byte, error) { return encode(nil, v, 0) }
 
+// Append is Encode behind b.
+func Append(b []byte, v any) ([]byte, error) { return encode(b, v, 0) }
+
+// Member is a member of an object.
+type Member struct {
+	Key string
+	V   any
+}
+
+// AppendMembers writes further members behind an object that has some, and whose end is
+// not written yet.
+func AppendMembers(b []byte, members ...Member) ([]byte, error) {
+	for _, m := range members {
+		var err error
+		if b, err = encodeKey(append(b, ','), m.Key); err != nil {
+			return nil, err
+		}
+		if b, err = encode(b, m.V, 1); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
 func encode(b []byte, v any, depth int) ([]byte, error) {
 	if depth > MaxDepth {
 		return nil, ErrDepth
@@ -161,8 +194,10 @@ func encode(b []byte, v any, depth int) ([]byte, error) {
 			keys = append(keys, k)
 		}
 		return encodeMap(b, keys, func(k string) any { return x[k] }, depth)
+	case Raw:
+		return append(b, x...), nil
 	case json.RawMessage:
-		if !json.Valid(x) {
+		if !Valid(x) {
 			return nil, errors.New("invalid JSON within a value")
 		}
 		return append(b, x...), nil
@@ -225,16 +260,25 @@ func encodeMap(b []byte, keys []string, at func(string) any, depth int) ([]byte,
 		if i > 0 {
 			b = append(b, ',')
 		}
-		kb, err := json.Marshal(k) // keys are names: invalid bytes become U+FFFD
-		if err != nil {
+		var err error
+		if b, err = encodeKey(b, k); err != nil {
 			return nil, err
 		}
-		b = append(append(b, kb...), ':')
 		if b, err = encode(b, at(k), depth+1); err != nil {
 			return nil, err
 		}
 	}
 	return append(b, '}'), nil
+}
+
+// encodeKey writes a key and its colon. Keys are names: invalid bytes become U+FFFD.
+func encodeKey(b []byte, k string) ([]byte, error) {
+	if plain(k) && !strings.ContainsAny(k, "<>&") { // which encoding/json escapes
+		b = append(append(b, '"'), k...)
+		return append(b, '"', ':'), nil
+	}
+	kb, err := json.Marshal(k)
+	return append(append(b, kb...), ':'), err
 }
 
 func encodeString(b []byte, s string) ([]byte, error) {

@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -186,7 +185,7 @@ func (m *simulated) run(body []byte) {
 	}
 	op := "ret." + string(e.JID)
 	ret := protocol.Return{Report: job.Report{State: job.Done, Return: result(e), Retcode: value.Value{V: 0}, Success: value.Value{V: true}}, Commands: e.Commands}
-	b, err := json.Marshal(ret)
+	b, err := protocol.Encode(ret)
 	if err != nil {
 		return
 	}

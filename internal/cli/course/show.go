@@ -1,7 +1,6 @@
 package course
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -110,8 +109,8 @@ func (s *Show) async(start job.Start) error {
 
 // update shows one word of the master.
 func (s *Show) update(b []byte) error {
-	var u job.Update
-	if err := json.Unmarshal(b, &u); err != nil {
+	u, err := job.ReadUpdate(b)
+	if err != nil {
 		return fmt.Errorf("unreadable word of the master: %w", err)
 	}
 	switch {

@@ -1,22 +1,135 @@
-package event
+package value
 
 import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"unicode/utf8"
 )
 
+// What is only passed on is not decoded: these functions go over JSON without making
+// anything of it, over long texts eight bytes at a time. encoding/json takes some ten
+// times as long, and reads what it is to keep as it is twice.
+
 // Valid says whether b is one JSON document. It takes and refuses what json.Valid
-// does, and goes over long texts eight bytes at a time: every event is looked at once
-// on its way into the journal, and this look was a fifth of the way.
+// does.
 func Valid(b []byte) bool {
-	rest, ok := skipValue(skipBlanks(b), maxDepth)
+	rest, ok := skipValue(skipBlanks(b), jsonDepth)
 	return ok && len(skipBlanks(rest)) == 0
 }
 
-// maxDepth is how deep json.Valid goes.
-const maxDepth = 10_000
+// jsonDepth is how deep json.Valid goes.
+const jsonDepth = 10_000
+
+// Raw is a value that is not decoded, but could be: NewRaw has checked it. Encode
+// writes it as it is.
+type Raw []byte
+
+// NewRaw checks that b is a value, without blanks around it, that Decode takes. It keeps
+// b, unless that has line ends between its parts: a Raw is one line.
+func NewRaw(b []byte) (Raw, error) {
+	if rest, ok := skipValue(b, MaxDepth); !ok || len(rest) > 0 {
+		if Valid(b) {
+			return nil, ErrDepth
+		}
+		return nil, errNoJSON
+	}
+	if bytes.IndexByte(b, '\n') < 0 && bytes.IndexByte(b, '\r') < 0 {
+		return b, nil
+	}
+	var line bytes.Buffer
+	err := json.Compact(&line, b)
+	return line.Bytes(), err
+}
+
+var errNoJSON = errors.New("invalid JSON")
+
+// Members calls f for each member of the object b in the order of the text, twice for a
+// key that is there twice; v is a part of b. All of b is checked, but f may have been
+// called before a mistake is found.
+func Members(b []byte, f func(key string, v []byte) error) error {
+	b = skipBlanks(b)
+	if len(b) == 0 || b[0] != '{' {
+		return errors.New("it is no JSON object")
+	}
+	return parts(b[1:], '}', f)
+}
+
+// Items is Members for the items of a list.
+func Items(b []byte, f func(v []byte) error) error {
+	b = skipBlanks(b)
+	if len(b) == 0 || b[0] != '[' {
+		return errors.New("it is no JSON list")
+	}
+	return parts(b[1:], ']', func(_ string, v []byte) error { return f(v) })
+}
+
+// Text reads a JSON string into s, as encoding/json would.
+func Text[T ~string](b []byte, s *T) error {
+	text, rest, ok := cutText(b)
+	if !ok || len(rest) > 0 {
+		return fmt.Errorf("%.40q is no text", b)
+	}
+	*s = T(text)
+	return nil
+}
+
+// parts goes over the members of an object or a list, whose end is close, and over
+// what is behind it.
+func parts(b []byte, close byte, f func(key string, v []byte) error) error {
+	b = skipBlanks(b)
+	for more := len(b) == 0 || b[0] != close; more; {
+		var key string
+		var ok bool
+		if close == '}' {
+			if key, b, ok = cutKey(b); !ok {
+				return errNoJSON
+			}
+		}
+		b = skipBlanks(b)
+		rest, ok := skipValue(b, jsonDepth-1)
+		if !ok {
+			return errNoJSON
+		}
+		if err := f(key, b[:len(b)-len(rest):len(b)-len(rest)]); err != nil {
+			return err
+		}
+		if b, more, ok = skipComma(rest, close); !ok {
+			return errNoJSON
+		}
+	}
+	if len(skipBlanks(b[1:])) > 0 {
+		return errNoJSON
+	}
+	return nil
+}
+
+// cutKey reads a key and its colon.
+func cutKey(b []byte) (key string, rest []byte, ok bool) {
+	if rest, ok = skipKey(b); !ok {
+		return "", nil, false
+	}
+	key, _, ok = cutText(b)
+	return key, rest, ok
+}
+
+// cutText reads the text that b begins with.
+func cutText(b []byte) (s string, rest []byte, ok bool) {
+	if len(b) == 0 || b[0] != '"' {
+		return "", nil, false
+	}
+	if rest, ok = skipText(b[1:]); !ok {
+		return "", nil, false
+	}
+	quoted := b[:len(b)-len(rest)]
+	if text := quoted[1 : len(quoted)-1]; bytes.IndexByte(text, '\\') < 0 && utf8.Valid(text) {
+		return string(text), rest, true
+	}
+	err := json.Unmarshal(quoted, &s)
+	return s, rest, err == nil
+}
 
 // skipBlanks returns b behind its leading blanks.
 func skipBlanks(b []byte) []byte {
@@ -62,13 +175,13 @@ func skipMembers(b []byte, close byte, depth int) (rest []byte, ok bool) {
 		if b, ok = skipValue(skipBlanks(b), depth); !ok {
 			return nil, false
 		}
-		if b = skipBlanks(b); len(b) == 0 || b[0] != close && b[0] != ',' {
+		var more bool
+		if b, more, ok = skipComma(b, close); !ok {
 			return nil, false
 		}
-		if b[0] == close {
+		if !more {
 			return b[1:], true
 		}
-		b = skipBlanks(b[1:])
 	}
 }
 
@@ -171,41 +284,4 @@ func skipDigits(b []byte) (digits, rest []byte) {
 		n++
 	}
 	return b[:n], b[n:]
-}
-
-// members takes an object apart; of a key that is there twice the last one counts, as
-// in encoding/json.
-func members(b []byte) (map[string]json.RawMessage, bool) {
-	if !Valid(b) {
-		return nil, false
-	}
-	b = skipBlanks(b)
-	if b[0] != '{' {
-		return nil, false
-	}
-	keys := map[string]json.RawMessage{}
-	for b = skipBlanks(b[1:]); b[0] != '}'; b = skipBlanks(b) {
-		if b[0] == ',' {
-			b = skipBlanks(b[1:])
-		}
-		behind, _ := skipText(b[1:]) // which is valid, as all of it
-		key, ok := textOf(b[:len(b)-len(behind)])
-		if !ok {
-			return nil, false
-		}
-		b = skipBlanks(skipBlanks(behind)[1:])
-		behind, _ = skipValue(b, maxDepth)
-		keys[key] = json.RawMessage(b[: len(b)-len(behind) : len(b)-len(behind)])
-		b = behind
-	}
-	return keys, true
-}
-
-// textOf reads a text with its quotes.
-func textOf(b []byte) (string, bool) {
-	if s, _, ok := quickText(b[1:]); ok && utf8.Valid(b) {
-		return s, true
-	}
-	var s string
-	return s, json.Unmarshal(b, &s) == nil
 }

@@ -1,0 +1,99 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/bustest"
+)
+
+// asker is a connection that asks often, to a bus that answers "echo" with what it was
+// asked, "long" with so many bytes, and "never" not at all.
+func asker(t *testing.T) (*bustest.Bus, *bus.Conn) {
+	t.Helper()
+	b := bustest.Start(t)
+	b.Server.Handle(bus.RoleUser, "echo", func(ctx context.Context, r *bus.Request) error { return r.SendRaw(ctx, r.Body) })
+	b.Server.Handle(bus.RoleUser, "last", func(ctx context.Context, r *bus.Request) error { return r.Last(ctx, string(r.Body)) })
+	b.Server.Handle(bus.RoleUser, "long", func(ctx context.Context, r *bus.Request) error {
+		var n int
+		if err := r.Decode(&n); err != nil {
+			return err
+		}
+		return r.Send(ctx, strings.Repeat("x", n))
+	})
+	b.Server.Handle(bus.RoleUser, "refused", func(context.Context, *bus.Request) error { return bus.Errorf(bus.Denied, "no") })
+	b.Server.Handle(bus.RoleUser, "never", func(ctx context.Context, _ *bus.Request) error { <-ctx.Done(); return ctx.Err() })
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := bus.Dial(b.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	c.AsksOften()
+	return b, c
+}
+
+// Many questions at once over one subscription: each gets its own answer.
+func TestAsksOften(t *testing.T) {
+	_, c := asker(t)
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			var got int
+			if err := c.Ask(t.Context(), "echo", i, &got); err != nil || got != i {
+				t.Errorf("question %d is answered %d, %v", i, got, err)
+			}
+			var text string
+			if err := c.Ask(t.Context(), "last", i, &text); err != nil || text != fmt.Sprint(i) {
+				t.Errorf("question %d is answered %q, %v", i, text, err)
+			}
+			if err := c.Ask(t.Context(), "refused", i, nil); bus.CodeOf(err) != bus.Denied {
+				t.Errorf("question %d: %v, want a refusal", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := c.NC.NumSubscriptions(); n != 1 {
+		t.Errorf("there are %d subscriptions, want 1", n)
+	}
+}
+
+// An answer larger than the window arrives whole.
+func TestAskedForMuch(t *testing.T) {
+	_, c := asker(t)
+	var got string
+	if err := c.Ask(t.Context(), "long", 3*bus.Window, &got); err != nil || len(got) != 3*bus.Window {
+		t.Errorf("%d bytes came, %v", len(got), err)
+	}
+}
+
+// Who waits is told at once that the connection was lost, and who asks afterwards;
+// who has no more patience is not kept.
+func TestAskedInVain(t *testing.T) {
+	b, c := asker(t)
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := c.Ask(short, "never", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without patience: %v", err)
+	}
+	lost := make(chan error, 1)
+	go func() { lost <- c.Ask(t.Context(), "never", nil, nil) }()
+	if err := c.Ask(t.Context(), "echo", 1, nil); err != nil { // the other question is on its way
+		t.Fatal(err)
+	}
+	b.Connections(func(_ bus.Identity, cut func()) { cut() })
+	if err := <-lost; !errors.Is(err, bus.ErrLost) {
+		t.Errorf("the connection was cut: %v, want ErrLost", err)
+	}
+	if err := c.Ask(t.Context(), "echo", 1, nil); !errors.Is(err, bus.ErrLost) {
+		t.Errorf("asked over the lost connection: %v, want ErrLost", err)
+	}
+}
