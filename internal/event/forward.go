@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -153,7 +154,7 @@ func single(id salt.MinionID, pretag *string, data json.RawMessage, tag string) 
 func (f Forward) Shape(id salt.MinionID) ([]Item, error) {
 	shaped := make([]Item, 0, 2*len(f.Items))
 	for _, item := range f.Items {
-		data := orEmpty(item.Data)
+		data := compact(orEmpty(item.Data))
 		if f.Single {
 			if !value.Valid(data) {
 				return nil, fmt.Errorf("event %q: its data is no JSON", item.Tag)
@@ -166,6 +167,18 @@ func (f Forward) Shape(id salt.MinionID) ([]Item, error) {
 		}
 	}
 	return shaped, nil
+}
+
+// compact takes the blanks between the parts of data out, if there are any.
+func compact(data json.RawMessage) json.RawMessage {
+	if !bytes.ContainsAny(data, " \t\r\n") {
+		return data
+	}
+	var b bytes.Buffer
+	if json.Compact(&b, data) != nil {
+		return data // it is not valid, which shows where it is checked
+	}
+	return b.Bytes()
 }
 
 func under(pretag, tag string) string {
