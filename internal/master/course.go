@@ -262,7 +262,8 @@ func (c *course) report(id salt.MinionID, r job.Report, places []uint64) {
 		return
 	}
 	if len(places) > 0 {
-		u.Return.V = nil // it is read from the journal for each who watches
+		// It is read from the journal for each who watches; what stays would hold all of it.
+		u.Return.V, u.Retcode.V, u.Success.V = nil, nil, nil
 	}
 	c.show(told{*u, places})
 }
