@@ -28,6 +28,7 @@ type keyring struct {
 
 	mu       sync.RWMutex
 	accepted []salt.MinionID // sorted
+	learned  []salt.MinionID // accepted since the store was last looked at
 	known    map[keyName]pki.State
 	rules    keyRules
 	deeds    deeds
@@ -65,8 +66,11 @@ func (k *keyring) configure(cfg *config.Master) error {
 	return nil
 }
 
-// refresh reads the ids of the accepted keys.
+// refresh reads the ids of the accepted keys. One caller at a time may do so.
 func (k *keyring) refresh() error {
+	k.mu.Lock()
+	k.learned = nil
+	k.mu.Unlock()
 	entries, problems, err := k.store.List()
 	if err != nil {
 		return err
@@ -82,10 +86,11 @@ func (k *keyring) refresh() error {
 			ids = append(ids, e.ID)
 		}
 	}
-	slices.Sort(ids)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.accepted, k.known = ids, known
+	ids = append(ids, k.learned...) // which the look may have come too early for
+	slices.Sort(ids)
+	k.accepted, k.known = slices.Compact(ids), known
 	return nil
 }
 
@@ -231,6 +236,7 @@ func (k *keyring) accept(e pki.Entry, source, rule string) (pki.State, error) {
 func (k *keyring) learn(id salt.MinionID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.learned = append(k.learned, id)
 	if i, found := slices.BinarySearch(k.accepted, id); !found {
 		k.accepted = slices.Insert(slices.Clone(k.accepted), i, id)
 	}
