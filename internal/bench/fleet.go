@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -196,16 +197,43 @@ func (s *system) awayMinion(ctx context.Context, id string) error {
 	})
 }
 
-// megabytes lets all minions return a megabyte at once.
+// megabytes lets all minions return a megabyte at once, and asks one of them for
+// something small meanwhile, again and again.
 func megabytes(ctx context.Context, s *system, n int) ([]Row, error) {
 	wall := Row{What: fmt.Sprintf("%d minions return 1 MB at once: wall", n), Unit: "ms"}
+	meanwhile := Row{What: "`salt m00000 test.ping` meanwhile: wall", Unit: "ms"}
 	peak := Row{What: "the master's memory then: peak resident", Unit: "MiB"}
-	r, err := once(ctx, s.salt("m*", "test.echo", "1000000", "--out", "quiet", "-t", "60")...)
-	if err != nil {
+	var r ran
+	var failed error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r, failed = once(ctx, s.salt("m*", "test.echo", "1000000", "--out", "quiet", "-t", "60")...)
+	}()
+	small, err := whileOpen(ended, func() (ran, error) { return once(ctx, s.salt("m00000", "test.ping", "--out", "quiet")...) })
+	<-ended
+	if err = errors.Join(failed, err); err != nil {
 		return nil, err
 	}
-	wall.Brine = Series{r.wall.Seconds() * 1e3}
+	wall.Brine, meanwhile.Brine = Series{r.wall.Seconds() * 1e3}, small
 	most, err := peakOf(s.cmd["master"].Process.Pid)
 	peak.Brine = Series{most}
-	return []Row{wall, peak}, err
+	return []Row{wall, meanwhile, peak}, err
+}
+
+// whileOpen repeats f until ended is closed, and returns how many milliseconds it took
+// each time.
+func whileOpen(ended <-chan struct{}, f func() (ran, error)) (took Series, err error) {
+	for {
+		r, err := f()
+		if err != nil {
+			return took, err
+		}
+		took = append(took, r.wall.Seconds()*1e3)
+		select {
+		case <-ended:
+			return took, nil
+		default:
+		}
+	}
 }
