@@ -18,6 +18,7 @@ import (
 	"brine/internal/bus"
 	"brine/internal/journal"
 	"brine/internal/protocol"
+	"brine/internal/relay"
 )
 
 // outbox carries what is for the master's journal: returns and events. Everything
@@ -215,13 +216,13 @@ func (o *outbox) put(ctx context.Context, out outgoing, watch bool) (placed, err
 	}
 	if len(body) > maxInline {
 		if err := o.toFile(&l); err != nil {
-			return placed{}, err
+			return placed{}, relay.NotStored(err)
 		}
 	}
 	p, err := o.store(ctx, l, out.id, watch)
 	if err != nil {
 		o.forget(p.n)
-		return placed{}, fmt.Errorf("keep it in the outbox: %w", err)
+		return placed{}, relay.NotStored(fmt.Errorf("keep it in the outbox: %w", err))
 	}
 	o.wake()
 	p.size = len(body)

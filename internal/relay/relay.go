@@ -136,7 +136,7 @@ func (r *Relay) begin(f protocol.Fire, from string) (*Firing, error) {
 	}
 	pending, err := r.journal.BeginAll(drafts(f, from))
 	if err != nil {
-		return nil, notStored(err)
+		return nil, NotStored(err)
 	}
 	return &Firing{pending}, nil
 }
@@ -148,7 +148,7 @@ func (f *Firing) Wait(ctx context.Context) (protocol.Fired, error) {
 	}
 	seq, err := f.pending.Wait(ctx)
 	if err != nil {
-		return protocol.Fired{}, notStored(err)
+		return protocol.Fired{}, NotStored(err)
 	}
 	return protocol.Fired{Outcome: protocol.Stored, Seq: seq}, nil
 }
@@ -183,9 +183,9 @@ func (r *Relay) hand(events []protocol.FireEvent, origin event.Origin) {
 	r.tail.offer(lot)
 }
 
-// notStored tells who fires why the journal takes nothing; other errors are ours.
-func notStored(err error) error {
-	if !errors.Is(err, journal.ErrStore) {
+// NotStored tells who fires why the journal takes nothing; other errors are ours.
+func NotStored(err error) error {
+	if !errors.Is(err, journal.ErrStore) && !errors.Is(err, syscall.ENOSPC) {
 		return err
 	}
 	e := bus.Errorf(bus.Unavailable, "%w", err)

@@ -6,13 +6,15 @@ import (
 	"time"
 )
 
-// A list costs a walk over the whole tree. It is used again for restFactor times as
-// long as the walk took, and at most maxRest: those who ask without end keep the disk
-// busy for a small part of the time, and the list of a small tree is never older than
-// somebody can notice.
+// A list costs a walk over the whole tree, and whoever asks gets one that was begun
+// after that: a file that was there by then is in it. Those who ask meanwhile share the
+// next walk. Each walk is paid for with restFactor times as long, at most maxRest; what
+// is due beyond credit is waited for. So who asks without end keeps the disk busy for a
+// small part of the time, and nobody else waits.
 const (
-	restFactor = 10
+	restFactor = 9
 	maxRest    = 10 * time.Second
+	credit     = 5 * time.Second
 )
 
 // lists remembers the lists of environments.
@@ -25,36 +27,61 @@ type lists struct {
 type listing struct {
 	turn  chan struct{}
 	files []File
-	until time.Time // when it is too old
+	began time.Time // when the walk did that found them
+	paid  time.Time // when the walks so far are paid for
 }
 
-// get returns the list of an environment, or has walk make it. Those who ask
-// meanwhile wait for it. The list is shared: nobody changes it.
+// get returns the list of an environment as walk finds it from now on. The list is
+// shared: nobody changes it.
 func (l *lists) get(ctx context.Context, env string, walk func() ([]File, error)) ([]File, error) {
-	l.mu.Lock()
-	if l.of == nil {
-		l.of = map[string]*listing{}
-	}
-	one := l.of[env]
-	if one == nil {
-		one = &listing{turn: make(chan struct{}, 1)}
-		l.of[env] = one
-	}
-	l.mu.Unlock()
+	asked := time.Now()
+	one := l.one(env)
 	select {
 	case one.turn <- struct{}{}:
 		defer func() { <-one.turn }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if time.Now().Before(one.until) {
+	if one.began.After(asked) {
 		return one.files, nil
+	}
+	if err := one.rest(ctx); err != nil {
+		return nil, err
 	}
 	began := time.Now()
 	files, err := walk()
+	took := time.Since(began)
+	if one.paid.Before(began) {
+		one.paid = began
+	}
+	one.paid = one.paid.Add(took + min(restFactor*took, maxRest))
 	if err != nil {
 		return nil, err
 	}
-	one.files, one.until = files, time.Now().Add(min(restFactor*time.Since(began), maxRest))
+	one.files, one.began = files, began
 	return files, nil
+}
+
+func (l *lists) one(env string) *listing {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == nil {
+		l.of = map[string]*listing{}
+	}
+	if l.of[env] == nil {
+		l.of[env] = &listing{turn: make(chan struct{}, 1)}
+	}
+	return l.of[env]
+}
+
+// rest waits until no more than the credit is due.
+func (one *listing) rest(ctx context.Context) error {
+	pause := time.NewTimer(time.Until(one.paid.Add(-credit)))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

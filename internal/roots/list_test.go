@@ -9,29 +9,33 @@ import (
 	"time"
 )
 
-// Whoever asks without end has the tree walked over for a tenth of the time.
+// Whoever asks without end has the tree walked over for a tenth of the time, beside
+// what the credit allows, and each list was begun after it was asked for.
 func TestListsRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for took, span := range map[time.Duration]time.Duration{time.Millisecond: time.Second, time.Second: time.Minute, 5 * time.Second: 5 * time.Minute} {
+		for took, span := range map[time.Duration]time.Duration{time.Millisecond: time.Minute, 100 * time.Millisecond: 10 * time.Minute, 5 * time.Second: time.Hour} {
 			var l lists
 			walks := 0
 			walk := func() ([]File, error) {
 				walks++
+				began := time.Now().UnixNano()
 				<-time.After(took)
-				return []File{{Path: "a"}}, nil
+				return []File{{Path: "a", Size: began}}, nil
 			}
 			var askers sync.WaitGroup
 			for range 5 {
 				askers.Go(func() {
 					for end := time.Now().Add(span); time.Now().Before(end); <-time.After(took / 10) {
-						if files, err := l.get(t.Context(), "base", walk); err != nil || len(files) != 1 {
-							t.Errorf("%v, %v", files, err)
+						asked := time.Now().UnixNano()
+						if files, err := l.get(t.Context(), "base", walk); err != nil || len(files) != 1 || files[0].Size < asked {
+							t.Errorf("%v, %v, asked for at %d", files, err, asked)
 						}
 					}
 				})
 			}
 			askers.Wait()
-			if most := int(span/(took+min(10*took, maxRest))) + 2; walks > most || walks < most/2 {
+			price := took + min(restFactor*took, maxRest)
+			if most := int((span+credit)/price) + 2; walks > most || walks < most*9/10 {
 				t.Errorf("walks of %s: %d in %s, want about %d", took, walks, span, most)
 			}
 		}

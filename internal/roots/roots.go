@@ -77,10 +77,10 @@ func (r *Roots) Environments(context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(r.dirs)), nil
 }
 
-// List returns the files of an environment, sorted by path, without their sums, as
-// they are or were a short while ago: a tenth of the time is spent on it at most. The
-// slice is shared and must not be changed. A symbolic link to a file within its root is a file; one to a directory is not
-// followed, though what is behind it can be opened.
+// List returns the files of an environment, sorted by path, without their sums. The
+// slice is shared and must not be changed. A symbolic link to a file within its root is
+// a file; one to a directory is not followed, though what is behind it can be opened.
+// Of all the time, a tenth at most is spent on it: who asks without end has to wait.
 func (r *Roots) List(ctx context.Context, env string) ([]File, error) {
 	if err := CheckEnvironment(env); err != nil {
 		return nil, err

@@ -108,10 +108,16 @@ func (s *system) start() {
 	if err := s.master.Start(); err != nil {
 		s.t.Fatal(err)
 	}
+	s.answers("the master", func() *exec.Cmd { return s.event("token") })
+}
+
+// answers waits until a daemon answers a question.
+func (s *system) answers(who string, question func() *exec.Cmd) {
+	s.t.Helper()
 	deadline := time.Now().Add(time.Minute)
-	for s.event("token").Run() != nil {
+	for question().Run() != nil {
 		if time.Now().After(deadline) {
-			s.t.Fatal("the master does not answer")
+			s.t.Fatalf("%s does not answer", who)
 		}
 		time.Sleep(10 * time.Millisecond) // between two questions
 	}
