@@ -10,7 +10,7 @@ import (
 // after that: a file that was there by then is in it. Those who ask meanwhile share the
 // next walk. Each walk is paid for with restFactor times as long, at most maxRest; what
 // is due beyond credit is waited for. So who asks without end keeps the disk busy for a
-// small part of the time, and nobody else waits.
+// small part of the time; whoever asks meanwhile waits for the next walk, too.
 const (
 	restFactor = 9
 	maxRest    = 10 * time.Second
