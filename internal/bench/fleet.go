@@ -197,11 +197,14 @@ func (s *system) awayMinion(ctx context.Context, id string) error {
 	})
 }
 
-// megabytes lets all minions return a megabyte at once, and asks one of them for
-// something small meanwhile, again and again.
+// megabytes lets all minions return a megabyte at once, and asks one more, which has
+// a daemon of its own, for something small meanwhile, again and again.
 func megabytes(ctx context.Context, s *system, n int) ([]Row, error) {
+	if err := s.join(ctx, "one"); err != nil {
+		return nil, err
+	}
 	wall := Row{What: fmt.Sprintf("%d minions return 1 MB at once: wall", n), Unit: "ms"}
-	meanwhile := Row{What: "`salt m00000 test.ping` meanwhile: wall", Unit: "ms"}
+	meanwhile := Row{What: "`salt one test.ping` meanwhile: wall", Unit: "ms"}
 	peak := Row{What: "the master's memory then: peak resident", Unit: "MiB"}
 	var r ran
 	var failed error
@@ -210,7 +213,7 @@ func megabytes(ctx context.Context, s *system, n int) ([]Row, error) {
 		defer close(ended)
 		r, failed = once(ctx, s.salt("m*", "test.echo", "1000000", "--out", "quiet", "-t", "60")...)
 	}()
-	small, err := whileOpen(ended, func() (ran, error) { return once(ctx, s.salt("m00000", "test.ping", "--out", "quiet")...) })
+	small, err := whileOpen(ended, func() (ran, error) { return once(ctx, s.salt("one", "test.ping", "--out", "quiet")...) })
 	<-ended
 	if err = errors.Join(failed, err); err != nil {
 		return nil, err
