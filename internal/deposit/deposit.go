@@ -28,6 +28,7 @@ import (
 // hand in files shall not fill the disk of its master.
 const (
 	maxFiles = 1000
+	maxDirs  = 1000      // of one file there may be hundreds more
 	maxTimes = 10        // all files together, in times the largest one
 	maxParts = 4         // uploads that have begun
 	partAge  = time.Hour // of one that will not be finished any more
@@ -148,10 +149,14 @@ func (d *Deposit) begin(root *os.Root, p Piece) error {
 
 // checkRoom says whether the minion may hand in one more file.
 func (d *Deposit) checkRoom(root *os.Root) error {
-	files, bytes := 0, int64(0)
+	files, dirs, bytes := 0, 0, int64(0)
 	err := fs.WalkDir(root.FS(), "files", func(_ string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
+		if err != nil {
 			return err
+		}
+		if e.IsDir() {
+			dirs++ // a file that can not take its place leaves those on the way to it
+			return nil
 		}
 		info, err := e.Info()
 		if err != nil {
@@ -165,6 +170,8 @@ func (d *Deposit) checkRoom(root *os.Root) error {
 		return err
 	case files >= maxFiles:
 		return fmt.Errorf("%w: it has %d", ErrFull, files)
+	case dirs >= maxDirs:
+		return fmt.Errorf("%w: they are in %d directories", ErrFull, dirs)
 	case bytes > maxTimes*d.limit:
 		return fmt.Errorf("%w: they have %d bytes", ErrFull, bytes)
 	}

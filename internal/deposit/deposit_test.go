@@ -221,3 +221,30 @@ func FuzzPut(f *testing.F) {
 		}
 	})
 }
+
+// TestDirectoriesAreBounded: a file whose name is too long for the disk never takes its
+// place, but the directories on the way to it are made.
+func TestDirectoriesAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	d := New(dir, 100)
+	refused := false
+	for i := range 10 {
+		name := fmt.Sprintf("d%d/", i) + strings.Repeat("x/", 300) + strings.Repeat("y", 300)
+		err := d.Put("web1", whole(name, "x"))
+		if err == nil {
+			t.Fatalf("%d: a name of 300 bytes is taken", i)
+		}
+		refused = refused || errors.Is(err, ErrFull)
+	}
+	made := 0
+	err := filepath.WalkDir(filepath.Join(dir, "web1"), func(_ string, e fs.DirEntry, err error) error {
+		made++
+		return err
+	})
+	if err != nil || made > 2*maxDirs || !refused {
+		t.Errorf("%d directories are there, %v; refused at last: %t", made, err, refused)
+	}
+	if err := d.Put("web2", whole("a", "x")); err != nil {
+		t.Errorf("another minion: %v", err)
+	}
+}
