@@ -191,7 +191,7 @@ func TestRush(t *testing.T) {
 			if err != nil || line != "ready" {
 				t.Fatalf("%q, %v", line, err)
 			}
-			took, err := rush(p, 9)
+			took, err := rush(p, "ask", 9)
 			switch {
 			case c.want == "" && (err != nil || took != 1.5):
 				t.Errorf("%v, %v; want 1.5", took, err)

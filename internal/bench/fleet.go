@@ -48,11 +48,11 @@ func fleet(ctx context.Context, o Options, f Fleets, n int) ([]Row, error) {
 		return rows, err
 	}
 	if n == f.Peers {
-		row, err := swarm(ours, theirs, f.Rounds, n)
+		more, err := swarm(ours, theirs, f.Rounds, n)
 		if err != nil {
 			return rows, err
 		}
-		rows = append(rows, row)
+		rows = append(rows, more...)
 	}
 	if n == f.Large {
 		large, err := megabytes(ctx, s, n)
@@ -61,29 +61,38 @@ func fleet(ctx context.Context, o Options, f Fleets, n int) ([]Row, error) {
 	return rows, nil
 }
 
+// equalWork is what Brine's jobs are at least, done with nothing but NATS.
+const equalWork = "the same, signed and checked, request and answers stored and confirmed"
+
 // swarm lets all minions publish to all at once, beside bare clients that ask each
 // other, in turns. A lost answer is an error.
-func swarm(ours, theirs *obeying, rounds, n int) (Row, error) {
+func swarm(ours, theirs *obeying, rounds, n int) ([]Row, error) {
 	row := Row{What: fmt.Sprintf("%d minions publish `test.ping` to %d at once: wall", n, n), Beside: "as many requests to as many responders each", Unit: "ms"}
+	equal := Row{What: row.What, Beside: equalWork, Unit: "ms"}
 	for round := range rounds + warmUp {
-		mine, err := rush(ours, n*n)
+		mine, err := rush(ours, "ask", n*n)
 		if err != nil {
-			return row, err
+			return nil, err
 		}
-		other, err := rush(theirs, n*n)
+		other, err := rush(theirs, "ask", n*n)
 		if err != nil {
-			return row, err
+			return nil, err
+		}
+		signed, err := rush(theirs, "signed", n*n)
+		if err != nil {
+			return nil, err
 		}
 		if round >= warmUp {
 			row.Brine, row.Bare = append(row.Brine, mine), append(row.Bare, other)
+			equal.Brine, equal.Bare = append(equal.Brine, mine), append(equal.Bare, signed)
 		}
 	}
-	return row, nil
+	return []Row{row, equal}, nil
 }
 
-// rush lets all of a fleet ask all and returns how many milliseconds it took.
-func rush(p *obeying, want int) (took float64, err error) {
-	line, err := p.tell("ask")
+// rush lets all of a fleet ask all in this way and returns how many milliseconds it took.
+func rush(p *obeying, way string, want int) (took float64, err error) {
+	line, err := p.tell(way)
 	if err != nil {
 		return 0, err
 	}
@@ -148,6 +157,7 @@ func pings(ctx context.Context, s *system, b *bare, rounds, n int) ([]Row, error
 		subjects[i] = "job." + strconv.Itoa(i)
 	}
 	row := Row{What: fmt.Sprintf("`salt '*' test.ping`, %d minions: wall", n), Beside: "a request to as many responders", Unit: "ms", Ratio: fleetGoal}
+	equal := Row{What: row.What, Beside: equalWork, Unit: "ms"}
 	dead := Row{What: "the same with one minion that is away: more", Unit: "ms"}
 	if n <= 100 { // of more, the difference of two long times says nothing
 		dead.Goal = 100
@@ -165,6 +175,10 @@ func pings(ctx context.Context, s *system, b *bare, rounds, n int) ([]Row, error
 		if err != nil {
 			return nil, err
 		}
+		signed, err := once(ctx, b.command("signed", b.address, strconv.Itoa(n))...)
+		if err != nil {
+			return nil, err
+		}
 		lame, err := onceExit(ctx, 3, all...)
 		if err != nil {
 			return nil, err
@@ -173,9 +187,10 @@ func pings(ctx context.Context, s *system, b *bare, rounds, n int) ([]Row, error
 			continue
 		}
 		row.Brine, row.Bare = append(row.Brine, ours.wall.Seconds()*1e3), append(row.Bare, theirs.wall.Seconds()*1e3)
+		equal.Brine, equal.Bare = append(equal.Brine, ours.wall.Seconds()*1e3), append(equal.Bare, signed.wall.Seconds()*1e3)
 		dead.Brine = append(dead.Brine, (lame.wall-ours.wall).Seconds()*1e3)
 	}
-	return []Row{row, dead}, nil
+	return []Row{row, equal, dead}, nil
 }
 
 // awayMinion accepts a key that nobody holds.

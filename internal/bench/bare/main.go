@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,7 +18,7 @@ import (
 
 func main() {
 	if len(os.Args) < 4 {
-		fail(errors.New("usage: bare request|scatter|gather|respond|follow URL SUBJECT"))
+		fail(errors.New("usage: bare request|scatter|gather|signed|respond|follow URL SUBJECT"))
 	}
 	url, subjects := os.Args[2], os.Args[3:]
 	switch os.Args[1] {
@@ -27,6 +28,8 @@ func main() {
 		fail(scatter(url, subjects, len(subjects)))
 	case "gather":
 		fail(scatter(url, subjects, 2))
+	case "signed":
+		fail(signed(url, subjects[0]))
 	case "respond":
 		fail(respond(url, subjects[0]))
 	case "follow":
@@ -74,6 +77,36 @@ func scatter(url string, subjects []string, answers int) error {
 		}
 	}
 	for range answers {
+		m, err := sub.NextMsg(5 * time.Second)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s\n", m.Data)
+	}
+	return nil
+}
+
+// signed has a request signed and stored and sent to so many responders, which check
+// it, and prints their answers, which are stored.
+func signed(url, responders string) error {
+	n, err := strconv.Atoi(responders)
+	if err != nil {
+		return err
+	}
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	name := nats.NewInbox()[len(nats.InboxPrefix):]
+	sub, err := nc.SubscribeSync("answers." + name)
+	if err != nil {
+		return err
+	}
+	if err := nc.Publish("signed", []byte(name+" "+responders)); err != nil {
+		return err
+	}
+	for range n {
 		m, err := sub.NextMsg(5 * time.Second)
 		if err != nil {
 			return err

@@ -45,8 +45,8 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 		g.seen[key] = true
 		g.mu.Unlock()
 		u.Permissions = &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: []string{"_INBOX.>", "append", "job", "job.*"}},
-			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "job.*"}},
+			Publish:   &server.SubjectPermission{Allow: []string{"_INBOX.>", "append", "job", "job.*", "answers.*", "key", "signed"}},
+			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "job.*", "signed.*", "answers.*"}},
 		}
 	}
 	c.RegisterUser(u)
@@ -89,7 +89,7 @@ func serve(dir string, upstream []string) error {
 			return err
 		}
 	}
-	if err := a.answer(); err != nil {
+	if err := errors.Join(a.answer(), a.serveSigned()); err != nil {
 		return err
 	}
 	fmt.Println(s.Addr())
@@ -108,7 +108,7 @@ func (a *answerer) openStore() error {
 	if a.js, err = a.nc.JetStream(nats.MaxWait(patience)); err != nil {
 		return err
 	}
-	_, err = a.js.AddStream(&nats.StreamConfig{Name: "STORE", Subjects: []string{"stored"}})
+	_, err = a.js.AddStream(&nats.StreamConfig{Name: "STORE", Subjects: []string{"stored", "answers.*"}})
 	return err
 }
 
@@ -119,7 +119,7 @@ const patience = 5 * time.Second
 // upstream server has it stored, "job" as gather does, and "peers" by asking the
 // upstream server for that.
 func (a *answerer) answer() error {
-	for subject, f := range map[string]func(m *nats.Msg) error{
+	return a.serve(map[string]func(m *nats.Msg) error{
 		"ping":   func(m *nats.Msg) error { return m.Respond([]byte("local:\n    True")) },
 		"append": func(m *nats.Msg) error { return errors.Join(a.store(m.Data), m.Respond(m.Data)) },
 		"return": func(m *nats.Msg) error {
@@ -131,7 +131,11 @@ func (a *answerer) answer() error {
 		},
 		"job":   a.gather,
 		"peers": a.peers,
-	} {
+	})
+}
+
+func (a *answerer) serve(subjects map[string]func(m *nats.Msg) error) error {
+	for subject, f := range subjects {
 		if _, err := a.nc.Subscribe(subject, func(m *nats.Msg) {
 			if err := f(m); err != nil {
 				fmt.Fprintln(os.Stderr, err)

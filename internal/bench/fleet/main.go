@@ -54,7 +54,7 @@ func run(args []string) error {
 		return obey(all)
 	case len(args) == 3 && args[0] == "bare":
 		n := number(args[2])
-		all, err := each(n, func(i int) (asker, error) { return responder(args[1], i, n) })
+		all, err := each(n, func(i int) (member, error) { return responder(args[1], i, n) })
 		if err != nil {
 			return err
 		}
@@ -97,8 +97,8 @@ func makeKeys(dir string, n int) error {
 const atOnce = 16
 
 // each makes n connections.
-func each(n int, connect func(i int) (asker, error)) ([]asker, error) {
-	all := make([]asker, n)
+func each(n int, connect func(i int) (member, error)) ([]member, error) {
+	all := make([]member, n)
 	next := make(chan int)
 	failed := make(chan error, atOnce)
 	var wg sync.WaitGroup
@@ -130,7 +130,7 @@ func each(n int, connect func(i int) (asker, error)) ([]asker, error) {
 	return all, nil
 }
 
-func minions(address, dir string) ([]asker, error) {
+func minions(address, dir string) ([]member, error) {
 	keys, err := filepath.Glob(filepath.Join(dir+".keys", "*.pem"))
 	if err != nil {
 		return nil, err
@@ -140,12 +140,12 @@ func minions(address, dir string) ([]asker, error) {
 	if err != nil {
 		return nil, err
 	}
-	others, err := each(len(keys)-1, func(i int) (asker, error) { return minion(address, dir, pin, i+1) })
+	others, err := each(len(keys)-1, func(i int) (member, error) { return minion(address, dir, pin, i+1) })
 	return append(others, first), err
 }
 
 // minion connects one simulated minion.
-func minion(address, dir, pin string, i int) (asker, error) {
+func minion(address, dir, pin string, i int) (member, error) {
 	key, err := pki.LoadPrivate(filepath.Join(dir+".keys", id(i)+".pem"))
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func minion(address, dir, pin string, i int) (asker, error) {
 	}); err != nil {
 		return nil, err
 	}
-	return publisher(l), l.Ask(context.Background(), protocol.OpHello, protocol.Hello{Grains: value.Value{V: map[string]any{"id": id(i)}}, Version: "bench"}, nil)
+	return member{plainly: publisher(l)}, l.Ask(context.Background(), protocol.OpHello, protocol.Hello{Grains: value.Value{V: map[string]any{"id": id(i)}}, Version: "bench"}, nil)
 }
 
 type simulated struct {
@@ -226,7 +226,7 @@ func result(e *job.Envelope) value.Value {
 
 // responder answers for ever, over TLS with a certificate on both sides, and asks n of
 // its like.
-func responder(url string, i, n int) (asker, error) {
+func responder(url string, i, n int) (member, error) {
 	key, err := pki.Generate(pki.Ed25519, 0)
 	if err != nil {
 		return nil, err
@@ -244,5 +244,8 @@ func responder(url string, i, n int) (asker, error) {
 	if _, err := nc.Subscribe("job."+strconv.Itoa(i), func(m *nats.Msg) { _ = m.Respond([]byte("local:\n    True")) }); err != nil {
 		return nil, err
 	}
-	return scatterer(nc, n), nc.Flush()
+	if err := answerSigned(nc, i); err != nil {
+		return nil, err
+	}
+	return member{plainly: scatterer(nc, n), signed: signer(nc, n)}, nc.Flush()
 }

@@ -21,15 +21,26 @@ import (
 // asker asks all of the fleet and returns how many have answered.
 type asker func(context.Context) (int, error)
 
+// member is one of the fleet.
+type member map[way]asker
+
+// way is in what way a fleet asks, the word for it on standard input.
+type way string
+
+const (
+	plainly way = "ask"
+	signed  way = "signed" // of bare ones: what Brine's way is at least
+)
+
 // obey lets all ask all at once for each line on standard input, and says how many
 // answers came and how many milliseconds it took. After the last line it does nothing
 // more, until it is ended.
-func obey(all []asker) error {
+func obey(all []member) error {
 	fmt.Println("ready")
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		begin := time.Now()
-		answers, err := askAll(all)
+		answers, err := askAll(all, way(lines.Text()))
 		if err != nil {
 			return err
 		}
@@ -41,12 +52,16 @@ func obey(all []asker) error {
 // patience bounds a round in which all ask all.
 const patience = 5 * time.Minute
 
-func askAll(all []asker) (answers int, err error) {
+func askAll(all []member, w way) (answers int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	counts, errs := make([]int, len(all)), make([]error, len(all))
 	var wg sync.WaitGroup
-	for i, ask := range all {
+	for i, m := range all {
+		ask := m[w]
+		if ask == nil {
+			return 0, fmt.Errorf("there is no %q", w)
+		}
 		wg.Go(func() { counts[i], errs[i] = ask(ctx) })
 	}
 	wg.Wait()
@@ -90,11 +105,16 @@ func scatterer(nc *nats.Conn, n int) asker {
 				return 0, err
 			}
 		}
-		for i := range n {
-			if _, err := sub.NextMsgWithContext(ctx); err != nil {
-				return i, err
-			}
-		}
-		return n, nil
+		return take(ctx, sub, n)
 	}
+}
+
+// take takes n answers.
+func take(ctx context.Context, sub *nats.Subscription, n int) (int, error) {
+	for i := range n {
+		if _, err := sub.NextMsgWithContext(ctx); err != nil {
+			return i, err
+		}
+	}
+	return n, nil
 }
