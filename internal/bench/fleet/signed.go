@@ -9,7 +9,8 @@ import (
 	"strconv"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
+
+	"brine/internal/bus"
 )
 
 // answerSigned answers requests that the server's program has signed: it checks the
@@ -39,7 +40,7 @@ func answerOne(nc *nats.Conn, key ed25519.PublicKey, m *nats.Msg) error {
 // answers, which are stored.
 func signer(nc *nats.Conn, n int) asker {
 	return func(ctx context.Context) (int, error) {
-		name := nuid.Next()
+		name := bus.NewNonce()
 		sub, err := nc.SubscribeSync("answers." + name)
 		if err != nil {
 			return 0, err
