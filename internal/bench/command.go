@@ -23,6 +23,7 @@ func pairs(s *system, b *bare) []pair {
 		{"`salt '*' test.ping`, two minions", "a request to two responders", 20, 1.5, many, b.command("scatter", b.address, "job.one", "job.two")},
 		{"`salt '*' test.ping`, two minions", "the same through a program that stores request and answers", 0, 0, many, b.command("gather", b.address, "job")},
 		{"`salt-call publish.publish '*' test.ping`, two minions", "a request to two responders", 20, 1.5, peers, b.command("scatter", b.address, "job.one", "job.two")},
+		{"`salt-call publish.publish '*' test.ping`, two minions", "the same over TLS with certificates on both sides, as from the minion's machine", 20, 1.5, peers, b.secure("job.one", "job.two")},
 		{"`salt-call publish.publish '*' test.ping`, two minions", "the same through a second server and a program that stores request and answers", 0, 0, peers, b.command("gather", b.local, "peers")},
 	}
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -129,7 +130,10 @@ func startBare(bin, dir string) (*bare, error) {
 
 func (b *bare) start() (err error) {
 	program := filepath.Join(b.bin, "bareserver")
-	if b.server, b.address, err = b.startTalking(program, filepath.Join(b.dir, "bare")); err != nil {
+	if b.server, b.address, err = b.startTalking(program, b.store()); err != nil {
+		return err
+	}
+	if err := b.identify(); err != nil {
 		return err
 	}
 	for _, subject := range []string{"job.one", "job.two"} {
@@ -139,6 +143,30 @@ func (b *bare) start() (err error) {
 	}
 	_, b.local, err = b.startTalking(program, filepath.Join(b.dir, "local"), "tls://"+b.address)
 	return err
+}
+
+// store is the folder of the first server, which puts its certificate there.
+func (b *bare) store() string { return filepath.Join(b.dir, "bare") }
+
+// identify puts a key and its certificate beside the server's, for clients that come
+// over TLS.
+func (b *bare) identify() error {
+	key, err := pki.Generate(pki.Ed25519, 0)
+	if err != nil {
+		return err
+	}
+	certificate, err := key.Certificate("client")
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(filepath.Join(b.store(), "client.key"), key.PEM(), 0o600),
+		os.WriteFile(filepath.Join(b.store(), "client.pem"), pki.CertificatePEM(certificate), 0o600))
+}
+
+// secure is the command of a client that is known by its key, and knows the server
+// by its own.
+func (b *bare) secure(subjects ...string) []string {
+	return append([]string{filepath.Join(b.bin, "bare"), "secure", "tls://" + b.address, b.store()}, subjects...)
 }
 
 func (b *bare) command(verb, address string, subjects ...string) []string {

@@ -4,10 +4,14 @@
 package main
 
 import (
+	"bytes"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -18,7 +22,7 @@ import (
 
 func main() {
 	if len(os.Args) < 4 {
-		fail(errors.New("usage: bare request|scatter|gather|signed|respond|follow URL SUBJECT"))
+		fail(errors.New("usage: bare request|scatter|gather|signed|respond|follow URL SUBJECT, or bare secure URL DIR SUBJECT"))
 	}
 	url, subjects := os.Args[2], os.Args[3:]
 	switch os.Args[1] {
@@ -30,6 +34,8 @@ func main() {
 		fail(scatter(url, subjects, 2))
 	case "signed":
 		fail(signed(url, subjects[0]))
+	case "secure":
+		fail(secure(url, subjects[0], subjects[1:]))
 	case "respond":
 		fail(respond(url, subjects[0]))
 	case "follow":
@@ -60,8 +66,8 @@ func request(url, subject string) error {
 }
 
 // scatter sends the request on each subject and prints so many answers.
-func scatter(url string, subjects []string, answers int) error {
-	nc, err := nats.Connect(url)
+func scatter(url string, subjects []string, answers int, how ...nats.Option) error {
+	nc, err := nats.Connect(url, how...)
 	if err != nil {
 		return err
 	}
@@ -114,6 +120,34 @@ func signed(url, responders string) error {
 		fmt.Printf("%s\n", m.Data)
 	}
 	return nil
+}
+
+// secure is scatter over TLS with a certificate on both sides, as a program on
+// another machine has to do it: its own key and certificate, and the certificate
+// that the server must show, are files in dir.
+func secure(url, dir string, subjects []string) error {
+	own, err := tls.LoadX509KeyPair(filepath.Join(dir, "client.pem"), filepath.Join(dir, "client.key"))
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "server.pem"))
+	if err != nil {
+		return err
+	}
+	pinned, _ := pem.Decode(text)
+	if pinned == nil {
+		return errors.New("there is no certificate in server.pem")
+	}
+	return scatter(url, subjects, len(subjects), nats.Secure(&tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own},
+		InsecureSkipVerify: true, //nolint:gosec // it compares the certificate itself
+		VerifyPeerCertificate: func(shown [][]byte, _ [][]*x509.Certificate) error {
+			if len(shown) == 0 || !bytes.Equal(shown[0], pinned.Bytes) {
+				return errors.New("the server shows another certificate")
+			}
+			return nil
+		},
+	}))
 }
 
 // following is for one that has two servers, and leaves one that is silent as soon

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -62,6 +63,9 @@ func serve(dir string, upstream []string) error {
 	if err != nil {
 		return err
 	}
+	if err := show(certificate, dir); err != nil {
+		return err
+	}
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: true, StoreDir: dir, AllowNonTLS: true, TLS: true,
 		TLSTimeout: 5, CustomClientAuthentication: &gate{seen: map[[32]byte]bool{}},
@@ -95,6 +99,14 @@ func serve(dir string, upstream []string) error {
 	fmt.Println(s.Addr())
 	s.WaitForShutdown()
 	return nil
+}
+
+// show writes the certificate where those find it who are to know the server by it.
+func show(c tls.Certificate, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "server.pem"), pki.CertificatePEM(c), 0o600)
 }
 
 // answerer is the program around the server.
