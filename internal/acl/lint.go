@@ -4,16 +4,17 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // The habits of people who write globs where regular expressions are read, and
 // the other way round. Each check knows one and names the way out.
 
 // strayStar is a star that repeats an ordinary character: pkg.list*.
-var strayStar = regexp.MustCompile(`[A-Za-z0-9_-]\*`)
+var strayStar = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[A-Za-z0-9_-]\*`) })
 
 // openDot is the habit of writing module.* for all functions of a module.
-var openDot = regexp.MustCompile(`^([A-Za-z0-9_]+)\.\*$`)
+var openDot = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z0-9_]+)\.\*$`) })
 
 // lintFunction looks at a pattern of functions below what base says.
 func (p *parser) lintFunction(a at, base rule) {
@@ -30,10 +31,10 @@ func (p *parser) lintFunction(a at, base rule) {
 		}
 	case !strings.ContainsAny(text, `.\[(`):
 		p.warn(a, true, "the whole name of a function is compared, and it has a dot: write %s", suggestion(text))
-	case strayStar.MatchString(text):
+	case strayStar().MatchString(text):
 		p.warn(a, false, "this is a regular expression: the star repeats the character before it; the star of a shell is .*")
-	case openDot.MatchString(text):
-		module := openDot.FindStringSubmatch(text)[1]
+	case openDot().MatchString(text):
+		module := openDot().FindStringSubmatch(text)[1]
 		p.warn(a, false, `the dot stands for any character, so this allows %sing.x too; functions of the module %s alone are %s\..*`, module, module, module)
 	}
 }
@@ -58,7 +59,7 @@ func (p *parser) lintID(a at) {
 	switch {
 	case a.Value == "":
 		p.warn(a, true, "an empty expression matches no minion")
-	case strayStar.MatchString(a.Value):
+	case strayStar().MatchString(a.Value):
 		p.warn(a, false, "ids are regular expressions here: the star of a shell is .*")
 	}
 }

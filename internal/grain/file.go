@@ -73,21 +73,17 @@ func parseFile(b []byte) (map[string]any, error) {
 	return v.(map[string]any), nil
 }
 
-var (
-	yamlPrefix = regexp.MustCompile(`^yaml: (unmarshal errors:\s*)?`)
-	yamlLine   = regexp.MustCompile(`^line (\d+): (.*)`)
-	// parserError are the mistakes whose line the library counts from zero.
-	parserError = regexp.MustCompile(`^did not find expected (node content|key|'-' indicator|',' or|<)`)
-)
-
 // yamlError keeps what the library says, drops its name and puts its lines right.
 func yamlError(err error) error {
-	words := strings.ReplaceAll(yamlPrefix.ReplaceAllString(err.Error(), ""), "\n", ";")
+	prefix, place := regexp.MustCompile(`^yaml: (unmarshal errors:\s*)?`), regexp.MustCompile(`^line (\d+): (.*)`)
+	// The lines of these mistakes the library counts from zero.
+	fromZero := regexp.MustCompile(`^did not find expected (node content|key|'-' indicator|',' or|<)`)
+	words := strings.ReplaceAll(prefix.ReplaceAllString(err.Error(), ""), "\n", ";")
 	line := 1 // it leaves out the first
-	if m := yamlLine.FindStringSubmatch(words); m != nil {
+	if m := place.FindStringSubmatch(words); m != nil {
 		line, _ = strconv.Atoi(m[1])
 		words = m[2]
-		if parserError.MatchString(words) {
+		if fromZero.MatchString(words) {
 			line++
 		}
 	}

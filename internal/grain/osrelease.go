@@ -116,7 +116,7 @@ func (m *machine) release() *release {
 		}
 	}
 	for _, file := range []string{"/etc/centos-release", "/etc/redhat-release", "/etc/system-release"} {
-		if r.legacy = legacyLine.FindStringSubmatch(m.line(file)); r.legacy != nil {
+		if r.legacy = legacyLine(m.line(file)); r.legacy != nil {
 			break
 		}
 	}
@@ -124,7 +124,9 @@ func (m *machine) release() *release {
 }
 
 // legacyLine reads "CentOS Linux release 7.9.2009 (Core)".
-var legacyLine = regexp.MustCompile(`^(.+?) (?:Linux )?release ([0-9][0-9.]*)[^(]*(?:\((.*)\))?`)
+func legacyLine(s string) []string {
+	return regexp.MustCompile(`^(.+?) (?:Linux )?release ([0-9][0-9.]*)[^(]*(?:\((.*)\))?`).FindStringSubmatch(s)
+}
 
 // assignments reads lines of the form KEY=value, the value quoted as in a shell
 // or not at all. Lines that have no such form are passed over.
@@ -158,11 +160,10 @@ func unquote(s string) string {
 	return b.String()
 }
 
-var linuxWord = regexp.MustCompile(`(?i)\W(?:gnu/)?linux`)
-
 // shortName is Salt's word for a distribution of that full name.
 func shortName(full string) string {
-	name := strings.TrimSpace(linuxWord.ReplaceAllString(full, ""))
+	linux := regexp.MustCompile(`(?i)\W(?:gnu/)?linux`)
+	name := strings.TrimSpace(linux.ReplaceAllString(full, ""))
 	key := strings.ToLower(strings.ReplaceAll(name, " ", ""))
 	if short, ok := names[key[:min(len(key), 10)]]; ok {
 		return short

@@ -112,10 +112,10 @@ func (m *Minion) host() *module.Host {
 	h := &module.Host{
 		ID: m.id, Version: m.version, Config: m.cfg.Raw, ConfigDir: m.cfg.ConfigDir, PKIDir: m.cfg.PKIDir, PIDFile: m.cfg.PIDFile, RevokeKey: peer.Revocation(func() *bus.Conn { return m.conn(nil, "") }), Push: peer.Push(func() *bus.Conn { return m.conn(nil, "") }), CacheDir: m.cfg.CacheDir, Log: m.log, Custom: m.modules, Files: m.files(nil),
 		GrainsFile: filepath.Join(m.cfg.ConfigDir, "grains"), Grains: m.grains.now, RefreshGrains: m.refreshGrains, Pillar: m.pillarData, RefreshPillar: m.refreshPillar,
-		Events: events{m}, Publisher: m.peers(nil), Mine: m.peers(nil), Jobs: m.jobs, Returners: returner.Names(m.custom), Scheduler: m.schedule, Master: masterLink{m}, Fingerprint: m.key.Public().SHA256(),
+		Events: events{m}, Publisher: m.peers(nil), Mine: m.peers(nil), Jobs: m.jobs, Returners: func() []string { return returner.Names(m.custom) }, Scheduler: m.schedule, Master: masterLink{m}, Fingerprint: m.key.Public().SHA256,
 	}
 	if s := m.session(); s != nil {
-		h.MasterFingerprint = s.Master.SHA256()
+		h.MasterFingerprint = s.Master.SHA256
 	}
 	return h
 }
@@ -127,7 +127,7 @@ func (u *uplink) host() *module.Host {
 	h.Publisher, h.Mine, h.Pillar, h.Files = reach, reach, u.pillarData, u.m.files(u)
 	h.Push = peer.Push(func() *bus.Conn { return u.m.conn(u, "") })
 	if s := u.session.Load(); s != nil {
-		h.MasterFingerprint = s.Master.SHA256()
+		h.MasterFingerprint = s.Master.SHA256
 	}
 	return h
 }

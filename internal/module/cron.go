@@ -64,7 +64,7 @@ var cronModule = &Module{
 			Params: []Param{cronUser, {Name: "name", Kind: String, Required: true}, {Name: "value", Kind: String, Default: ""}},
 			Run: func(ctx context.Context, c *Call) (any, error) {
 				l := cronLine{variable: c.String("name"), text: c.String("name") + `="` + c.String("value") + `"`}
-				if !cronName().MatchString(l.variable) || strings.ContainsAny(l.text, "\n\r") {
+				if !isCronName(l.variable) || strings.ContainsAny(l.text, "\n\r") {
 					return nil, invalid("%q is no variable of a cron table", l.text)
 				}
 				return c.setCron(ctx, l, func(o cronLine) bool { return o.variable == l.variable })
@@ -114,13 +114,21 @@ const (
 	cronDisabled   = "#DISABLED#"
 )
 
-var (
-	cronName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
-	cronWord = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^@(reboot|yearly|annually|monthly|weekly|daily|midnight|hourly)$`)
-	})
-	cronField = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9A-Za-z*/,~-]+$`) })
-)
+// isCronName says whether a variable of a table can have that name.
+func isCronName(s string) bool {
+	for i, c := range []byte(s) {
+		letter := c == '_' || 'a' <= c|0x20 && c|0x20 <= 'z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func cronWord() *regexp.Regexp {
+	return regexp.MustCompile(`^@(reboot|yearly|annually|monthly|weekly|daily|midnight|hourly)$`)
+}
+func cronField() *regexp.Regexp { return regexp.MustCompile(`^[0-9A-Za-z*/,~-]+$`) }
 
 // cronLine is a line of a table: an entry, a variable, or anything else.
 type cronLine struct {
@@ -195,7 +203,7 @@ func parseCronLine(text string) cronLine {
 	if strings.HasPrefix(entry, "#") {
 		return l
 	}
-	if name, _, ok := strings.Cut(entry, "="); ok && cronName().MatchString(strings.TrimSpace(name)) {
+	if name, _, ok := strings.Cut(entry, "="); ok && isCronName(strings.TrimSpace(name)) {
 		l.variable = strings.TrimSpace(name)
 		return l
 	}
@@ -284,12 +292,12 @@ func (c *Call) isJob(l cronLine) bool {
 }
 
 func (c *Call) setCronJob(ctx context.Context, l cronLine) (any, error) {
-	field := cronField
+	field := cronField()
 	if len(l.time) == 1 {
-		field = cronWord
+		field = cronWord()
 	}
 	for _, f := range l.time {
-		if !field().MatchString(f) {
+		if !field.MatchString(f) {
 			return nil, invalid("%q is no time of a cron table", f)
 		}
 	}

@@ -78,7 +78,7 @@ func programFunction(p *extension.Program, name string, f extension.Function) Fu
 		made.Example = "salt '*' " + p.Name + "." + name
 	}
 	for _, a := range f.Args {
-		made.Params = append(made.Params, Param{Name: a.Name, Kind: argKinds[a.Type], Required: a.Required, Default: a.Default})
+		made.Params = append(made.Params, Param{Name: a.Name, Kind: argKind(a.Type), Required: a.Required, Default: a.Default})
 	}
 	made.Run = func(ctx context.Context, c *Call) (any, error) {
 		a, err := p.Call(ctx, name, f, c.request(), c.Host.environment(c))
@@ -88,8 +88,24 @@ func programFunction(p *extension.Program, name string, f extension.Function) Fu
 	return made
 }
 
-// argKinds are the kinds of the types that a description can name.
-var argKinds = map[string]Kind{"any": Any, "bool": Bool, "dict": Map, "float": Float, "int": Int, "list": List, "text": String}
+// argKind is the kind of a type that a description can name.
+func argKind(name string) Kind {
+	switch name {
+	case "bool":
+		return Bool
+	case "dict":
+		return Map
+	case "float":
+		return Float
+	case "int":
+		return Int
+	case "list":
+		return List
+	case "text":
+		return String
+	}
+	return Any
+}
 
 // request is the call as a program gets it.
 func (c *Call) request() extension.Request {

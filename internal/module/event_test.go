@@ -140,9 +140,10 @@ func TestSaltutil(t *testing.T) {
 }
 
 func TestKeyFingerprints(t *testing.T) {
-	host := &Host{Fingerprint: "aa:bb", MasterFingerprint: "cc:dd"}
+	host := &Host{Fingerprint: func() string { return "aa:bb" }, MasterFingerprint: func() string { return "cc:dd" }}
 	same(t, "finger", good(t, host, "key.finger", nil), "aa:bb")
 	same(t, "finger_master", good(t, host, "key.finger_master", nil), "cc:dd")
 	bad(t, nil, "key.finger", "minion key: not available here", nil)
+	bad(t, &Host{Fingerprint: func() string { return "" }}, "key.finger", "minion key: not available here", nil)
 	bad(t, nil, "key.finger_master", "pinned master key: not available here", nil)
 }

@@ -53,13 +53,14 @@ type Host struct {
 	Mine      Mine      // what minions keep for each other
 	Scheduler Scheduler // what runs by the clock
 
-	Returners []string // names of what can take the returns of jobs, sorted
+	Returners func() []string // names of what can take the returns of jobs, sorted
 
 	User   string          // who started the job, for people to read
 	Output process.Watcher // whoever follows what cmd.* writes; nil for nobody
 
-	Fingerprint       string // of the minion's own key, sha256 colon-hex; "" if it has none
-	MasterFingerprint string // of the pinned master key; "" if none is pinned
+	// Fingerprint and MasterFingerprint are those of the minion's own key and of the
+	// pinned one of its master, sha256 colon-hex; "" for no key.
+	Fingerprint, MasterFingerprint func() string
 
 	Log *slog.Logger // nil discards
 }
@@ -183,6 +184,24 @@ func (h *Host) pillar() map[string]any {
 		return map[string]any{}
 	}
 	return h.Pillar()
+}
+
+// returners are the names of what can take the returns of jobs.
+func (h *Host) returners() []string {
+	if h.Returners == nil {
+		return nil
+	}
+	return h.Returners()
+}
+
+// shown is a fingerprint of the host's; what it lacks is called what.
+func shown(fingerprint func() string, what string) (any, error) {
+	if fingerprint != nil {
+		if text := fingerprint(); text != "" {
+			return text, nil
+		}
+	}
+	return nil, unavailable(what)
 }
 
 // path is where a file of the system lies.

@@ -12,10 +12,7 @@ var keyModule = &Module{
 			Doc:     "Return the fingerprint of the minion's own key.",
 			Example: `salt '*' key.finger`,
 			Run: func(_ context.Context, c *Call) (any, error) {
-				if c.Host.Fingerprint == "" {
-					return nil, unavailable("minion key")
-				}
-				return c.Host.Fingerprint, nil
+				return shown(c.Host.Fingerprint, "minion key")
 			},
 		},
 		{
@@ -23,10 +20,7 @@ var keyModule = &Module{
 			Doc:     "Return the fingerprint of the master key that the minion has pinned.",
 			Example: `salt '*' key.finger_master`,
 			Run: func(_ context.Context, c *Call) (any, error) {
-				if c.Host.MasterFingerprint == "" {
-					return nil, unavailable("pinned master key")
-				}
-				return c.Host.MasterFingerprint, nil
+				return shown(c.Host.MasterFingerprint, "pinned master key")
 			},
 		},
 	},

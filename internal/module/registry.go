@@ -9,7 +9,9 @@ import (
 // call, never through the package: so they can be run from any table.
 type Table []*Module
 
-// modules is all that a minion can execute.
+// modules is all that a minion can execute. Every start of salt-call pays for what
+// is computed before main, so the tables are data that lies ready in the program
+// file, and regular expressions are compiled by the functions that need them.
 var modules = Table{
 	archiveModule,
 	cmdModule,

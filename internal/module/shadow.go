@@ -9,15 +9,23 @@ import (
 )
 
 // shadowSalt is what crypt takes for a salt.
-var shadowSalt = regexp.MustCompile(`^[./0-9A-Za-z]{1,16}$`)
+func shadowSalt() *regexp.Regexp { return regexp.MustCompile(`^[./0-9A-Za-z]{1,16}$`) }
 
-// shadowVariants are the algorithms of random.shadow_hash. Others that crypt knows
-// are too weak to be made anew.
-var shadowVariants = map[string]shacrypt.Variant{"sha256": shacrypt.VariantSHA256, "sha512": shacrypt.VariantSHA512}
+// shadowVariant is an algorithm of random.shadow_hash. Others that crypt knows are too
+// weak to be made anew.
+func shadowVariant(name string) (v shacrypt.Variant, known bool) {
+	switch name {
+	case "sha256":
+		return shacrypt.VariantSHA256, true
+	case "sha512":
+		return shacrypt.VariantSHA512, true
+	}
+	return v, false
+}
 
 // shadowHash is the hash of a password as crypt(3) makes it by default.
 func shadowHash(_ context.Context, c *Call) (any, error) {
-	variant, known := shadowVariants[c.String("algorithm")]
+	variant, known := shadowVariant(c.String("algorithm"))
 	if !known {
 		return nil, invalid("unknown algorithm %q, known are sha256 and sha512", c.String("algorithm"))
 	}
@@ -28,7 +36,7 @@ func shadowHash(_ context.Context, c *Call) (any, error) {
 	if !c.Has("password") {
 		password = rand.Text()
 	}
-	if !shadowSalt.MatchString(salt) {
+	if !shadowSalt().MatchString(salt) {
 		return nil, invalid("a salt has 1 to 16 letters, digits, dots and slashes")
 	}
 	h, err := shacrypt.New(shacrypt.WithVariant(variant), shacrypt.WithRounds(shacrypt.IterationsDefaultOmitted))

@@ -67,7 +67,7 @@ var sysModule = &Module{
 			Example: `salt '*' sys.list_returners`,
 			Varargs: true,
 			Run: func(_ context.Context, c *Call) (any, error) {
-				return selectNames(c.Host.Returners, c.patterns()), nil
+				return selectNames(c.Host.returners(), c.patterns()), nil
 			},
 		},
 		{

@@ -6,7 +6,7 @@ import (
 )
 
 func TestSys(t *testing.T) {
-	host := &Host{Returners: []string{"local_cache", "rawfile_json", "syslog"}}
+	host := &Host{Returners: func() []string { return []string{"local_cache", "rawfile_json", "syslog"} }}
 	same(t, "list_modules", good(t, host, "sys.list_modules", nil), Modules())
 	same(t, "list_modules s*", good(t, host, "sys.list_modules", nil, "sy*"), []any{"sys", "sysctl", "system", "systemd"})
 	same(t, "list_functions", good(t, host, "sys.list_functions", nil), Functions(""))

@@ -71,29 +71,29 @@ func toolDone(ctx context.Context, args ...string) (any, error) {
 	return done(err)
 }
 
-var (
-	minutesFromNow = regexp.MustCompile(`^\+?[0-9]{1,6}$`)
-	timeOfDay      = regexp.MustCompile(`^([01]?[0-9]|2[0-3]):[0-5][0-9]$`)
-)
+// The texts that these functions take.
+func minutesFromNow() *regexp.Regexp { return regexp.MustCompile(`^\+?[0-9]{1,6}$`) }
+func timeOfDay() *regexp.Regexp      { return regexp.MustCompile(`^([01]?[0-9]|2[0-3]):[0-5][0-9]$`) }
+func hostName() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?$`)
+}
 
 func (c *Call) shutdown(ctx context.Context, how string) (any, error) {
 	at := c.String("at_time")
 	switch {
 	case at == "" || at == "now":
 		at = "now"
-	case minutesFromNow.MatchString(at):
+	case minutesFromNow().MatchString(at):
 		at = "+" + strings.TrimPrefix(at, "+")
-	case !timeOfDay.MatchString(at):
+	case !timeOfDay().MatchString(at):
 		return nil, invalid("at_time is minutes from now, or a time of day such as 23:30, not %q", at)
 	}
 	return toolDone(ctx, "shutdown", how, at)
 }
 
-var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?$`)
-
 func setComputerName(ctx context.Context, c *Call) (any, error) {
 	name := c.String("hostname")
-	if !hostName.MatchString(name) {
+	if !hostName().MatchString(name) {
 		return nil, invalid("%q is no name of a machine", name)
 	}
 	if c.systemdRuns() && which("hostnamectl") != nil {

@@ -30,7 +30,9 @@ type Pattern struct {
 
 // pairsOfHex is a fingerprint without the name of its hash. The colons tell it
 // from the end of an id such as fred@cafe.
-var pairsOfHex = regexp.MustCompile(`^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){3,}:?[0-9A-Fa-f]?$`)
+func pairsOfHex(s string) bool {
+	return regexp.MustCompile(`^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){3,}:?[0-9A-Fa-f]?$`).MatchString(s)
+}
 
 // ParsePatterns reads patterns, several of them between commas. hash is that of
 // fingerprints which do not name theirs.
@@ -61,7 +63,7 @@ func parsePattern(word, hash string) (Pattern, error) {
 			if err := checkDigits(digits); err != nil {
 				return Pattern{}, fmt.Errorf("key %q: %w", word, err)
 			}
-		case pairsOfHex.MatchString(tail):
+		case pairsOfHex(tail):
 			p.glob, p.digits = id, tail
 		}
 	}

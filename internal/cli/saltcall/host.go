@@ -17,8 +17,8 @@ import (
 	"brine/internal/version"
 )
 
-// newHost is this machine without any bus. Facts are collected when a function
-// first asks for them: most never do.
+// newHost is this machine without any bus. Facts are collected, and files read, when
+// a function first asks for them: most never do.
 func newHost(cfg *config.Minion, log *slog.Logger) *module.Host {
 	file := filepath.Join(cfg.ConfigDir, "grains")
 	modules, custom := extension.OfMinion(extension.Modules, cfg.ModuleDirs, cfg.CacheDir, log), extension.OfMinion(extension.Returners, cfg.ModuleDirs, cfg.CacheDir, log)
@@ -35,14 +35,19 @@ func newHost(cfg *config.Minion, log *slog.Logger) *module.Host {
 		return facts
 	}
 	fresh := func(context.Context) error { return nil } // facts of a call are its own: nobody keeps them
-	h := &module.Host{
-		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, ConfigDir: cfg.ConfigDir, PKIDir: cfg.PKIDir, PIDFile: cfg.PIDFile, GrainsFile: file, Custom: modules, Files: filecache.New(cfg.CacheDir, roots.New(cfg.FileRoots)), CacheDir: cfg.CacheDir, Log: log, Returners: returner.Names(custom), Grains: sync.OnceValue(collect), RefreshGrains: fresh, RefreshPillar: fresh,
+	return &module.Host{
+		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, ConfigDir: cfg.ConfigDir, PKIDir: cfg.PKIDir, PIDFile: cfg.PIDFile, GrainsFile: file, Custom: modules, Files: filecache.New(cfg.CacheDir, roots.New(cfg.FileRoots)), CacheDir: cfg.CacheDir, Log: log, Returners: func() []string { return returner.Names(custom) }, Grains: sync.OnceValue(collect), RefreshGrains: fresh, RefreshPillar: fresh,
+		Fingerprint: fingerprintOf(cfg.PKIDir, "minion.pub"), MasterFingerprint: fingerprintOf(cfg.PKIDir, "minion_master.pub"),
 	}
-	if key, err := pki.LoadPublic(filepath.Join(cfg.PKIDir, "minion.pub")); err == nil {
-		h.Fingerprint = key.SHA256()
+}
+
+// fingerprintOf reads a public key when it is asked for; without one it is "".
+func fingerprintOf(dir, file string) func() string {
+	return func() string {
+		key, err := pki.LoadPublic(filepath.Join(dir, file))
+		if err != nil {
+			return ""
+		}
+		return key.SHA256()
 	}
-	if key, err := pki.LoadPublic(filepath.Join(cfg.PKIDir, "minion_master.pub")); err == nil {
-		h.MasterFingerprint = key.SHA256()
-	}
-	return h
 }

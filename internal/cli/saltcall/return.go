@@ -12,8 +12,7 @@ import (
 )
 
 // returners makes ready what takes the return beside the master.
-func (c *call) returners() (returner.Set, error) {
-	h := c.host()
+func (c *call) returners(h *module.Host) (returner.Set, error) {
 	host := &returner.Host{ID: c.cfg.ID, Config: c.cfg.Raw, Log: c.log.Logger, Custom: extension.OfMinion(extension.Returners, c.cfg.ModuleDirs, c.cfg.CacheDir, c.log.Logger), ConfigDir: c.cfg.ConfigDir}
 	if h.Events != nil {
 		host.Fire = func(ctx context.Context, tag string, data any) error {

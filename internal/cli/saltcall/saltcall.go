@@ -143,12 +143,13 @@ type call struct {
 
 func (c *call) run(ctx context.Context, command job.Command, out *output.Writer) error {
 	jid := salt.NewJID(time.Now())
-	back, err := c.returners()
+	host := c.host()
+	back, err := c.returners(host)
 	if err != nil {
 		return errors.Join(err, out.Close())
 	}
 	stop := c.env.Waiting(ctx, cli.Patience, func() string { return "the function " + string(command.Function) })
-	res := module.Run(ctx, module.Call{JID: jid, Function: command.Function, Args: command.Args, Kwargs: command.Kwargs, Host: c.host()})
+	res := module.Run(ctx, module.Call{JID: jid, Function: command.Function, Args: command.Args, Kwargs: command.Kwargs, Host: host})
 	stop()
 	var signal *cli.SignalError
 	if errors.As(context.Cause(ctx), &signal) {

@@ -212,7 +212,7 @@ func (d *direct) Complete(h *module.Host) {
 	h.RevokeKey = peer.Revocation(func() *bus.Conn { return d.link.Conn })
 	h.Push = peer.Push(func() *bus.Conn { return d.link.Conn })
 	h.Master = d
-	h.MasterFingerprint = d.link.Master.SHA256()
+	h.MasterFingerprint = d.link.Master.SHA256
 }
 
 // Masters implements module.MasterLink.
