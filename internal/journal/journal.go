@@ -9,9 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -43,12 +40,17 @@ type Journal struct {
 	js     jetstream.JetStream
 	stream jetstream.Stream
 	writer *writer
+	names  *names
 	closed <-chan struct{} // closed with the connection
+
+	// What follows is guarded by the order of the writer.
+	learned bool // the names that were stored before the start are known
+	cut     bool // the next message ends the lot before it, which may not be whole
 }
 
-// dedupWindow is how long the journal remembers message ids: longer than any
-// sender takes to try again.
-const dedupWindow = 10 * time.Minute
+// noWindow is the shortest time for which JetStream can remember ids of its own: the
+// journal gives it none, see Lot.
+const noWindow = 100 * time.Millisecond
 
 // Open opens the journal in the JetStream that nc is connected to, making what
 // is missing.
@@ -60,13 +62,9 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = -1
 	}
-	window := dedupWindow
-	if o.MaxAge > 0 && o.MaxAge < window {
-		window = o.MaxAge
-	}
 	s, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: stream, Subjects: []string{event.Root + ".>"}, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy,
-		Discard: jetstream.DiscardOld, MaxAge: o.MaxAge, MaxBytes: o.MaxBytes, Duplicates: window, AllowDirect: true,
+		Discard: jetstream.DiscardOld, MaxAge: o.MaxAge, MaxBytes: o.MaxBytes, Duplicates: noWindow, AllowDirect: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", storageError(err))
@@ -76,7 +74,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
 	w.tap.begin(s.CachedInfo().State.LastSeq)
-	return &Journal{js: js, stream: s, writer: w, closed: w.closed}, nil
+	return &Journal{js: js, stream: s, writer: w, names: newNames(), cut: true, closed: w.closed}, nil
 }
 
 // storageError gives the server's word for a full disk its usual name.
@@ -87,98 +85,6 @@ func storageError(err error) error {
 		return fmt.Errorf("%w (%s)", syscall.ENOSPC, api.Description)
 	}
 	return err
-}
-
-// Append stores e and returns its place. id names the event: a second one of the
-// same id is not stored and returns the place of the first.
-func (j *Journal) Append(ctx context.Context, e event.Event, id string) (uint64, error) {
-	p, err := j.Begin(e, id)
-	if err != nil {
-		return 0, err
-	}
-	return p.Wait(ctx)
-}
-
-// Begin starts to store e, in the order of the calls, without waiting. An id ""
-// is never taken for a repetition.
-func (j *Journal) Begin(e event.Event, id string) (*Pending, error) {
-	e.Seq = 0 // the store gives it
-	text := e.Append(make([]byte, 0, len(e.Tag)+len(e.From)+len(e.Data)+32))
-	m := Draft{e.Tag, text, id}.message()
-	if len(text) > maxPart {
-		return j.beginParts(m, id)
-	}
-	return j.writer.send(m)
-}
-
-// Draft is an event on its way into the journal.
-type Draft struct {
-	Tag  string
-	Text []byte // as event.Event.Append writes it, without a place
-	ID   string // names it against repetition; "" is never taken for one
-}
-
-// BeginAll is Begin for several events, which costs less than one call for each: they
-// are stored while the next ones are made. The word of the Pending is for all of them,
-// its place that of the last. There must be one.
-func (j *Journal) BeginAll(drafts iter.Seq[Draft]) (*Pending, error) {
-	return j.writer.sendAll(func(yield func(*nats.Msg) bool) {
-		for d := range drafts {
-			m := d.message()
-			if len(d.Text) <= maxPart {
-				if !yield(m) {
-					return
-				}
-				continue
-			}
-			for _, piece := range pieces(m, d.ID) {
-				if !yield(piece) {
-					return
-				}
-			}
-		}
-	})
-}
-
-func (d Draft) message() *nats.Msg {
-	m := &nats.Msg{Subject: event.Subject(d.Tag), Data: d.Text}
-	if d.ID != "" {
-		m.Header = nats.Header{jetstream.MsgIDHeader: {d.ID}}
-	}
-	return m
-}
-
-// beginParts stores a long event in pieces. Only the last one's acknowledgement
-// counts: pieces that miss it are never read.
-func (j *Journal) beginParts(m *nats.Msg, id string) (*Pending, error) {
-	var all []*Pending
-	for _, piece := range pieces(m, id) {
-		p, err := j.writer.send(piece)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
-	last := all[len(all)-1]
-	last.before = all[:len(all)-1]
-	return last, nil
-}
-
-// pieces cuts a long event into messages.
-func pieces(m *nats.Msg, id string) []*nats.Msg {
-	if id == "" {
-		id = nats.NewInbox()
-	}
-	body := m.Data
-	count := (len(body) + maxPart - 1) / maxPart
-	msgs := make([]*nats.Msg, count)
-	for n := range count {
-		msgs[n] = &nats.Msg{Subject: m.Subject, Data: body[n*maxPart : min((n+1)*maxPart, len(body))], Header: nats.Header{
-			jetstream.MsgIDHeader: {fmt.Sprintf("%s#%d", id, n)},
-			partHeader:            {fmt.Sprintf("%s/%d/%d", id, n, count)},
-		}}
-	}
-	return msgs
 }
 
 // Fetch reads the event whose pieces lie at these places.
@@ -371,15 +277,8 @@ func (j joiner) join(part string, data []byte) (body []byte, whole bool) {
 
 // splitPart takes apart id/number/count; the id may have slashes of its own.
 func splitPart(part string) (id string, n, count int, ok bool) {
-	fields := strings.Split(part, "/")
-	last := len(fields) - 1
-	if last < 2 {
-		return "", 0, 0, false
-	}
-	n, err := strconv.Atoi(fields[last-1])
-	count, errCount := strconv.Atoi(fields[last])
-	ok = err == nil && errCount == nil && n >= 0 && n < count
-	return strings.Join(fields[:last-1], "/"), n, count, ok
+	l := readLabel(part)
+	return l.name, l.n, l.count, l.n < l.count
 }
 
 // Last returns the place of the newest event, 0 for an empty journal.

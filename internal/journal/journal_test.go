@@ -385,6 +385,11 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(writerEnv); dir != "" {
 		os.Exit(write(dir))
 	}
+	if dir, events, ok := strings.Cut(os.Getenv(cutEnv), " "); ok {
+		n, _ := strconv.Atoi(events)
+		fmt.Fprintln(os.Stderr, cut(dir, n))
+		os.Exit(1)
+	}
 	os.Exit(m.Run())
 }
 

@@ -35,6 +35,9 @@ type Entry struct {
 // MaxEntry is the largest body that a queue takes.
 const MaxEntry = maxPart
 
+// repeatWindow is how long a queue remembers ids.
+const repeatWindow = 2 * time.Minute
+
 // OpenQueue opens the queue of this name, made of capital letters, in the
 // JetStream that nc is connected to. The store may be nil.
 func OpenQueue(ctx context.Context, nc *nats.Conn, name string, store Store) (*Queue, error) {
@@ -49,7 +52,7 @@ func OpenQueue(ctx context.Context, nc *nats.Conn, name string, store Store) (*Q
 	q := &Queue{nc: nc, name: name, subject: "salt.queue." + name, writer: w, closed: w.closed}
 	q.stream, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: name, Subjects: []string{q.subject}, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, AllowDirect: true,
-		Duplicates: dedupWindow,
+		Duplicates: repeatWindow,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -30,7 +31,7 @@ func (j *Journal) Tap(f func([]Text)) (from uint64, stop func()) {
 
 // tap tells what is stored without reading it back: nobody else stores events, so
 // messages that were sent one behind the other have places one behind the other,
-// unless one was a repetition, which the count shows.
+// unless one was refused, or of a queue a repetition, which the count shows.
 type tap struct {
 	calling sync.Mutex // held while f is called
 	join    joiner     // guarded by calling
@@ -48,15 +49,22 @@ func (t *tap) sent(m *nats.Msg) { t.flight = append(t.flight, m) }
 // forget gives up all messages up to the number n.
 func (t *tap) forget(n uint64) { t.flight, t.n, t.lost = nil, n, true }
 
-// stored is told of the acknowledgement of the message n. Its caller is one goroutine
-// and holds nothing.
-func (t *tap) stored(mu *sync.Mutex, n, seq uint64, err error) {
+// errRefused says that of several messages not all are stored.
+var errRefused = errors.New("the store has refused a part")
+
+// stored is told of the acknowledgement of the message n; the error is that of any
+// message since the one before it. Its caller is one goroutine and holds nothing.
+func (t *tap) stored(mu *sync.Mutex, n, seq uint64, err error) error {
 	t.calling.Lock()
 	defer t.calling.Unlock()
 	mu.Lock()
+	before, sure := t.seq, !t.lost
 	first, lot, inRow := t.take(n, seq, err)
 	f := t.f
 	mu.Unlock()
+	if err == nil && sure && seq < before+uint64(len(lot)) {
+		err = errRefused
+	}
 	switch {
 	case f == nil || len(lot) == 0:
 	case !inRow:
@@ -66,6 +74,7 @@ func (t *tap) stored(mu *sync.Mutex, n, seq uint64, err error) {
 			f(told)
 		}
 	}
+	return err
 }
 
 // take takes the messages up to n from those under way. inRow says that they are at
@@ -92,12 +101,17 @@ func (t *tap) take(n, seq uint64, err error) (first uint64, lot []*nats.Msg, inR
 func (t *tap) tell(first uint64, lot []*nats.Msg) []Text {
 	told := make([]Text, 0, len(lot))
 	for i, m := range lot {
-		part, seq := m.Header.Get(partHeader), first+uint64(i)
+		seq := first + uint64(i)
+		part := m.Header.Get(partHeader)
+		if part == "" { // as nearly all
+			told = append(told, Text{Seq: seq, Body: m.Data, Pieces: 1})
+			continue
+		}
 		body, whole := t.join.join(part, m.Data)
 		_, n, count, _ := splitPart(part)
 		switch {
 		case whole:
-			told = append(told, Text{Seq: seq, Body: body, Pieces: max(count, 1)})
+			told = append(told, Text{Seq: seq, Body: body, Pieces: count})
 		case n == count-1: // its beginning was before the tap
 			told = append(told, Text{Seq: seq})
 		}

@@ -2,11 +2,11 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"brine/internal/event"
 )
 
 // Store tells whether what JetStream writes to can be written. A failed one leaves
@@ -60,6 +62,7 @@ type writer struct {
 	sent, done mark       // messages that were sent, and acknowledged
 	asked      []question // the oldest first
 	tap        tap
+	doubts     bool // a message was refused, or may never be answered
 }
 
 // mark counts messages and their bytes since the writer began.
@@ -68,14 +71,15 @@ type mark struct{ n, bytes uint64 }
 // question is a message that is to be acknowledged.
 type question struct {
 	mark
-	p *Pending // nil if only room is asked for
+	p    *Pending
+	last bool // message of p; else only room is asked for
 }
 
 func newWriter(nc *nats.Conn, store Store) (*writer, error) {
 	if store == nil {
 		store = sound{}
 	}
-	w := &writer{nc: nc, inbox: nc.NewInbox() + ".", store: store, closed: closing(nc), room: make(chan struct{}, 1), tap: tap{join: joiner{}}}
+	w := &writer{nc: nc, inbox: nc.NewInbox() + ".", store: store, closed: closing(nc), failed: store.Failed(), room: make(chan struct{}, 1), tap: tap{join: joiner{}}}
 	sub, err := nc.Subscribe(w.inbox+"*", w.answer)
 	if err != nil {
 		return nil, err
@@ -109,7 +113,9 @@ type Pending struct {
 	failed <-chan struct{} // of the store, when it began
 	done   chan struct{}   // closed when what follows is known
 	seq    uint64
-	again  bool // the last message was a repetition
+	again  bool   // the last message was a repetition
+	names  *names // is told when it is stored, that this lot is; may be nil
+	name   string
 	err    error
 }
 
@@ -165,36 +171,34 @@ func (w *writer) broken() error {
 	return ErrStore // by now it can, again
 }
 
-// send sends one message.
-func (w *writer) send(m *nats.Msg) (*Pending, error) {
-	return w.sendAll(func(yield func(*nats.Msg) bool) { yield(m) })
-}
-
-// sendAll sends the messages of a lot, which are made as they are sent. Its Pending is
-// told when the last one is stored.
-func (w *writer) sendAll(lot iter.Seq[*nats.Msg]) (*Pending, error) {
+// begin is called before the messages of a lot, with the order held.
+func (w *writer) begin() (*Pending, error) {
 	p := &Pending{writer: w, failed: w.store.Failed(), done: make(chan struct{})}
-	w.order.Lock()
-	defer w.order.Unlock()
 	if p.failed != w.failed { // what was under way then is never answered
 		w.forget()
 		w.failed = p.failed
 	}
-	var held *nats.Msg // the latest, of which is not known yet whether it is the last
-	for m := range lot {
-		if err := w.put(held, p, false); err != nil {
-			return nil, err
-		}
-		held = m
+	select {
+	case <-p.failed: // it would be lost, or worse: stored without what was before it
+		return nil, fmt.Errorf("store the event: %w", w.broken())
+	default:
+		return p, nil
 	}
-	return p, w.put(held, p, true)
 }
 
-// put sends a message when there is room for it; nil is none.
-func (w *writer) put(m *nats.Msg, p *Pending, last bool) error {
-	if m == nil {
-		return nil
+// send sends one message.
+func (w *writer) send(m *nats.Msg) (*Pending, error) {
+	w.order.Lock()
+	defer w.order.Unlock()
+	p, err := w.begin()
+	if err != nil {
+		return nil, err
 	}
+	return p, w.put(m, p, true)
+}
+
+// put sends a message when there is room for it. p is told of the last one.
+func (w *writer) put(m *nats.Msg, p *Pending, last bool) error {
 	err := w.wait(p)
 	if err == nil {
 		err = w.one(m, p, last)
@@ -215,10 +219,7 @@ func (w *writer) one(m *nats.Msg, p *Pending, last bool) error {
 		known = w.asked[n-1].mark
 	}
 	if last || w.sent.n-known.n >= askEvery || w.sent.bytes-known.bytes >= askEveryBytes {
-		q := question{mark: w.sent}
-		if last {
-			q.p = p
-		}
+		q := question{w.sent, p, last}
 		w.asked = append(w.asked, q)
 		m.Reply = w.inbox + strconv.FormatUint(q.n, 36)
 	}
@@ -228,6 +229,11 @@ func (w *writer) one(m *nats.Msg, p *Pending, last bool) error {
 
 // wait returns when there is room for one more message.
 func (w *writer) wait(p *Pending) error {
+	select {
+	case <-p.failed: // no more of the lot: it could be stored without what was before it
+		return w.broken()
+	default:
+	}
 	var limit <-chan time.Time
 	for w.full() {
 		if limit == nil {
@@ -258,8 +264,42 @@ func (w *writer) full() bool {
 func (w *writer) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.done, w.asked = w.sent, nil
+	w.done, w.asked, w.doubts = w.sent, nil, true
 	w.tap.forget(w.sent.n)
+}
+
+// doubt says that what was sent may not be stored, trust that it is known again what is.
+func (w *writer) doubt() { w.setDoubts(true) }
+func (w *writer) trust() { w.setDoubts(false) }
+
+func (w *writer) setDoubts(to bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.doubts = to
+}
+
+func (w *writer) doubted() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.doubts
+}
+
+// stored is the place of the latest message that is known to be stored.
+func (w *writer) stored() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tap.seq
+}
+
+// drain returns when the server has taken, or dropped, everything that was sent: it
+// takes a message that it can not store in its turn.
+func (w *writer) drain(ctx context.Context, stream string) error {
+	m := &nats.Msg{Subject: event.Root + ".nothing", Header: nats.Header{jetstream.ExpectedStreamHeader: {"not " + stream}}}
+	_, err := w.nc.RequestMsgWithContext(ctx, m)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return nil // the store was closed, and is opened
+	}
+	return err
 }
 
 // answer takes one acknowledgement, or a refusal.
@@ -269,25 +309,42 @@ func (w *writer) answer(m *nats.Msg) {
 		return // nobody was asked for it
 	}
 	seq, err := acknowledged(m)
-	p := w.take(n)
-	w.tap.stored(&w.mu, n, seq, err)
+	again := bytes.Contains(m.Data, []byte(`"duplicate":`))
+	q := w.take(n)
+	if err = w.tap.stored(&w.mu, n, seq, err); again && errors.Is(err, errRefused) {
+		err = nil
+	}
+	if err != nil {
+		w.doubt()
+	}
 	select {
 	case w.room <- struct{}{}:
 	default:
 	}
-	if p != nil {
-		p.seq, p.err, p.again = seq, err, bytes.Contains(m.Data, []byte(`"duplicate":true`))
-		close(p.done)
+	if p := q.p; p != nil {
+		p.err = cmp.Or(p.err, err)
+		if q.last {
+			p.end(seq, again)
+		}
 	}
 }
 
-// take removes the question n and returns who waits for it.
-func (w *writer) take(n uint64) *Pending {
+// end is called when all is known.
+func (p *Pending) end(seq uint64, again bool) {
+	p.seq, p.again = seq, again
+	if p.names != nil && p.err == nil {
+		p.names.stored(p.name, p, seq)
+	}
+	close(p.done)
+}
+
+// take removes the question n and returns it.
+func (w *writer) take(n uint64) question {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i := slices.IndexFunc(w.asked, func(q question) bool { return q.n == n })
 	if i < 0 {
-		return nil // it was forgotten
+		return question{} // it was forgotten
 	}
 	q := w.asked[i]
 	if i == 0 { // as nearly always
@@ -298,7 +355,7 @@ func (w *writer) take(n uint64) *Pending {
 	if q.n > w.done.n {
 		w.done = q.mark
 	}
-	return q.p
+	return q
 }
 
 // acknowledged reads the server's word on one message.

@@ -17,12 +17,12 @@ import (
 )
 
 // ledger remembers which letters of each minion's outbox are stored, so that a
-// repetition is recognised however late it comes: the journal's own memory of ids
-// is bounded by time.
+// repetition is recognised however late it comes: the journal's own memory of
+// names is bounded.
 //
 // It lives in memory, with a checkpoint in a table of the journal now and then.
-// What was stored after the checkpoint is read from the ids of the journal's
-// events when the daemon starts, so a kill at any moment loses nothing of it.
+// What was stored after the checkpoint is read from the names in the journal
+// when the daemon starts, so a kill at any moment loses nothing of it.
 type ledger struct {
 	journal *journal.Journal
 	table   *journal.Table
@@ -87,9 +87,9 @@ func openLedger(ctx context.Context, j *journal.Journal) (*ledger, error) {
 
 // catchUp accounts for what was stored since the checkpoint.
 func (l *ledger) catchUp(ctx context.Context) error {
-	return l.journal.IDs(ctx, l.latest+1, func(seq uint64, id string) {
-		if minion, m, ok := parseLetterID(id); ok {
-			l.box(minion).set(m)
+	return l.journal.Names(ctx, l.latest+1, func(seq uint64, name string, item int) {
+		if minion, epoch, n, ok := parseLetterName(name); ok {
+			l.box(minion).set(mark{epoch, n, item})
 		}
 		l.latest = max(l.latest, seq)
 	})
@@ -214,24 +214,17 @@ func (l *ledger) keep(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// letterID names an event of a letter in the journal. What else fires events has
-// no dot in the middle part.
-func letterID(id salt.MinionID, m mark) string {
-	return event.Escape(string(id)) + "/" + event.Escape(m.Epoch) + "." + strconv.FormatUint(m.N, 10) + "/" + strconv.Itoa(m.Item)
+// letterName names a letter in the journal. What else is stored for a minion has no dot
+// there.
+func letterName(id salt.MinionID, epoch string, n uint64) string {
+	return event.Escape(string(id)) + "/" + event.Escape(epoch) + "." + strconv.FormatUint(n, 10)
 }
 
-func parseLetterID(s string) (salt.MinionID, mark, bool) {
-	parts := strings.Split(s, "/")
-	if len(parts) != 3 {
-		return "", mark{}, false
-	}
-	epoch, n, dotted := strings.Cut(parts[1], ".")
-	id, ok := event.Unescape(parts[0])
-	m := mark{}
-	var okEpoch bool
-	m.Epoch, okEpoch = event.Unescape(epoch)
-	number, err := strconv.ParseUint(n, 10, 64)
-	item, errItem := strconv.Atoi(parts[2])
-	m.N, m.Item = number, item
-	return salt.MinionID(id), m, dotted && ok && okEpoch && err == nil && errItem == nil
+func parseLetterName(s string) (id salt.MinionID, epoch string, n uint64, ok bool) {
+	minion, letter, slash := strings.Cut(s, "/")
+	escaped, number, dot := strings.Cut(letter, ".")
+	minion, okMinion := event.Unescape(minion)
+	epoch, okEpoch := event.Unescape(escaped)
+	n, err := strconv.ParseUint(number, 10, 64)
+	return salt.MinionID(minion), epoch, n, slash && dot && okMinion && okEpoch && err == nil
 }

@@ -105,19 +105,19 @@ func (p *post) begin(j *journal.Journal, id salt.MinionID, l protocol.Letter, bo
 	if first == len(p.events) {
 		return nil
 	}
-	if len(p.events) == 1 { // whose places may be asked for, if it is a large return
-		p.pending, err = j.Begin(p.events[0], letterID(id, mark{l.Epoch, l.N, 0}))
-		return err
-	}
-	p.pending, err = j.BeginAll(func(yield func(journal.Draft) bool) {
-		for item, e := range p.events[first:] {
-			text := e.Append(make([]byte, 0, len(e.Tag)+len(e.From)+len(e.Data)+32))
-			if !yield(journal.Draft{Tag: e.Tag, Text: text, ID: letterID(id, mark{l.Epoch, l.N, first + item})}) {
+	p.pending, err = j.BeginAll(lotOf(p.events, letterName(id, l.Epoch, l.N), first))
+	return err
+}
+
+// lotOf is what is stored of events under that name: those before first are.
+func lotOf(events []event.Event, name string, first int) journal.Lot {
+	return journal.Lot{Name: name, First: first, Count: len(events) - first, Drafts: func(yield func(journal.Draft) bool) {
+		for _, e := range events[first:] {
+			if !yield(journal.Draft{Tag: e.Tag, Text: e.Append(make([]byte, 0, len(e.Tag)+len(e.From)+len(e.Data)+32))}) {
 				return
 			}
 		}
-	})
-	return err
+	}}
 }
 
 // wait returns when all of it is stored. What is so of a part only is recognised by the

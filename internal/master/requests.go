@@ -2,11 +2,9 @@ package master
 
 import (
 	"context"
-	"strconv"
 
 	"brine/internal/bus"
 	"brine/internal/event"
-	"brine/internal/journal"
 	"brine/internal/protocol"
 	"brine/internal/relay"
 	"brine/internal/salt"
@@ -70,20 +68,16 @@ func (m *Master) minionFire(ctx context.Context, r *bus.Request) error {
 		return err
 	}
 	fired := protocol.Fired{Outcome: protocol.Stored}
-	pending := make([]*journal.Pending, len(events))
-	for i, e := range events {
-		id := ""
-		if q.ID != "" {
-			id = event.Escape(r.From.Name) + "/" + event.Escape(q.ID) + "/" + strconv.Itoa(i)
-		}
-		if pending[i], err = m.journal.Begin(e, id); err != nil {
-			return err
-		}
+	name := ""
+	if q.ID != "" {
+		name = event.Escape(r.From.Name) + "/" + event.Escape(q.ID)
 	}
-	for _, p := range pending {
-		if fired.Seq, err = p.Wait(ctx); err != nil {
-			return err
-		}
+	p, err := m.journal.BeginAll(lotOf(events, name, 0))
+	if err != nil {
+		return err
+	}
+	if fired.Seq, err = p.Wait(ctx); err != nil {
+		return err
 	}
 	return r.Send(ctx, fired)
 }

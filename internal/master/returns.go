@@ -325,7 +325,7 @@ func (m *Master) sentTo(ctx context.Context, id salt.MinionID, jid salt.JID) (*k
 
 // returnID names a return in the journal.
 func returnID(id salt.MinionID, jid salt.JID) string {
-	return "ret/" + event.Escape(string(id)) + "/" + string(jid)
+	return event.Escape(string(id)) + "/ret:" + string(jid) // no name that a minion gives has a colon
 }
 
 func returnTag(id salt.MinionID, jid salt.JID) string {

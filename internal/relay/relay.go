@@ -8,9 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,7 +23,7 @@ import (
 )
 
 // maxBatch bounds how many events one request may fire, maxID the bytes of its
-// name, which is stored with each of them.
+// name, which is stored with them.
 const (
 	maxBatch = 10_000
 	maxID    = 64
@@ -153,24 +151,34 @@ func (f *Firing) Wait(ctx context.Context) (protocol.Fired, error) {
 	return protocol.Fired{Outcome: protocol.Stored, Seq: seq}, nil
 }
 
-// drafts makes what is stored of the events. Their names begin with that of the
-// verified sender, so that nobody can make the journal take somebody else's event for
-// a repetition.
-func drafts(f protocol.Fire, from string) iter.Seq[journal.Draft] {
+// drafts makes what is stored of the events. The name begins with that of the verified
+// sender, so that nobody can make the journal take somebody else's event for a
+// repetition.
+func drafts(f protocol.Fire, from string) journal.Lot {
+	l := journal.Lot{Count: len(f.Events)}
+	if f.ID != "" {
+		l.Name = event.Escape(from) + "/" + event.Escape(f.ID)
+	}
 	origin := event.At(from, time.Now())
-	name := event.Escape(from) + "/" + event.Escape(f.ID) + "/"
-	return func(yield func(journal.Draft) bool) {
-		for i, e := range f.Events {
-			d := journal.Draft{Tag: e.Tag, Text: origin.AppendNew(make([]byte, 0, origin.Room(e.Tag, e.Data)), e.Tag, e.Data)}
-			if f.ID != "" {
-				d.ID = name + strconv.Itoa(i)
+	l.Drafts = func(yield func(journal.Draft) bool) {
+		var room []byte // for several texts
+		for _, e := range f.Events {
+			size := origin.Room(e.Tag, e.Data)
+			if cap(room)-len(room) < size {
+				room = make([]byte, 0, max(size, min(textRoom, size*len(f.Events))))
 			}
-			if !yield(d) {
+			text := origin.AppendNew(room[len(room):len(room):len(room)+size], e.Tag, e.Data)
+			room = room[:len(room)+min(len(text), size)]
+			if !yield(journal.Draft{Tag: e.Tag, Text: text}) {
 				return
 			}
 		}
 	}
+	return l
 }
+
+// textRoom is how many bytes of the texts of events are allocated together.
+const textRoom = 32 << 10
 
 // hand gives events to those who listen at this moment, and to nobody later.
 func (r *Relay) hand(events []protocol.FireEvent, origin event.Origin) {

@@ -1,0 +1,304 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"brine/internal/event"
+)
+
+// Draft is an event on its way into the journal.
+type Draft struct {
+	Tag  string
+	Text []byte // as event.Event.Append writes it, without a place
+}
+
+// Lot is events that are stored one behind the other.
+//
+// Its name says which they are: a second lot of the same name is a repetition, of
+// which only that is stored which the first one lacks. That is known of each sender for
+// some thousand names and some minutes, over a kill of the daemon, too: the name is
+// stored with the first event of a lot alone, and what follows that one is known by its
+// place, see lotHeader.
+type Lot struct {
+	Name   string // "" is never a repetition. Its sender stands before the first slash
+	First  int    // what number the first draft has in the lot, from 0: those before it are stored
+	Count  int    // of the drafts
+	Drafts iter.Seq[Draft]
+}
+
+// lotHeader is in the first message of a lot: name/number/count. Nobody else writes to
+// the stream, and a lot goes there at one go, so as many messages without a header as
+// count says are of the same lot. One that was not stored whole, since the daemon was
+// killed or the disk full, is cut off by a header: the first message after that always
+// has one, if need be without a name.
+const lotHeader = "Salt-Lot"
+
+// Append stores e and returns its place. name is that of a lot, see Lot: a second event
+// of the same name is not stored and returns the place of the first.
+func (j *Journal) Append(ctx context.Context, e event.Event, name string) (uint64, error) {
+	p, err := j.Begin(e, name)
+	if err != nil {
+		return 0, err
+	}
+	return p.Wait(ctx)
+}
+
+// Begin starts to store e, in the order of the calls, without waiting.
+func (j *Journal) Begin(e event.Event, name string) (*Pending, error) {
+	e.Seq = 0 // the store gives it
+	d := Draft{e.Tag, e.Append(make([]byte, 0, len(e.Tag)+len(e.From)+len(e.Data)+32))}
+	return j.BeginAll(Lot{Name: name, Count: 1, Drafts: func(yield func(Draft) bool) { yield(d) }})
+}
+
+// BeginAll is Begin for several events, which costs less than one call for each: they
+// are stored while the next ones are made. The word of the Pending is for all of them,
+// its place that of the last. There must be one.
+func (j *Journal) BeginAll(l Lot) (*Pending, error) {
+	w := j.writer
+	w.order.Lock()
+	defer w.order.Unlock()
+	p, err := w.begin()
+	if err != nil {
+		return nil, err
+	}
+	if w.doubted() {
+		j.cut = true
+	}
+	known, err := j.known(l.Name)
+	if err != nil {
+		return nil, fmt.Errorf("store the event: %w", err)
+	}
+	if known.n >= l.First+l.Count {
+		return known.pending(w), nil
+	}
+	if l.Name != "" {
+		j.names.begin(l.Name, flight{p: p, n: l.First + l.Count, from: w.stored()})
+		p.names, p.name = j.names, l.Name
+	}
+	err = j.send(l, max(0, known.n-l.First), p)
+	if err != nil {
+		w.doubt()
+	}
+	return p, err
+}
+
+// send sends a lot without its first drafts.
+func (j *Journal) send(l Lot, skip int, p *Pending) error {
+	write := lotWriter{journal: j, lot: l, number: l.First}
+	end := l.First + l.Count
+	for d := range l.Drafts {
+		if skip > 0 {
+			skip--
+			write.number++
+			continue
+		}
+		last := write.number == end-1
+		if len(d.Text) > maxPart {
+			if err := j.sendLong(write.pieces(d), p, last); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := j.writer.put(write.message(d), p, last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendLong sends the pieces of a long event. When it is the last of its lot their
+// places may be asked for.
+func (j *Journal) sendLong(pieces []*nats.Msg, p *Pending, last bool) error {
+	end := len(pieces) - 1
+	for _, m := range pieces[:end] {
+		one := p
+		if last {
+			one = &Pending{writer: p.writer, failed: p.failed, done: make(chan struct{})}
+			p.before = append(p.before, one)
+		}
+		if err := j.writer.put(m, one, last); err != nil {
+			return err
+		}
+	}
+	return j.writer.put(pieces[end], p, last)
+}
+
+// lotWriter makes the messages of a lot.
+type lotWriter struct {
+	journal *Journal
+	lot     Lot
+	number  int        // of the next event
+	inside  bool       // the message before has the header, or is known by its place
+	tag     string     // of the message before
+	subject string     // of that tag
+	room    []nats.Msg // for the next messages: one allocation for many
+}
+
+// maxRoom is for how many messages there is room at most.
+const maxRoom = 128
+
+func (w *lotWriter) next(d Draft) *nats.Msg {
+	if len(w.room) == 0 {
+		w.room = make([]nats.Msg, min(maxRoom, w.lot.First+w.lot.Count-w.number))
+	}
+	m := &w.room[0]
+	w.room = w.room[1:]
+	if w.subject == "" || d.Tag != w.tag {
+		w.tag, w.subject = d.Tag, event.Subject(d.Tag)
+	}
+	m.Subject, m.Data = w.subject, d.Text
+	w.number++
+	return m
+}
+
+func (w *lotWriter) message(d Draft) *nats.Msg {
+	number := w.number
+	m := w.next(d)
+	switch {
+	case w.lot.Name != "" && !w.inside:
+		m.Header = nats.Header{lotHeader: {label{w.lot.Name, number, w.lot.First + w.lot.Count - number}.String()}}
+		w.inside = true
+	case w.journal.cut:
+		m.Header = nats.Header{lotHeader: {label{}.String()}}
+	}
+	w.journal.cut = false
+	return m
+}
+
+// pieces cuts a long event into messages.
+func (w *lotWriter) pieces(d Draft) []*nats.Msg {
+	id := nats.NewInbox()
+	if w.lot.Name != "" {
+		id = w.lot.Name + "/" + strconv.Itoa(w.number)
+	}
+	m := w.next(d)
+	body := m.Data
+	count := (len(body) + maxPart - 1) / maxPart
+	msgs := make([]*nats.Msg, count)
+	for n := range count {
+		msgs[n] = &nats.Msg{
+			Subject: m.Subject, Data: body[n*maxPart : min((n+1)*maxPart, len(body))],
+			Header: nats.Header{partHeader: {label{id, n, count}.String()}},
+		}
+	}
+	w.inside, w.journal.cut = false, false
+	return msgs
+}
+
+// label is what a header says: a name, a number, and how many there are.
+type label struct {
+	name     string
+	n, count int
+}
+
+func (l label) String() string {
+	return l.name + "/" + strconv.Itoa(l.n) + "/" + strconv.Itoa(l.count)
+}
+
+// readLabel returns the zero value for anything else.
+func readLabel(text string) label {
+	rest, behind, _ := cutLast(text)
+	name, number, ok := cutLast(rest)
+	n, err := strconv.Atoi(number)
+	count, errCount := strconv.Atoi(behind)
+	if !ok || err != nil || errCount != nil || n < 0 || count < 0 {
+		return label{}
+	}
+	return label{name, n, count}
+}
+
+// cutLast cuts s at its last slash.
+func cutLast(s string) (before, behind string, ok bool) {
+	at := strings.LastIndexByte(s, '/')
+	if at < 0 {
+		return "", "", false
+	}
+	return s[:at], s[at+1:], true
+}
+
+// Names calls f for each event from the place seq on that belongs to a lot with a name,
+// with its number there, in the order of the journal, until the end of what was stored
+// when it began. It reads no data, so that a daemon which starts can find out what it
+// has stored. seq is a place where no lot is cut in two.
+func (j *Journal) Names(ctx context.Context, seq uint64, f func(seq uint64, name string, number int)) error {
+	return j.readNames(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(seq, 1)}, f)
+}
+
+func (j *Journal) readNames(ctx context.Context, from jetstream.OrderedConsumerConfig, f func(seq uint64, name string, number int)) error {
+	from.HeadersOnly = true
+	consumer, err := j.stream.OrderedConsumer(ctx, from)
+	if err != nil {
+		return fmt.Errorf("read the journal's names: %w", err)
+	}
+	defer j.release(&Cursor{consumer: consumer})
+	reader := lotReader{tell: f}
+	for left := consumer.CachedInfo().NumPending; left > 0; {
+		batch, err := consumer.FetchNoWait(int(min(left, 4096)))
+		if err != nil {
+			return fmt.Errorf("read the journal's names: %w", err)
+		}
+		got := uint64(0)
+		for m := range batch.Messages() {
+			got++
+			if at, err := whereabouts(m); err == nil {
+				reader.read(at.seq, m.Headers())
+			}
+		}
+		if err := batch.Error(); err != nil {
+			return fmt.Errorf("read the journal's names: %w", err)
+		}
+		if got == 0 {
+			return nil // the rest was discarded, by age or size, since it began
+		}
+		left -= min(got, left)
+	}
+	return ctx.Err()
+}
+
+// lotReader finds out from headers which messages belong to which lot.
+type lotReader struct {
+	tell func(seq uint64, name string, number int)
+	lot  label  // the latest
+	at   uint64 // the place of its first message
+}
+
+func (r *lotReader) read(seq uint64, h nats.Header) {
+	if part := h.Get(partHeader); part != "" {
+		r.lot = label{}
+		r.readPart(seq, part)
+		return
+	}
+	if text := h.Get(lotHeader); text != "" {
+		r.lot, r.at = readLabel(text), seq
+	} else if id := h.Get(jetstream.MsgIDHeader); id != "" { // an older daemon gave each event one
+		r.lot = label{}
+		r.readID(seq, id)
+		return
+	}
+	if behind := seq - r.at; r.lot.name != "" && behind < uint64(r.lot.count) {
+		r.tell(seq, r.lot.name, r.lot.n+int(behind))
+	}
+}
+
+// readPart tells of a long event at the last of its pieces.
+func (r *lotReader) readPart(seq uint64, part string) {
+	if id, n, count, ok := splitPart(part); ok && n == count-1 {
+		r.readID(seq, id)
+	}
+}
+
+// readID tells of the event name/number.
+func (r *lotReader) readID(seq uint64, id string) {
+	if name, number, ok := cutLast(id); ok {
+		if n, err := strconv.Atoi(number); err == nil && n >= 0 {
+			r.tell(seq, name, n)
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"brine/internal/broker"
+	"brine/internal/bustest"
+	"brine/internal/event"
+	"brine/internal/journal"
+)
+
+// numbered is a lot of n events of which the one in the middle is long. They are all
+// alike but for their numbers; after is called behind each that is on its way.
+func numbered(name string, n int, after func(sent int)) journal.Lot {
+	return journal.Lot{Name: name, Count: n, Drafts: func(yield func(journal.Draft) bool) {
+		for i := range n {
+			size := 1
+			if i == n/2 {
+				size = mega
+			}
+			e := filled(name+"/"+strconv.Itoa(i), "x", size)
+			if !yield(journal.Draft{Tag: e.Tag, Text: e.Append(nil)}) {
+				return
+			}
+			after(i + 1)
+		}
+	}}
+}
+
+func store(ctx context.Context, j *journal.Journal, l journal.Lot) (uint64, error) {
+	p, err := j.BeginAll(l)
+	if err != nil {
+		return 0, err
+	}
+	return p.Wait(ctx)
+}
+
+func mustStore(t testing.TB, j *journal.Journal, l journal.Lot) uint64 {
+	t.Helper()
+	seq, err := store(t.Context(), j, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seq
+}
+
+func tags(t testing.TB, j *journal.Journal) []string {
+	t.Helper()
+	var list []string
+	for _, e := range readAll(t, j, journal.Query{}) {
+		list = append(list, e.Tag)
+	}
+	return list
+}
+
+func wantTags(t *testing.T, j *journal.Journal, want ...string) {
+	t.Helper()
+	if got := tags(t, j); !slices.Equal(got, want) {
+		t.Errorf("in the journal: %q, want %q", got, want)
+	}
+}
+
+// lotTags are the tags of numbered.
+func lotTags(name string, n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = name + "/" + strconv.Itoa(i)
+	}
+	return list
+}
+
+// cutEnv makes the test binary a writer of a lot that kills itself within it: "DIR
+// EVENTS".
+const cutEnv = "JOURNAL_TEST_CUT"
+
+const lotSize = 12
+
+// cut stores an event without a name, and begins the lot until that many of its events
+// are stored.
+func cut(dir string, events int) error {
+	b, err := broker.Start(storeOptions(dir, slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	j, err := journal.Open(ctx, b.Conn(), journal.Options{})
+	if err != nil {
+		return err
+	}
+	if _, err := j.Append(ctx, filled("nameless", "x", 1), ""); err != nil {
+		return err
+	}
+	_, err = store(ctx, j, numbered("web1/lot", lotSize, func(sent int) {
+		for sent == events {
+			stored := 0
+			err := j.Read(ctx, journal.Query{}, func(e event.Event) error {
+				if strings.HasPrefix(e.Tag, "web1/lot") {
+					stored++
+				}
+				return nil
+			})
+			if err != nil || stored >= events {
+				fmt.Fprintln(os.Stderr, "stored", stored, err)
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // it does not return
+			}
+		}
+	}))
+	return errors.Join(errors.New("nobody has killed it"), err)
+}
+
+func killWithin(t *testing.T, dir string, events int) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), cutEnv+"="+dir+" "+strconv.Itoa(events))
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if want := fmt.Sprintf("stored %d <nil>\n", events); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || string(out) != want {
+		t.Fatalf("%v, %s; want %s and a kill", err, out, want)
+	}
+}
+
+// Of a lot that a kill cut in two, and in three, what is missing is stored when it comes
+// again, whatever was stored meanwhile; and nothing when it comes once more.
+func TestLotIsStoredOnceOverKills(t *testing.T) {
+	t.Parallel()
+	for _, cuts := range [][]int{{1}, {5}, {6}, {7}, {11}, {12}, {1, 2}, {4, 9}, {6, 7}, {7, 12}} {
+		t.Run(fmt.Sprint(cuts), func(t *testing.T) {
+			t.Parallel()
+			dir, all := t.TempDir(), lotTags("web1/lot", lotSize)
+			var want []string
+			have := 0
+			for _, events := range cuts {
+				killWithin(t, dir, events)
+				want = append(append(want, "nameless"), all[have:events]...)
+				have = events
+			}
+			j := open(t, startStore(t, dir))
+			mustStore(t, j, numbered("web2/lot", 2, func(int) {}))
+			want = append(append(want, lotTags("web2/lot", 2)...), all[have:]...)
+			end := mustStore(t, j, numbered("web1/lot", lotSize, func(int) {}))
+			if again := mustStore(t, j, numbered("web1/lot", lotSize, func(int) {})); again != end {
+				t.Errorf("the repetition is at %d, the lot at %d", again, end)
+			}
+			wantTags(t, j, want...)
+		})
+	}
+}
+
+// The names are told as they were given, whatever lies between.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	j := open(t, bustest.StartStore(t).Broker)
+	begin := mustStore(t, j, numbered("", 1, func(int) {}))
+	mustStore(t, j, numbered("web1/a b/c", 4, func(int) {}))
+	mustStore(t, j, numbered("", 4, func(int) {}))
+	later := numbered("web2/x", 1, func(int) {})
+	later.First = 7
+	mustStore(t, j, later)
+	mustStore(t, j, numbered("web1/a b/c", 5, func(int) {})) // one more
+	var got []string
+	if err := j.Names(t.Context(), begin+1, func(_ uint64, name string, n int) { got = append(got, fmt.Sprint(name, " ", n)) }); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"web1/a b/c 0", "web1/a b/c 1", "web1/a b/c 2", "web1/a b/c 3", "web2/x 7", "web1/a b/c 4"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// What a lot lacks is found out when the store has refused a part of it, as it does
+// where no more messages fit.
+func TestLotThatWasRefusedInPartIsCompleted(t *testing.T) {
+	t.Parallel()
+	b := bustest.StartStore(t).Broker
+	j := open(t, b)
+	js, err := jetstream.New(b.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := func(messages int64) {
+		t.Helper()
+		s, err := js.Stream(t.Context(), "EVENTS")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		cfg.MaxMsgs, cfg.Discard = messages, jetstream.DiscardNew
+		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := lotTags("web1/a", 5)
+	mustStore(t, j, lotOf("web1/b", "b"))
+	limit(4)
+	if seq, err := store(t.Context(), j, lotOf("web1/a", names...)); err == nil {
+		t.Fatalf("stored up to %d though there is room for a part", seq)
+	}
+	limit(-1)
+	mustStore(t, j, lotOf("web1/c", "c"))
+	mustStore(t, j, lotOf("web1/a", names...))
+	mustStore(t, j, lotOf("web1/b", "b"))
+	wantTags(t, j, append(append([]string{"b"}, names[:3]...), "c", names[3], names[4])...)
+}
+
+// A second lot of a name waits for the first, which is under way.
+func TestRepetitionOfALotUnderWay(t *testing.T) {
+	t.Parallel()
+	j := open(t, bustest.StartStore(t).Broker)
+	names := lotTags("web1/a", 2000)
+	var pending []*journal.Pending
+	for range 5 {
+		p, err := j.BeginAll(lotOf("web1/a", names...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending = append(pending, p)
+	}
+	for i, p := range pending {
+		if seq, err := p.Wait(t.Context()); err != nil || seq != 2000 {
+			t.Errorf("lot %d: %d, %v", i, seq, err)
+		}
+	}
+	wantTags(t, j, names...)
+}
+
+// A flood of names of one sender does not touch those of another, nor the latest of his
+// own.
+func TestFloodOfNames(t *testing.T) {
+	t.Parallel()
+	j := open(t, bustest.StartStore(t).Broker)
+	mustStore(t, j, lotOf("web1/first", "victim"))
+	const flood = 20_000
+	var last *journal.Pending
+	for i := range flood {
+		var err error
+		if last, err = j.Begin(filled("flood", "x", 1), "web2/"+strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := last.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustStore(t, j, lotOf("web1/first", "victim"))
+	mustStore(t, j, lotOf("web2/"+strconv.Itoa(flood-1000), "one of the latest"))
+	if got := tags(t, j); len(got) != 1+flood || got[0] != "victim" {
+		t.Errorf("%d events in the journal, the first %s; want %d", len(got), got[0], 1+flood)
+	}
+}

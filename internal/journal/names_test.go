@@ -1,0 +1,54 @@
+package journal
+
+import (
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+)
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// What is remembered of one sender takes a bounded part of the memory, however many
+// names he gives, and nothing is forgotten of others.
+func TestFloodOfNamesIsBounded(t *testing.T) { // not parallel: it looks at the heap
+	n, now, begin := newNames(), time.Now(), heap()
+	n.put("web1/first", 3, 7, now)
+	const flood = 1_000_000
+	for i := range flood {
+		n.put("web2/"+strconv.Itoa(i), 1, uint64(i), now)
+	}
+	if grown := heap() - begin; grown > 3<<20 {
+		t.Errorf("%d names of a sender take %d bytes", flood, grown)
+	}
+	for name, want := range map[string]int{"web1/first": 3, "web2/999999": 1, "web2/991808": 1, "web2/983000": 0, "web2/1": 0, "web1/other": 0, "web3/first": 0} {
+		if got := n.find(name).n; got != want {
+			t.Errorf("of %s %d events are known, want %d", name, got, want)
+		}
+	}
+}
+
+// A name is remembered for the promised time, and who is not heard of any more costs
+// nothing.
+func TestNamesAreForgotten(t *testing.T) {
+	t.Parallel()
+	n, begin := newNames(), time.Now()
+	n.put("web1/old", 1, 1, begin)
+	n.put("web2/old", 1, 2, begin)
+	n.put("web1/new", 1, 3, begin.Add(nameWindow+time.Second))
+	for _, name := range []string{"web1/old", "web1/new", "web2/old"} {
+		if n.find(name).n != 1 {
+			t.Errorf("%s is forgotten too early", name)
+		}
+	}
+	n.put("web1/newer", 1, 4, begin.Add(2*nameWindow+2*time.Second))
+	n.put("web1/newest", 1, 5, begin.Add(3*nameWindow+3*time.Second))
+	if n.find("web1/old").n != 0 || n.senders["web2"] != nil {
+		t.Error("what is old is remembered")
+	}
+}
