@@ -21,8 +21,9 @@ const (
 	// or a thousand letters.
 	maxNames = 8192
 	// maxLearned is how many messages are looked at after a start for the names that
-	// were stored before it.
-	maxLearned = 4 << 20
+	// were stored before it: some seconds. learnTime is far more.
+	maxLearned = 1 << 20
+	learnTime  = 2 * time.Minute
 )
 
 // names remembers which lots are stored, and how far. Each sender has room of his own,
@@ -179,7 +180,7 @@ func (j *Journal) known(name string) (known, error) {
 	if name == "" {
 		return known{}, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stallWait)
+	ctx, cancel := context.WithTimeout(context.Background(), learnTime)
 	defer cancel()
 	if !j.learned {
 		if err := j.learn(ctx); err != nil {
