@@ -153,7 +153,7 @@ func (c *Conn) send(op string, in any, reply string) error {
 	if err != nil {
 		return err
 	}
-	return eachFrame(frameItem, body, func(b []byte) error {
+	return cut(frameItem, body, func(b []byte) error {
 		if err := c.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: b}); err != nil { // it copies b
 			return lost(err)
 		}
@@ -161,12 +161,19 @@ func (c *Conn) send(op string, in any, reply string) error {
 	})
 }
 
-// encode writes the body of a request: JSON, unless in has a form of its own.
+// encode writes the body of a request behind its room: JSON, unless in has a form of its
+// own.
 func encode(in any) ([]byte, error) {
-	if m, ok := in.(encoding.BinaryMarshaler); ok {
-		return m.MarshalBinary()
+	room := make([]byte, Room)
+	switch in := in.(type) {
+	case encoding.BinaryAppender:
+		return in.AppendBinary(room)
+	case encoding.BinaryMarshaler:
+		b, err := in.MarshalBinary()
+		return append(room, b...), err
 	}
-	return json.Marshal(in)
+	b, err := json.Marshal(in)
+	return append(room, b...), err
 }
 
 const opAsk = "ask"

@@ -24,10 +24,28 @@ const (
 	frameError byte = 'x' // the answer ends with this error
 )
 
-// eachFrame cuts data into the bodies of messages, the last of which carries kind, and
-// calls f for each. They share one buffer: f must be done with one when it returns.
+// Room is how many bytes a body has before its data, see cut.
+const Room = 1
+
+// cut cuts a body into the bodies of messages, the last of which carries kind, and
+// calls f for each, which must be done with one when it returns. Nothing is copied: the
+// room before the data takes the kind, and so does, behind each piece, its last byte.
+func cut(kind byte, body []byte, f func(body []byte) error) error {
+	for len(body) > Room+MaxPart {
+		body[0] = framePart
+		if err := f(body[:Room+MaxPart]); err != nil {
+			return err
+		}
+		body = body[MaxPart:]
+	}
+	body[0] = kind
+	return f(body)
+}
+
+// eachFrame is cut for data that is somebody else's, which is not changed. The bodies
+// share one buffer.
 func eachFrame(kind byte, data []byte, f func(body []byte) error) error {
-	b := make([]byte, 0, 1+min(len(data), MaxPart))
+	b := make([]byte, 0, Room+min(len(data), MaxPart))
 	for len(data) > MaxPart {
 		if err := f(append(append(b, framePart), data[:MaxPart]...)); err != nil {
 			return err
@@ -55,15 +73,21 @@ func Parts(data []byte) (parts [][]byte) {
 // Assembler puts the pieces of one sender's messages together. The zero value is
 // ready; it is not safe for concurrent use.
 type Assembler struct {
-	Limit int // the largest message in bytes; 0 is MaxMessage
-	buf   []byte
-	bad   error // why the message under way is dropped
+	Limit int      // the largest message in bytes; 0 is MaxMessage
+	have  [][]byte // of the message under way, which is copied once, when it is whole
+	small []byte   // what came behind that, in pieces too small to be kept each
+	size  int      // of both
+	bad   error    // why the message under way is dropped
 }
+
+// minKept is the smallest piece that is kept as it came: what each costs beside its
+// bytes is counted nowhere.
+const minKept = 16 << 10
 
 // ErrTooLarge is returned for a message beyond the limit, which is dropped.
 var ErrTooLarge = errors.New("message is too large")
 
-// Add takes the next body. done says that data is a whole message, or with an
+// Add takes the next body, and keeps it. done says that data is a whole message, or with an
 // error that the message ended that is dropped: its pieces are passed over, so
 // that its tail is never taken for a message of its own.
 func (a *Assembler) Add(body []byte) (data []byte, done bool, err error) {
@@ -73,11 +97,14 @@ func (a *Assembler) Add(body []byte) (data []byte, done bool, err error) {
 
 // drop forgets the message under way; err is told at its end.
 func (a *Assembler) drop(err error) {
-	a.buf = nil
-	if a.bad == nil {
+	bad := a.bad
+	a.clear()
+	if a.bad = bad; bad == nil {
 		a.bad = err
 	}
 }
+
+func (a *Assembler) clear() { a.have, a.small, a.size, a.bad = nil, nil, 0, nil }
 
 func (a *Assembler) add(body []byte) (kind byte, data []byte, err error) {
 	if len(body) == 0 {
@@ -88,34 +115,51 @@ func (a *Assembler) add(body []byte) (kind byte, data []byte, err error) {
 		limit = MaxMessage
 	}
 	kind, data = body[0], body[1:]
-	if len(a.buf)+len(data) > limit {
+	if a.size+len(data) > limit {
 		a.drop(fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, limit))
 	}
 	switch kind {
 	case framePart:
 		if a.bad == nil {
-			a.buf = append(a.buf, data...)
+			a.keep(data)
 		}
 		return kind, nil, nil
 	case frameItem, frameEnd:
 		return a.end(kind, data)
 	case frameError: // it is whole; a message that it broke off is never completed
-		a.buf, a.bad = nil, nil
+		a.clear()
 		return kind, data, nil
 	}
-	a.buf, a.bad = nil, nil
+	a.clear()
 	return kind, nil, fmt.Errorf("message of the unknown kind %q", kind)
+}
+
+func (a *Assembler) keep(data []byte) {
+	a.size += len(data)
+	if len(data) < minKept {
+		a.small = append(a.small, data...)
+		return
+	}
+	a.have, a.small = append(a.kept(), data), nil
+}
+
+// kept are the pieces so far.
+func (a *Assembler) kept() [][]byte {
+	if len(a.small) == 0 {
+		return a.have
+	}
+	return append(a.have, a.small)
 }
 
 // end takes the last piece.
 func (a *Assembler) end(kind byte, data []byte) (byte, []byte, error) {
-	have, bad := a.buf, a.bad
-	a.buf, a.bad = nil, nil
-	switch {
-	case bad != nil:
+	bad := a.bad
+	if a.size > 0 {
+		data = bytes.Join(append(a.kept(), data), nil)
+	}
+	a.clear()
+	if bad != nil {
 		return kind, nil, bad
-	case len(have) > 0:
-		data = append(have, data...)
 	}
 	return kind, data, nil
 }

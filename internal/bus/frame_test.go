@@ -10,25 +10,67 @@ import (
 )
 
 func TestFrames(t *testing.T) {
-	for _, n := range []int{0, 1, MaxPart - 1, MaxPart, MaxPart + 1, 3*MaxPart + 7} {
-		data := bytes.Repeat([]byte("x"), n)
-		var a Assembler
-		var got []byte
-		var done bool
-		for i, f := range Parts(data) {
-			if done {
-				t.Fatalf("%d bytes: whole before piece %d", n, i)
+	for _, n := range []int{0, 1, MaxPart - 1, MaxPart, MaxPart + 1, MaxPart + Room, 2 * MaxPart, 3*MaxPart + 7} {
+		data := make([]byte, n)
+		for i := range data {
+			data[i] = byte(i >> 8)
+		}
+		var inPlace [][]byte
+		_ = cut(frameItem, append(make([]byte, Room), data...), func(b []byte) error {
+			inPlace = append(inPlace, bytes.Clone(b))
+			return nil
+		})
+		for name, pieces := range map[string][][]byte{"copied": Parts(data), "in place": inPlace} {
+			var a Assembler
+			var got []byte
+			var done bool
+			for i, f := range pieces {
+				if done {
+					t.Fatalf("%s, %d bytes: whole before piece %d", name, n, i)
+				}
+				if len(f) > MaxPart+1 {
+					t.Errorf("%s, %d bytes: a piece of %d", name, n, len(f))
+				}
+				var err error
+				if got, done, err = a.Add(f); err != nil {
+					t.Fatal(err)
+				}
 			}
-			if len(f) > MaxPart+1 {
-				t.Errorf("%d bytes: a piece of %d", n, len(f))
-			}
-			var err error
-			if got, done, err = a.Add(f); err != nil {
-				t.Fatal(err)
+			if !done || !bytes.Equal(got, data) {
+				t.Errorf("%s, %d bytes became %d, whole: %v", name, n, len(got), done)
 			}
 		}
-		if !done || !bytes.Equal(got, data) {
-			t.Errorf("%d bytes became %d, whole: %v", n, len(got), done)
+	}
+}
+
+// holds is what is kept of the message under way.
+func (a *Assembler) holds() int {
+	n := cap(a.small)
+	for _, b := range a.have {
+		n += cap(b)
+	}
+	return n
+}
+
+// Pieces of all sizes keep their order, and none is written over.
+func TestPiecesOfAnySize(t *testing.T) {
+	var a Assembler
+	var want []byte
+	var sent [][]byte
+	for i, n := range []int{1, minKept, 2, 3, 0, 3 * minKept, minKept - 1, 5, minKept + 1, 7} {
+		piece := append([]byte{framePart}, bytes.Repeat([]byte{byte('a' + i)}, n)...)
+		sent, want = append(sent, bytes.Clone(piece), piece), append(want, piece[1:]...)
+		if _, done, err := a.Add(piece); done || err != nil || a.size != len(want) {
+			t.Fatalf("piece %d: %v, %v, %d bytes of %d", i, done, err, a.size, len(want))
+		}
+	}
+	got, done, err := a.Add([]byte("iend"))
+	if want = append(want, "end"...); !bytes.Equal(got, want) || !done || err != nil || a.size+a.holds() != 0 {
+		t.Errorf("%d bytes, %v, %v; want %d", len(got), done, err, len(want))
+	}
+	for i := 0; i < len(sent); i += 2 {
+		if !bytes.Equal(sent[i], sent[i+1]) {
+			t.Errorf("piece %d was written over", i/2)
 		}
 	}
 }
@@ -43,8 +85,8 @@ func TestAssemblerLimit(t *testing.T) {
 				t.Fatalf("piece: %q, %v, %v", data, done, err)
 			}
 		}
-		if cap(a.buf) > 64 {
-			t.Errorf("%d bytes are held", cap(a.buf))
+		if a.holds() > 64 || a.size > 10 {
+			t.Errorf("%d bytes are held", a.holds())
 		}
 		if data, done, err := a.Add([]byte("itail")); !errors.Is(err, ErrTooLarge) || !done || data != nil {
 			t.Errorf("the end of a large message: %q, %v, %v", data, done, err)
@@ -81,8 +123,8 @@ func FuzzAssembler(f *testing.F) {
 		a := Assembler{Limit: 100}
 		for _, body := range bytes.Split(script, []byte("\n")) {
 			data, done, err := a.Add(body)
-			if len(data) > 100 || len(a.buf) > 100 {
-				t.Errorf("%d bytes came out, %d are held", len(data), len(a.buf))
+			if len(data) > 100 || a.size > 100 || a.holds() > 300 {
+				t.Errorf("%d bytes came out, %d of %d are held", len(data), a.size, a.holds())
 			}
 			if err != nil && data != nil || !done && err == nil && data != nil {
 				t.Errorf("Add(%q) = %q, %v, %v", body, data, done, err)

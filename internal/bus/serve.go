@@ -93,7 +93,13 @@ func (r *Request) Last(ctx context.Context, v any) error {
 
 // SendRaw is Send for what is encoded already, and for bytes that are no JSON.
 func (r *Request) SendRaw(ctx context.Context, b []byte) error {
-	return r.out.send(ctx, frameItem, b)
+	return r.out.send(ctx, func(f func([]byte) error) error { return eachFrame(frameItem, b, f) })
+}
+
+// SendBody is SendRaw for what lies behind Room bytes, which saves to copy it. What body
+// holds is used up.
+func (r *Request) SendBody(ctx context.Context, body []byte) error {
+	return r.out.send(ctx, func(f func([]byte) error) error { return cut(frameItem, body, f) })
 }
 
 // Server answers the requests of a bus. Make it with NewServer, register
@@ -271,9 +277,9 @@ func (s *Server) assemble(from Identity, m *nats.Msg) (body []byte, done bool, e
 		s.release(p)
 		p.drop(Errorf(Busy, "too many requests that are not complete: they hold %d bytes", maxHeld))
 	}
-	before := len(p.buf)
+	before := p.size
 	body, done, err = p.Add(m.Data)
-	s.held[p.asker] += len(p.buf) - before
+	s.held[p.asker] += p.size - before
 	if done || err != nil {
 		s.dropPartial(m.Reply)
 	}
@@ -293,10 +299,10 @@ func (s *Server) begin(asker, reply string) (*partial, error) {
 
 // release takes what p holds off the account of its asker.
 func (s *Server) release(p *partial) {
-	if s.held[p.asker] -= len(p.buf); s.held[p.asker] <= 0 {
+	if s.held[p.asker] -= p.size; s.held[p.asker] <= 0 {
 		delete(s.held, p.asker)
 	}
-	p.buf = nil
+	p.clear()
 }
 
 func (s *Server) dropPartial(reply string) {
@@ -509,10 +515,11 @@ type answerer struct {
 	taken int64
 }
 
-func (o *answerer) send(ctx context.Context, kind byte, data []byte) error {
+// send sends the pieces that each hands over.
+func (o *answerer) send(ctx context.Context, each func(func([]byte) error) error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return eachFrame(kind, data, func(b []byte) error {
+	return each(func(b []byte) error {
 		if err := o.wait(ctx, len(b)); err != nil {
 			return err
 		}

@@ -76,13 +76,16 @@ func appendSeq(b []byte, seq uint64) []byte {
 // where there is none.
 func SeqOf(line []byte) uint64 {
 	line = bytes.TrimSuffix(bytes.TrimRight(line, "\n"), []byte("}"))
-	at := bytes.LastIndex(line, []byte(seqKey))
-	if at < 0 {
+	digits := len(line)
+	for digits > 0 && line[digits-1] >= '0' && line[digits-1] <= '9' {
+		digits--
+	}
+	if !bytes.HasSuffix(line[:digits], []byte(seqKey)) {
 		return 0
 	}
-	seq, err := strconv.ParseUint(string(line[at+len(seqKey):]), 10, 64)
+	seq, err := strconv.ParseUint(string(line[digits:]), 10, 64)
 	if err != nil {
-		return 0 // that was within the data
+		return 0
 	}
 	return seq
 }

@@ -35,14 +35,7 @@ func (j *Journal) Follow(ctx context.Context, from uint64, f func(Text) error) e
 	return j.texts(ctx, from, 0, f)
 }
 
-// Replay calls f for each event from the place from to the place to.
-func (j *Journal) Replay(ctx context.Context, from, to uint64, f func(Text) error) error {
-	if from > to {
-		return nil
-	}
-	return j.texts(ctx, from, to, f)
-}
-
+// texts is Replay, or without to Follow, by a consumer.
 func (j *Journal) texts(ctx context.Context, from, to uint64, f func(Text) error) error {
 	join := joiner{}
 	return j.messages(ctx, Query{FromSeq: max(from, 1), Follow: to == 0}, func(m jetstream.Msg, seq uint64) error {

@@ -22,8 +22,12 @@ import (
 // stored in several and read as one.
 const maxPart = 512 << 10
 
-// partHeader marks the pieces of a long event: id/number/count.
-const partHeader = "Salt-Part"
+// partHeader marks the pieces of a long event: id/number/count. They begin with
+// partMark, as no event does, for readers that are not sent the headers.
+const (
+	partHeader = "Salt-Part"
+	partMark   = 'p'
+)
 
 // stream is the one stream of events.
 const stream = "EVENTS"
@@ -94,6 +98,9 @@ func (j *Journal) Fetch(ctx context.Context, places []uint64) (event.Event, erro
 		m, err := j.stream.GetMsg(ctx, seq)
 		if err != nil {
 			return event.Event{}, fmt.Errorf("read entry %d of the journal: %w", seq, err)
+		}
+		if m.Header.Get(partHeader) != "" {
+			m.Data = m.Data[1:]
 		}
 		body = append(body, m.Data...)
 	}
@@ -253,9 +260,10 @@ func (j joiner) join(part string, data []byte) (body []byte, whole bool) {
 		return data, true
 	}
 	id, n, count, ok := splitPart(part)
-	if !ok {
+	if !ok || len(data) == 0 {
 		return nil, false
 	}
+	data = data[1:]
 	if n == 0 { // begun anew, after a daemon died while it stored it
 		delete(j, id)
 	}

@@ -176,7 +176,7 @@ func TestOrphansAreNeverRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	half := strings.Repeat("h", 512<<10)
+	half := "p" + strings.Repeat("h", 512<<10)
 	for _, part := range []string{"x/0/3", "x/1/3", "y/1/2", "z/0/0", "z/5/2", "z/-1/2", "/0", "", "a/b/c", "x/0/999999999999999999999"} {
 		m := &nats.Msg{Subject: event.Subject("orphan"), Data: []byte(half), Header: nats.Header{"Salt-Part": {part}}}
 		if part == "" {

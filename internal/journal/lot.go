@@ -184,7 +184,7 @@ func (w *lotWriter) pieces(d Draft) []*nats.Msg {
 	msgs := make([]*nats.Msg, count)
 	for n := range count {
 		msgs[n] = &nats.Msg{
-			Subject: m.Subject, Data: body[n*maxPart : min((n+1)*maxPart, len(body))],
+			Subject: m.Subject, Data: append([]byte{partMark}, body[n*maxPart:min((n+1)*maxPart, len(body))]...),
 			Header: nats.Header{partHeader: {label{id, n, count}.String()}},
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"brine/internal/event"
 )
@@ -23,9 +24,12 @@ type fireHead struct {
 	Live   bool     `json:"live,omitempty"`
 }
 
-// MarshalBinary writes the body of a request. The data of the events is expected
+// MarshalBinary is AppendBinary behind nothing.
+func (f Fire) MarshalBinary() ([]byte, error) { return f.AppendBinary(nil) }
+
+// AppendBinary writes the body of a request behind b. The data of the events is expected
 // to be JSON; the reader finds out, unless it could be taken for several events.
-func (f Fire) MarshalBinary() ([]byte, error) {
+func (f Fire) AppendBinary(b []byte) ([]byte, error) {
 	head, err := json.Marshal(fireHead{f.ID, f.Form, f.Pretag, f.Live})
 	if err != nil {
 		return nil, err
@@ -34,7 +38,7 @@ func (f Fire) MarshalBinary() ([]byte, error) {
 	for _, e := range f.Events {
 		size += len(e.Tag) + len(e.Data) + 32
 	}
-	b := append(append(append(make([]byte, 0, size), fireLines), head...), '\n')
+	b = append(append(append(slices.Grow(b, size), fireLines), head...), '\n')
 	for _, e := range f.Events {
 		if len(e.Data) == 0 {
 			line, err := json.Marshal(e)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"brine/internal/bus"
 )
@@ -81,13 +82,16 @@ type letterHead struct {
 	Size  int    `json:"size"` // of the body in bytes
 }
 
-// MarshalBinary writes the body of a request.
-func (q Letters) MarshalBinary() ([]byte, error) {
+// MarshalBinary is AppendBinary behind nothing.
+func (q Letters) MarshalBinary() ([]byte, error) { return q.AppendBinary(nil) }
+
+// AppendBinary writes the body of a request behind b.
+func (q Letters) AppendBinary(b []byte) ([]byte, error) {
 	size := 1
 	for _, l := range q.Letters {
 		size += len(l.Body) + len(l.Epoch) + len(l.Op) + 64
 	}
-	b := append(make([]byte, 0, size), lettersSign)
+	b = append(slices.Grow(b, size), lettersSign)
 	for _, l := range q.Letters {
 		head, err := json.Marshal(letterHead{l.Epoch, l.N, l.Op, len(l.Body)})
 		if err != nil {

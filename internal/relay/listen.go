@@ -36,6 +36,7 @@ const (
 	markAfter  = 4096      // events that do not match, until the listener is told that they passed
 	markEvery  = time.Second
 	maxTags    = 1000 // patterns of one listener
+	placeRoom  = 30   // bytes that a place adds to an event, and a line end
 )
 
 // Listen answers a request with events until the asker is gone, or until the end
@@ -94,11 +95,11 @@ type listener struct {
 	end     uint64        // with UntilEnd: the last place
 	passed  uint64        // the place that the asker knows of
 	marked  time.Time
-	buf     []byte
+	buf     []byte // events that are not sent yet, behind the room that bus wants
 }
 
 func (r *Relay) listener(req *bus.Request, who Asker) (*listener, error) {
-	l := &listener{relay: r, req: req, who: who, started: time.Now(), marked: time.Now()}
+	l := &listener{relay: r, req: req, who: who, started: time.Now(), marked: time.Now(), buf: make([]byte, bus.Room)}
 	if err := req.Decode(&l.q); err != nil {
 		return nil, err
 	}
@@ -269,38 +270,51 @@ func (l *listener) catchUp(ctx context.Context) error {
 	if l.q.UntilEnd {
 		to = min(to, l.end)
 	}
-	batch := make([]line, 0, batchLines)
-	bytes, expected := 0, l.next.Load()
 	var heads event.Heads
+	expected, unsent := l.next.Load(), 0
 	err := l.relay.journal.Replay(ctx, l.next.Load(), to, func(e journal.Text) error {
 		if err := l.gap(ctx, expected, e.Seq+1-uint64(max(e.Pieces, 1))); err != nil {
 			return err
 		}
 		expected = e.Seq + 1
-		one, err := lineOf(e, &heads)
-		if err != nil {
-			l.relay.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
+		if err := l.read(ctx, e, &heads); err != nil {
+			return err
+		}
+		if unsent++; unsent < batchLines {
 			return nil
 		}
-		batch, bytes = append(batch, one), bytes+len(one.text)
-		if len(batch) < batchLines && bytes < batchBytes {
-			return nil
-		}
-		err = l.send(ctx, batch)
-		batch, bytes = batch[:0], 0
-		return err
+		unsent = 0
+		return l.settle(ctx)
 	})
 	if err == nil {
 		err = l.gap(ctx, expected, to+1)
 	}
 	if err == nil {
-		err = l.send(ctx, batch)
+		err = l.settle(ctx)
 	}
 	if err != nil {
 		return err
 	}
 	l.next.Store(to + 1) // also where the end of it was discarded, or is a part of a longer event
 	return nil
+}
+
+// read sends an event of the journal if it matches.
+func (l *listener) read(ctx context.Context, e journal.Text, heads *event.Heads) error {
+	head, err := heads.Of(e.Body)
+	if err != nil {
+		l.relay.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
+		return nil
+	}
+	ok, err := l.wants(head)
+	if ok && err == nil {
+		if err = l.room(ctx, len(e.Body)+placeRoom); err == nil {
+			l.buf = append(event.AppendPlaced(l.buf, e.Body, e.Seq), '\n')
+			err = l.put(ctx, e.Seq)
+		}
+	}
+	l.next.Store(e.Seq + 1)
+	return err
 }
 
 // gap notes what the journal has discarded between the place that was expected next and
@@ -342,17 +356,18 @@ func (l *listener) send(ctx context.Context, batch []line) error {
 		if one.live == 0 && l.q.UntilEnd && one.seq > l.end {
 			return cmpErr(l.flush(ctx), errDone)
 		}
-		if one.live == 0 && one.seq < l.next.Load() {
-			continue // it came from the journal already
+		if one.live == 0 && one.seq < l.next.Load() || one.live > 0 && !l.q.Live {
+			continue // it came from the journal already, or is not asked for
 		}
-		ok, err := l.wants(one)
-		if err != nil {
-			return bus.Errorf(bus.Usage, "tag %q: %w", one.head.Tag, err)
-		}
-		if ok {
-			if err := l.put(ctx, one); err != nil {
-				return err
+		ok, err := l.wants(one.head)
+		if ok && err == nil {
+			if err = l.room(ctx, len(one.text)); err == nil {
+				l.buf = append(l.buf, one.text...)
+				err = l.put(ctx, one.seq)
 			}
+		}
+		if err != nil {
+			return err
 		}
 		if one.live > 0 {
 			l.lives = one.live
@@ -360,6 +375,11 @@ func (l *listener) send(ctx context.Context, batch []line) error {
 		}
 		l.next.Store(one.seq + 1)
 	}
+	return l.settle(ctx)
+}
+
+// settle sends what was put, and tells the asker how far that is if it is to know.
+func (l *listener) settle(ctx context.Context) error {
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
@@ -376,18 +396,17 @@ func cmpErr(err, otherwise error) error {
 	return otherwise
 }
 
-func (l *listener) wants(one line) (bool, error) {
-	if one.live > 0 && !l.q.Live {
-		return false, nil
-	}
-	if one.head == l.judged { // as that of the event before, nearly always in a flood
+// wants says whether it is to hear an event with this head.
+func (l *listener) wants(h event.Head) (bool, error) {
+	if h == l.judged { // as that of the event before, nearly always in a flood
 		return l.wanted, nil
 	}
-	ok, err := l.judge(one.head)
-	if err == nil {
-		l.judged, l.wanted = one.head, ok
+	ok, err := l.judge(h)
+	if err != nil {
+		return false, bus.Errorf(bus.Usage, "tag %q: %w", h.Tag, err)
 	}
-	return ok, err
+	l.judged, l.wanted = h, ok
+	return ok, nil
 }
 
 // judge says whether it wants events with this head.
@@ -408,29 +427,32 @@ func namesAudit(patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return strings.Contains(p, event.AuditSpace) })
 }
 
-// put sends one event, at once or with its neighbours.
-func (l *listener) put(ctx context.Context, one line) error {
+// room sends what is in buf if n more bytes would be too many.
+func (l *listener) room(ctx context.Context, n int) error {
+	if len(l.buf)+n <= batchBytes {
+		return nil
+	}
+	return l.flush(ctx)
+}
+
+// put sends the event that was written into buf last, at once or with its neighbours.
+func (l *listener) put(ctx context.Context, seq uint64) error {
 	l.sent.Add(1)
 	l.relay.sent.Add(1)
-	l.passed = max(l.passed, one.seq)
-	if !l.q.Lines {
-		return l.req.SendRaw(ctx, one.text[:len(one.text)-1])
+	l.passed = max(l.passed, seq)
+	if l.q.Lines {
+		return nil
 	}
-	if len(l.buf)+len(one.text) > batchBytes {
-		if err := l.flush(ctx); err != nil {
-			return err
-		}
-	}
-	l.buf = append(l.buf, one.text...)
-	return nil
+	l.buf = l.buf[:len(l.buf)-1] // who gets one by one needs no line end
+	return l.flush(ctx)
 }
 
 func (l *listener) flush(ctx context.Context) error {
-	if len(l.buf) == 0 {
+	if len(l.buf) == bus.Room {
 		return nil
 	}
-	err := l.req.SendRaw(ctx, l.buf)
-	l.buf = l.buf[:0]
+	err := l.req.SendBody(ctx, l.buf)
+	l.buf = l.buf[:bus.Room]
 	return err
 }
 

@@ -165,7 +165,7 @@ func lineOf(e journal.Text, heads *event.Heads) (line, error) {
 	if err != nil {
 		return line{}, err
 	}
-	text := make([]byte, 0, len(e.Body)+30)
+	text := make([]byte, 0, len(e.Body)+placeRoom)
 	text = append(event.AppendPlaced(text, e.Body, e.Seq), '\n')
 	return line{seq: e.Seq, head: head, text: text}, nil
 }

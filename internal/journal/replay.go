@@ -1,0 +1,193 @@
+package journal
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Bounds of what is read by counting.
+const (
+	lotMessages = 512     // asked for at once: the store takes nothing else meanwhile
+	lotBytes    = 1 << 20 // of them, about
+	lotsAhead   = 2       // under way
+	// stretch is how far a consumer reads on where counting does not do.
+	stretch = 16 << 10
+	// lotTime is how long the store may take for a lot before a consumer is asked.
+	lotTime = 10 * time.Second
+)
+
+// Replay calls f for each event from the place from to the place to.
+//
+// Mostly it reads by counting, which takes half the work of a consumer: the store is
+// asked for lots of messages without their headers, and as many as there are places
+// have none missing between them. Where some have, or pieces of a long event have come,
+// whose headers matter, a consumer reads on.
+func (j *Journal) Replay(ctx context.Context, from, to uint64, f func(Text) error) error {
+	for from <= to {
+		next, err := j.count(ctx, from, to, f)
+		if err != nil || next > to {
+			return err
+		}
+		end := next + min(to-next, stretch)
+		if err := j.texts(ctx, next, end, f); err != nil {
+			return err
+		}
+		from = end + 1
+	}
+	return nil
+}
+
+// count reads as far as it is sure of the places, and returns the next one.
+func (j *Journal) count(ctx context.Context, from, to uint64, f func(Text) error) (next uint64, err error) {
+	c, err := j.newCounter(from, to)
+	if err != nil {
+		return from, fmt.Errorf("read the journal: %w", err)
+	}
+	defer c.close()
+	for next = from; next <= to; {
+		bodies, err := c.next(ctx, next)
+		if err != nil || len(bodies) == 0 {
+			return next, err
+		}
+		for _, body := range bodies {
+			if len(body) == 0 || body[0] == partMark {
+				return next, nil
+			}
+			if err := f(Text{next, body, 1}); err != nil {
+				return next, err
+			}
+			next++
+		}
+	}
+	return next, nil
+}
+
+// counter asks the store for one lot after the other, and is sent the next one while
+// one is worked on.
+type counter struct {
+	nc     *nats.Conn
+	sub    *nats.Subscription
+	closed <-chan struct{}
+	lots   chan lot
+	coming lot // for the callback of sub alone
+
+	to    uint64
+	ahead uint64 // the place to ask for next
+	size  uint64 // messages to ask for
+	asked []span // the oldest first
+}
+
+// span is a number of messages that are asked for.
+type span struct{ from, size uint64 }
+
+// lot is the answer to it.
+type lot struct {
+	bodies [][]byte
+	bytes  int
+	last   uint64 // the place of the latest; 0 where that is not known
+}
+
+func (j *Journal) newCounter(from, to uint64) (*counter, error) {
+	c := &counter{nc: j.js.Conn(), closed: j.closed, lots: make(chan lot, lotsAhead), to: to, ahead: from, size: lotMessages}
+	var err error
+	if c.sub, err = c.nc.Subscribe(c.nc.NewInbox(), c.take); err != nil {
+		return nil, err
+	}
+	return c, c.sub.SetPendingLimits(-1, -1)
+}
+
+func (c *counter) close() { _ = c.sub.Unsubscribe() } // fails only when the connection is gone
+
+// next returns the messages from the place from on; none where it is not sure that they
+// are at the places that follow on it.
+func (c *counter) next(ctx context.Context, from uint64) ([][]byte, error) {
+	for {
+		if err := c.ask(); err != nil {
+			return nil, fmt.Errorf("read the journal: %w", err)
+		}
+		q := c.asked[0]
+		c.asked = c.asked[1:]
+		l, err := c.lot(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if q.from != from {
+			continue // it was asked for before the lot before it was cut short
+		}
+		n := uint64(len(l.bodies))
+		if n == 0 || l.last != from+n-1 {
+			return nil, nil
+		}
+		if n < q.size {
+			c.ahead = from + n
+		}
+		c.size = min(lotMessages, max(1, lotBytes*n/uint64(l.bytes+1)))
+		if err := c.ask(); err != nil {
+			return nil, fmt.Errorf("read the journal: %w", err)
+		}
+		return l.bodies, nil
+	}
+}
+
+// ask asks for lots until enough are under way.
+func (c *counter) ask() error {
+	for len(c.asked) < lotsAhead && c.ahead <= c.to {
+		size := min(c.to-c.ahead+1, c.size)
+		q, err := json.Marshal(struct {
+			Seq       uint64 `json:"seq"`
+			Batch     uint64 `json:"batch"`
+			MaxBytes  int    `json:"max_bytes"`
+			NoHeaders bool   `json:"no_hdr"`
+		}{c.ahead, size, 2 * lotBytes, true})
+		if err != nil {
+			return err
+		}
+		if err := c.nc.PublishRequest(jetstream.DefaultAPIPrefix+"DIRECT.GET."+stream, c.sub.Subject, q); err != nil {
+			return err
+		}
+		c.asked = append(c.asked, span{c.ahead, size})
+		c.ahead += size
+	}
+	return nil
+}
+
+// take collects messages until the one that ends a lot, or says that there is none.
+// A server that sends headers all the same sends no lot that counts.
+func (c *counter) take(m *nats.Msg) {
+	if m.Header == nil {
+		c.coming.bodies = append(c.coming.bodies, m.Data)
+		c.coming.bytes += len(m.Data)
+		return
+	}
+	if m.Header.Get("Status") == "" {
+		return
+	}
+	c.coming.last, _ = strconv.ParseUint(m.Header.Get("Nats-Last-Sequence"), 10, 64)
+	select {
+	case c.lots <- c.coming:
+	default: // nobody asked for it
+	}
+	c.coming = lot{bodies: make([][]byte, 0, len(c.coming.bodies))}
+}
+
+// lot returns the next one to come; an empty one if none does.
+func (c *counter) lot(ctx context.Context) (lot, error) {
+	late := time.NewTimer(lotTime)
+	defer late.Stop()
+	select {
+	case l := <-c.lots:
+		return l, nil
+	case <-late.C:
+		return lot{}, nil
+	case <-c.closed:
+		return lot{}, fmt.Errorf("read the journal: %w", nats.ErrConnectionClosed)
+	case <-ctx.Done():
+		return lot{}, context.Cause(ctx)
+	}
+}
