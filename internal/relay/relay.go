@@ -184,9 +184,13 @@ const textRoom = 32 << 10
 func (r *Relay) hand(events []protocol.FireEvent, origin event.Origin) {
 	from := origin.From()
 	lot := make([]line, len(events))
+	var texts slab
+	for _, e := range events {
+		texts.left += origin.Room(e.Tag, e.Data)
+	}
 	for i, e := range events {
-		text := origin.AppendNew(make([]byte, 0, origin.Room(e.Tag, e.Data)), e.Tag, e.Data)
-		lot[i] = line{head: event.Head{Tag: e.Tag, From: from}, text: append(text, '\n')}
+		text := origin.AppendNew(texts.room(origin.Room(e.Tag, e.Data)), e.Tag, e.Data)
+		lot[i] = line{head: event.Head{Tag: e.Tag, From: from}, text: texts.keep(append(text, '\n'))}
 	}
 	r.tail.offer(lot)
 }

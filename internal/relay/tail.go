@@ -83,12 +83,16 @@ func (t *tail) leave() {
 func (t *tail) take(lot []journal.Text) {
 	lines := make([]line, len(lot))
 	var heads event.Heads
+	var texts slab
+	for _, e := range lot {
+		texts.left += len(e.Body) + placeRoom
+	}
 	for i, e := range lot {
 		if e.Body == nil {
 			continue
 		}
 		var err error
-		if lines[i], err = lineOf(e, &heads); err != nil {
+		if lines[i], err = lineOf(e, &heads, &texts); err != nil {
 			t.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
 		}
 	}
@@ -160,14 +164,38 @@ func (t *tail) wake() {
 	t.grown = make(chan struct{})
 }
 
-func lineOf(e journal.Text, heads *event.Heads) (line, error) {
+func lineOf(e journal.Text, heads *event.Heads, texts *slab) (line, error) {
 	head, err := heads.Of(e.Body)
 	if err != nil {
 		return line{}, err
 	}
-	text := make([]byte, 0, len(e.Body)+placeRoom)
-	text = append(event.AppendPlaced(text, e.Body, e.Seq), '\n')
+	text := texts.room(len(e.Body) + placeRoom)
+	text = texts.keep(append(event.AppendPlaced(text, e.Body, e.Seq), '\n'))
 	return line{seq: e.Seq, head: head, text: text}, nil
+}
+
+// slab is memory for the texts of a lot, a few pieces for all of them: one for each
+// costs the collector more than the texts. A piece stays while one of its texts does.
+type slab struct {
+	left int // bytes that are still to come, about
+	free []byte
+}
+
+// slabBytes is a piece.
+const slabBytes = 128 << 10
+
+// room is where a text of n bytes is to be appended to, and keep takes it.
+func (s *slab) room(n int) []byte {
+	if cap(s.free) < n {
+		s.free = make([]byte, 0, max(n, min(s.left, slabBytes)))
+	}
+	s.left -= n
+	return s.free
+}
+
+func (s *slab) keep(text []byte) []byte {
+	s.free = text[len(text):]
+	return text[:len(text):len(text)]
 }
 
 // seat returns the number of the first line from the place next on, and how many
