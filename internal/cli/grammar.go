@@ -24,7 +24,7 @@ type grammar map[string]urcli.Flag
 func newGrammar(flags []urcli.Flag) grammar {
 	g := make(grammar, 2*len(flags))
 	for _, f := range flags {
-		for _, name := range f.Names() {
+		for _, name := range names(f) {
 			g[name] = f
 		}
 	}
@@ -242,12 +242,27 @@ func check(shown string, f urcli.Flag, value string) error {
 
 // option returns the normal spelling of f: by its first long name.
 func option(f urcli.Flag) string {
-	for _, name := range f.Names() {
+	all := names(f)
+	for _, name := range all {
 		if len(name) > 1 {
 			return "--" + name
 		}
 	}
-	return "-" + f.Names()[0]
+	return "-" + all[0]
+}
+
+// names is f.Names(), which applies a regular expression to each name, for the types
+// that our options have.
+func names(f urcli.Flag) []string {
+	switch f := f.(type) {
+	case *urcli.BoolFlag:
+		return append([]string{f.Name}, f.Aliases...)
+	case *urcli.StringFlag:
+		return append([]string{f.Name}, f.Aliases...)
+	case *urcli.IntFlag:
+		return append([]string{f.Name}, f.Aliases...)
+	}
+	return f.Names()
 }
 
 // takesValue says whether f is followed by a value; a switch is not.

@@ -64,7 +64,7 @@ func (m *Minion) localFire(ctx context.Context, r *bus.Request) error {
 	if err != nil {
 		return err
 	}
-	return r.Send(ctx, fired)
+	return r.Last(ctx, fired)
 }
 
 // mayConnect says whether a local user gets a connection at all.
@@ -83,7 +83,7 @@ func (m *Minion) passOn(ctx context.Context, r *bus.Request) error {
 	if err != nil {
 		return err
 	}
-	return r.Send(ctx, fired)
+	return r.Last(ctx, fired)
 }
 
 // passReturn sends to the master what salt-call ran.
@@ -100,7 +100,7 @@ func (m *Minion) passReturn(ctx context.Context, r *bus.Request) error {
 	if err != nil {
 		return err
 	}
-	return r.Send(ctx, fired)
+	return r.Last(ctx, fired)
 }
 
 // refresh finds out anew, for salt-call, what the next job is to see.
