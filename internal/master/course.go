@@ -216,6 +216,7 @@ func (c *course) show(t told) {
 	if t.ID == "" {
 		return
 	}
+	clean := len(c.dirty) == 0
 	if t.State.Returned() {
 		delete(c.dirty, t.ID) // the return says it
 	} else {
@@ -226,7 +227,7 @@ func (c *course) show(t told) {
 		c.stopBatch()
 		c.stir()
 	}
-	if len(c.dirty) == 1 || c.tracker.Settled() {
+	if clean && len(c.dirty) > 0 || c.tracker.Settled() {
 		c.stir()
 	}
 }
