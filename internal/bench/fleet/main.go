@@ -157,51 +157,92 @@ func minion(address, dir, pin string, i int) (member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &simulated{l: l, epoch: bus.NewNonce()}
+	m := &simulated{l: l, epoch: bus.NewNonce(), ready: make(chan struct{}, 1)}
+	go m.drain() // lives as long as the process
 	var asm bus.Assembler
 	if _, err := l.NC.Subscribe(bus.JobSubject(salt.MinionID(id(i))), func(msg *nats.Msg) {
 		if body, done, err := asm.Add(msg.Data); err == nil && done {
-			go m.run(body)
+			m.onJob(body)
 		}
 	}); err != nil {
-		return nil, err
+		return member{}, err
 	}
 	return member{plainly: publisher(l)}, l.Ask(context.Background(), protocol.OpHello, protocol.Hello{Grains: value.Value{V: map[string]any{"id": id(i)}}, Version: "bench"}, nil)
 }
 
+// simulated is a minion that answers a job as the daemon does a quick one: by the
+// return from its outbox.
 type simulated struct {
 	l     *link.Link
 	epoch string
-	mu    sync.Mutex
-	n     uint64
+	ready chan struct{} // something waits
+
+	mu      sync.Mutex // guards what follows
+	n       uint64
+	waiting []protocol.Letter
 }
 
-// run answers a job as the daemon does a quick one: by the return from its outbox.
-func (m *simulated) run(body []byte) {
+// onJob judges a job where it arrives and runs it elsewhere, as the daemon does.
+func (m *simulated) onJob(body []byte) {
 	e, err := job.Open(body, m.l.Master, time.Now())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "fleet:", err)
 		return
 	}
-	op := "ret." + string(e.JID)
+	go m.run(e)
+}
+
+// run runs a job and puts its return into the outbox.
+func (m *simulated) run(e *job.Envelope) {
 	ret := protocol.Return{Report: job.Report{State: job.Done, Return: result(e), Retcode: value.Value{V: 0}, Success: value.Value{V: true}}, Commands: e.Commands}
 	b, err := protocol.Encode(ret)
 	if err != nil {
+		fmt.Fprintln(os.Stderr, "fleet:", err)
 		return
 	}
-	m.mu.Lock() // an outbox delivers one after the other
-	defer m.mu.Unlock()
+	m.mu.Lock()
 	m.n++
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	if err := m.deliver(ctx, protocol.Letter{Epoch: m.epoch, N: m.n, Op: op, Body: b}); err != nil {
-		fmt.Fprintln(os.Stderr, "fleet: return not delivered:", err)
+	m.waiting = append(m.waiting, protocol.Letter{Epoch: m.epoch, N: m.n, Op: "ret." + string(e.JID), Body: b})
+	m.mu.Unlock()
+	select {
+	case m.ready <- struct{}{}:
+	default:
 	}
 }
 
-func (m *simulated) deliver(ctx context.Context, l protocol.Letter) error {
-	if len(l.Body) > protocol.SmallLetters {
-		room, err := m.l.Call(protocol.OpRoom, protocol.Room{Bytes: int64(len(l.Body))})
+// drain delivers what waits, all that there is with one request.
+func (m *simulated) drain() {
+	for range m.ready {
+		for list := m.take(); len(list) > 0; list = m.take() {
+			if err := m.deliver(list); err != nil {
+				fmt.Fprintln(os.Stderr, "fleet: returns not delivered:", err)
+			}
+		}
+	}
+}
+
+// take takes the letters of the next request, by the rules of the daemon's outbox.
+func (m *simulated) take() (list []protocol.Letter) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	size, n := 0, 0
+	for n < len(m.waiting) && n < protocol.MaxLetters && (n == 0 || size+len(m.waiting[n].Body) <= protocol.MaxLetterBytes) {
+		size += len(m.waiting[n].Body)
+		n++
+	}
+	list, m.waiting = m.waiting[:n:n], m.waiting[n:]
+	return list
+}
+
+func (m *simulated) deliver(list []protocol.Letter) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	size := 0
+	for _, l := range list {
+		size += len(l.Body)
+	}
+	if size > protocol.SmallLetters {
+		room, err := m.l.Call(protocol.OpRoom, protocol.Room{Bytes: int64(size)})
 		if err != nil {
 			return err
 		}
@@ -211,7 +252,7 @@ func (m *simulated) deliver(ctx context.Context, l protocol.Letter) error {
 			return err
 		}
 	}
-	return m.l.Ask(ctx, protocol.OpLetters, protocol.Letters{Letters: []protocol.Letter{l}}, nil)
+	return m.l.Ask(ctx, protocol.OpLetters, protocol.Letters{Letters: list}, nil)
 }
 
 // result is True, or for test.echo so many bytes as it is given.
