@@ -142,8 +142,9 @@ func serverOptions(o Options, g *gate) (*server.Options, error) {
 		ServerName: o.Name, DontListen: o.Listen == "", NoSigs: true, NoLog: true,
 		MaxPayload: maxPayload, MaxPending: maxPending, MaxControlLine: maxControlLine, MaxSubs: maxSubs, MaxSubTokens: maxSubTokens,
 		AuthTimeout: authTimeout.Seconds(), TLSTimeout: authTimeout.Seconds(), PingInterval: cmp.Or(o.Ping, usualPing), MaxPingsOut: maxPings,
-		JetStream: o.StoreDir != "", StoreDir: o.StoreDir, SyncAlways: o.SyncAlways, DisableJetStreamBanner: true, NoSublistCache: false,
-		Accounts: []*server.Account{server.NewAccount(account), server.NewAccount(system)}, SystemAccount: system,
+		JetStream: o.StoreDir != "", StoreDir: o.StoreDir, SyncAlways: o.SyncAlways, DisableJetStreamBanner: true,
+		NoSublistCache: true, // it holds a thousand subjects, and each minion and each answer has its own: they only push each other out
+		Accounts:       []*server.Account{server.NewAccount(account), server.NewAccount(system)}, SystemAccount: system,
 		CustomClientAuthentication: g, AlwaysEnableNonce: false, MaxClosedClients: 100,
 		JetStreamMaxStore: maxStore,
 		MaxConn:           1 << 20, // the operating system's limit on open files comes first
