@@ -119,6 +119,7 @@ type Server struct {
 	log      *slog.Logger
 	owner    Owner
 	handlers map[Role]map[string]Handler
+	lots     map[Role]map[string]*lots
 
 	mu      sync.Mutex
 	streams map[string]*answerer // by reply subject
@@ -144,7 +145,7 @@ type Owner func(inbox string) (Identity, bool)
 func NewServer(nc *nats.Conn, owner Owner, log *slog.Logger) *Server {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
-		Stall: stallTimeout, nc: nc, owner: owner, log: log, handlers: map[Role]map[string]Handler{}, streams: map[string]*answerer{}, plain: map[string]*answerer{},
+		Stall: stallTimeout, nc: nc, owner: owner, log: log, handlers: map[Role]map[string]Handler{}, lots: map[Role]map[string]*lots{}, streams: map[string]*answerer{}, plain: map[string]*answerer{},
 		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, told: map[string]time.Time{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
 	}
 }
@@ -168,6 +169,7 @@ func (s *Server) Start() error {
 			return err
 		}
 	}
+	s.serveLots()
 	for _, subject := range []string{"salt.user.*.credit", "salt.minion.*.credit"} {
 		if err := s.subscribe(subject, s.credit); err != nil {
 			return err
@@ -334,6 +336,7 @@ func (s *Server) dispatch(r *Request) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	out := &answerer{nc: s.nc, reply: r.reply, asker: asker, limit: s.Stall, cancel: cancel, room: make(chan struct{}, 1)}
 	r.out = out
+	b, inLot := booked{r, ctx, asker}, false
 	s.mu.Lock()
 	busy := s.busy(asker, r)
 	if busy == nil {
@@ -342,6 +345,7 @@ func (s *Server) dispatch(r *Request) {
 		s.streams[r.reply] = out
 		s.number(r.From, out)
 		s.wg.Add(1)
+		inLot = s.lots[r.From.Role][r.Op].add(b)
 	}
 	s.mu.Unlock()
 	if busy != nil {
@@ -349,12 +353,24 @@ func (s *Server) dispatch(r *Request) {
 		s.reject(r.From, r.Op, r.reply, busy)
 		return
 	}
-	size := len(r.Body)
-	go func() {
-		defer s.wg.Done()
-		defer s.finish(asker, r.reply, size, cancel)
-		s.answer(ctx, h, r)
-	}()
+	if !inLot {
+		go s.serve(b, h)
+	}
+}
+
+// booked is a request that is counted among those under way.
+type booked struct {
+	*Request
+	ctx   context.Context
+	asker string
+}
+
+// serve answers a booked request.
+func (s *Server) serve(b booked, h Handler) {
+	size := len(b.Body)
+	defer s.wg.Done()
+	defer s.finish(b.asker, b.reply, size, b.out.cancel)
+	s.answer(b.ctx, h, b.Request)
 }
 
 // busy says why a request can not be taken now. The caller holds the lock.

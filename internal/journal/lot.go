@@ -60,7 +60,12 @@ func (j *Journal) Begin(e event.Event, name string) (*Pending, error) {
 // BeginAll is Begin for several events, which costs less than one call for each: they
 // are stored while the next ones are made. The word of the Pending is for all of them,
 // its place that of the last. There must be one.
-func (j *Journal) BeginAll(l Lot) (*Pending, error) {
+func (j *Journal) BeginAll(l Lot) (*Pending, error) { return j.BeginEach([]Lot{l}) }
+
+// BeginEach is BeginAll for lots of several names, which many senders have sent: the
+// word of the Pending is for all of them, its place that of the last that was not stored
+// before.
+func (j *Journal) BeginEach(lots []Lot) (*Pending, error) {
 	w := j.writer
 	w.order.Lock()
 	defer w.order.Unlock()
@@ -71,26 +76,59 @@ func (j *Journal) BeginAll(l Lot) (*Pending, error) {
 	if w.doubted() {
 		j.cut = true
 	}
-	known, err := j.known(l.Name)
-	if err != nil {
+	lots, skip, err := j.lacking(lots, p)
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("store the event: %w", err)
+	case len(lots) == 0:
+		return p.repetition(), nil
 	}
-	if known.n >= l.First+l.Count {
-		return known.pending(w), nil
+	p.names = j.names
+	for i, l := range lots {
+		last := i == len(lots)-1
+		if last { // what was sent is known to p before somebody could tell of it
+			p.stores(l, 0)
+		}
+		if err = j.send(l, skip[i], p, last); err != nil {
+			w.doubt()
+			return p, err
+		}
+		if !last {
+			p.stores(l, w.number())
+		}
 	}
-	if l.Name != "" {
-		j.names.begin(l.Name, flight{p: p, n: l.First + l.Count, from: w.stored()})
-		p.names, p.name = j.names, l.Name
-	}
-	err = j.send(l, max(0, known.n-l.First), p)
-	if err != nil {
-		w.doubt()
-	}
-	return p, err
+	return p, nil
 }
 
-// send sends a lot without its first drafts.
-func (j *Journal) send(l Lot, skip int, p *Pending) error {
+// lacking returns the lots of which not all is stored, with how many of their drafts
+// are. p is told of the others, and the names of what it is to store.
+func (j *Journal) lacking(lots []Lot, p *Pending) (todo []Lot, skip []int, err error) {
+	named := map[string]bool{}
+	for _, l := range lots {
+		known, err := j.known(l.Name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if known.n >= l.First+l.Count {
+			p.repeats = append(p.repeats, known)
+			continue
+		}
+		if l.Name != "" && named[l.Name] {
+			continue // it is the same one twice
+		}
+		named[l.Name] = true
+		todo, skip = append(todo, l), append(skip, max(0, known.n-l.First))
+	}
+	for _, l := range todo {
+		if l.Name != "" {
+			j.names.begin(l.Name, flight{p: p, n: l.First + l.Count, from: p.writer.stored()})
+		}
+	}
+	return todo, skip, nil
+}
+
+// send sends a lot without its first drafts. final says that it is the last one of p.
+func (j *Journal) send(l Lot, skip int, p *Pending, final bool) error {
 	write := lotWriter{journal: j, lot: l, number: l.First}
 	end := l.First + l.Count
 	for d := range l.Drafts {
@@ -99,7 +137,7 @@ func (j *Journal) send(l Lot, skip int, p *Pending) error {
 			write.number++
 			continue
 		}
-		last := write.number == end-1
+		last := final && write.number == end-1
 		if len(d.Text) > maxPart {
 			if err := j.sendLong(write.pieces(d), p, last); err != nil {
 				return err

@@ -113,10 +113,36 @@ type Pending struct {
 	failed <-chan struct{} // of the store, when it began
 	done   chan struct{}   // closed when what follows is known
 	seq    uint64
-	again  bool   // the last message was a repetition
-	names  *names // is told when it is stored, that this lot is; may be nil
-	name   string
+	again  bool // the last message was a repetition
 	err    error
+
+	names   *names     // is told when it is stored, that these lots are; may be nil
+	lots    []namedEnd // that it stores
+	repeats []known    // lots that were stored before it, or are being stored
+}
+
+// namedEnd is a lot and the number of its last message, 0 for the last one of all.
+type namedEnd struct {
+	name string
+	n    uint64
+}
+
+// stores notes that the lot is among those that p is for.
+func (p *Pending) stores(l Lot, n uint64) {
+	if l.Name != "" {
+		p.lots = append(p.lots, namedEnd{l.Name, n})
+	}
+}
+
+// repetition is p where all of its lots are stored already, or being stored.
+func (p *Pending) repetition() *Pending {
+	last := p.repeats[len(p.repeats)-1]
+	if len(p.repeats) == 1 {
+		return last.pending(p.writer)
+	}
+	p.seq, p.again = last.end, true
+	close(p.done)
+	return p
 }
 
 // Places returns where the pieces of the event lie, for Fetch, once Wait has
@@ -141,6 +167,11 @@ func (p *Pending) Wait(ctx context.Context) (uint64, error) {
 	case <-p.failed: // a part of the lot may be lost, whatever became of its last message
 		err = p.writer.broken()
 	default:
+	}
+	for _, k := range p.repeats {
+		if k.p != nil && err == nil {
+			_, err = k.p.Wait(ctx)
+		}
 	}
 	if err != nil {
 		return 0, fmt.Errorf("store the event: %w", err)
@@ -284,6 +315,13 @@ func (w *writer) doubted() bool {
 	return w.doubts
 }
 
+// number is that of the message that was sent last.
+func (w *writer) number() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sent.n
+}
+
 // stored is the place of the latest message that is known to be stored.
 func (w *writer) stored() uint64 {
 	w.mu.Lock()
@@ -324,16 +362,22 @@ func (w *writer) answer(m *nats.Msg) {
 	if p := q.p; p != nil {
 		p.err = cmp.Or(p.err, err)
 		if q.last {
-			p.end(seq, again)
+			p.end(q.n, seq, again)
 		}
 	}
 }
 
-// end is called when all is known.
-func (p *Pending) end(seq uint64, again bool) {
+// end is called when all is known: message n, the last one, is at the place seq.
+func (p *Pending) end(n, seq uint64, again bool) {
 	p.seq, p.again = seq, again
-	if p.names != nil && p.err == nil {
-		p.names.stored(p.name, p, seq)
+	if p.err == nil {
+		for _, l := range p.lots {
+			behind := uint64(0)
+			if l.n > 0 {
+				behind = n - l.n
+			}
+			p.names.stored(l.name, p, seq-behind)
+		}
 	}
 	close(p.done)
 }

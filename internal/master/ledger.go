@@ -110,10 +110,24 @@ func (l *ledger) box(id salt.MinionID) *box {
 func (l *ledger) begin(id salt.MinionID) *box {
 	b := l.box(id)
 	b.turn.Lock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b.busy, b.start = true, l.latest
+	b.begin()
 	return b
+}
+
+// tryBegin is begin if it is nobody's turn, else nil.
+func (l *ledger) tryBegin(id salt.MinionID) *box {
+	b := l.box(id)
+	if !b.turn.TryLock() {
+		return nil
+	}
+	b.begin()
+	return b
+}
+
+func (b *box) begin() {
+	b.ledger.mu.Lock()
+	defer b.ledger.mu.Unlock()
+	b.busy, b.start = true, b.ledger.latest
 }
 
 func (b *box) end() {

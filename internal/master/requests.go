@@ -18,6 +18,7 @@ func (m *Master) register() {
 	s.Handle(bus.RoleMinion, protocol.OpHello, m.hello)
 	s.Handle(bus.RoleMinion, protocol.OpGrains, m.grains)
 	s.Handle(bus.RoleMinion, protocol.OpLetters, m.letters)
+	s.HandleLots(bus.RoleMinion, protocol.OpLetters, m.letterLot)
 	s.Handle(bus.RoleMinion, protocol.OpRoom, m.makeRoom)
 	s.Handle(bus.RoleMinion, "ret", m.returned)
 	for _, minion := range []bus.Role{bus.RoleMinion, bus.RoleCaller} {

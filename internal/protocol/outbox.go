@@ -131,6 +131,6 @@ type Delivered struct {
 
 // Delivery is what became of one letter: it is stored, or refused for good.
 type Delivery struct {
-	Seq     uint64     `json:"seq,omitempty"` // of its last event in the master's journal; 0 for a repetition
+	Seq     uint64     `json:"seq,omitempty"` // of its last event in the master's journal; 0 for a repetition, and for a return
 	Refused *bus.Error `json:"refused,omitempty"`
 }

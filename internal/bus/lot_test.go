@@ -1,0 +1,135 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+
+	"brine/internal/bus"
+	"brine/internal/bustest"
+)
+
+// inLots is a bus that answers "echo" in lots: what begins with "alone" is left to the
+// handler, which says so, what begins with "bad" is refused, and "panic" breaks its lot.
+// sizes are those of the lots; each waits until it may begin.
+func inLots(t *testing.T) (b *bustest.Bus, sizes chan int, begin chan struct{}) {
+	t.Helper()
+	b = bustest.Start(t)
+	sizes, begin = make(chan int, 1000), make(chan struct{}, 1000)
+	b.Server.Handle(bus.RoleUser, "echo", func(ctx context.Context, r *bus.Request) error { return r.Last(ctx, "alone: "+string(r.Body)) })
+	b.Server.HandleLots(bus.RoleUser, "echo", func(ctx context.Context, lot []*bus.Request) []error {
+		<-begin
+		sizes <- len(lot)
+		errs := make([]error, len(lot))
+		for i, r := range lot {
+			switch body := string(r.Body); {
+			case strings.HasPrefix(body, `"alone`):
+				errs[i] = bus.ErrAlone
+			case strings.HasPrefix(body, `"bad`):
+				errs[i] = bus.Errorf(bus.Denied, "no")
+			case body == `"panic"`:
+				panic("on purpose")
+			default:
+				errs[i] = r.Last(ctx, body)
+			}
+		}
+		return errs
+	})
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return b, sizes, begin
+}
+
+func dial(t *testing.T, b *bustest.Bus) *bus.Conn {
+	t.Helper()
+	c, err := bus.Dial(b.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	c.AsksOften()
+	return c
+}
+
+// What comes while a lot is handled is the next lot, and each gets its own answer.
+func TestLots(t *testing.T) {
+	b, sizes, begin := inLots(t)
+	c := dial(t, b)
+	ask := func(body string) (answer string, err error) { return answer, c.Ask(t.Context(), "echo", body, &answer) }
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			body := fmt.Sprint(i)
+			if got, err := ask(body); err != nil || got != `"`+body+`"` {
+				t.Errorf("request %s is answered %q, %v", body, got, err)
+			}
+			if got, err := ask("alone" + body); err != nil || got != `alone: "alone`+body+`"` {
+				t.Errorf("request alone%s is answered %q, %v", body, got, err)
+			}
+			if _, err := ask("bad" + body); bus.CodeOf(err) != bus.Denied {
+				t.Errorf("request bad%s: %v, want a refusal", body, err)
+			}
+		})
+	}
+	close(begin)
+	wg.Wait()
+	total := 0
+	for len(sizes) > 0 {
+		total += <-sizes
+	}
+	if total != 300 {
+		t.Errorf("the lots have %d requests, want 300", total)
+	}
+}
+
+// A large request is in no lot; a lot that panics is told so, and the next one served.
+func TestNotEverythingIsInLots(t *testing.T) {
+	b, _, begin := inLots(t)
+	close(begin)
+	c := dial(t, b)
+	var got string
+	if err := c.Ask(t.Context(), "echo", strings.Repeat("x", 100<<10), &got); err != nil || !strings.HasPrefix(got, "alone: ") {
+		t.Errorf("a large request is answered %.20q, %v", got, err)
+	}
+	if err := c.Ask(t.Context(), "echo", "panic", nil); bus.CodeOf(err) != bus.Internal {
+		t.Errorf("a request that panics: %v, want an internal error", err)
+	}
+	if err := c.Ask(t.Context(), "echo", "1", &got); err != nil || got != `"1"` {
+		t.Errorf("a request after that is answered %q, %v", got, err)
+	}
+}
+
+// Stop waits for the lot under way, and for what waits behind it.
+func TestStopEndsLots(t *testing.T) {
+	b, sizes, begin := inLots(t)
+	c := dial(t, b)
+	call := func() *bus.Stream {
+		t.Helper()
+		s, err := c.Call("echo", "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	first := call()
+	begin <- struct{}{}
+	<-sizes
+	for range 10 {
+		call()
+	}
+	if err := c.NC.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan struct{})
+	go func() { b.Server.Stop(); close(stopped) }()
+	close(begin)
+	<-stopped
+	if _, err := first.Next(t.Context()); !errors.Is(err, io.EOF) && bus.CodeOf(err) != bus.Unavailable {
+		t.Errorf("the first request: %v, want its answer or that the daemon is stopping", err)
+	}
+}

@@ -1,0 +1,84 @@
+package master_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"brine/internal/bus"
+	"brine/internal/job"
+	"brine/internal/link"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+	"brine/internal/value"
+)
+
+// Many minions return at once, by letters, each twice at the same time: every return is
+// stored once and confirmed as often as it came, and what does not belong there is
+// refused for itself alone.
+func TestReturnsInLots(t *testing.T) {
+	const minions = 25
+	w := start(t, "auto_accept: True\n")
+	links := map[salt.MinionID]*link.Link{}
+	envelopes := make(chan *job.Envelope, minions)
+	for i := range minions {
+		id := salt.MinionID(fmt.Sprintf("web%02d", i))
+		links[id] = w.minion(id, func(e *job.Envelope) *job.Report { envelopes <- e; return nil })
+	}
+	c := w.user()
+	var answered sync.WaitGroup
+	var begin job.Start
+	answered.Go(func() {
+		q := ping("*", "glob")
+		q.Timeout = 60
+		var got map[salt.MinionID]job.Update
+		var err error
+		if begin, got, err = publish(t, c, q); err != nil || len(got) != minions {
+			t.Errorf("%d minions have returned, %v; want %d", len(got), err, minions)
+		}
+	})
+	e := <-envelopes
+	for range minions - 1 {
+		<-envelopes
+	}
+	body, err := protocol.Encode(protocol.Return{Report: *pong(e), Commands: e.Commands})
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := protocol.Encode(protocol.Return{Report: job.Report{State: job.Done, Return: value.Value{V: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := protocol.Letter{Epoch: bus.NewNonce(), N: 1, Op: "ret." + string(e.JID), Body: body}
+	second := first
+	second.N, second.Op, second.Body = 2, "ret.20200101000000000000", foreign
+	var wg sync.WaitGroup
+	for id, l := range links {
+		for range 2 {
+			wg.Go(func() {
+				var told protocol.Delivered
+				if err := l.Ask(t.Context(), protocol.OpLetters, protocol.Letters{Letters: []protocol.Letter{first}}, &told); err != nil || len(told.Letters) != 1 || told.Letters[0].Refused != nil {
+					t.Errorf("%s: the return is answered %+v, %v", id, told, err)
+				}
+			})
+			wg.Go(func() {
+				var told protocol.Delivered
+				if err := l.Ask(t.Context(), protocol.OpLetters, protocol.Letters{Letters: []protocol.Letter{second}}, &told); err != nil || len(told.Letters) != 1 || told.Letters[0].Refused == nil {
+					t.Errorf("%s: a return of a job that there is not is answered %+v, %v", id, told, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	answered.Wait()
+	returns := map[string]int{}
+	for _, e := range listenSince(t, c, "salt/job/"+string(begin.JID)+"/ret/") {
+		returns[e.Tag[strings.LastIndexByte(e.Tag, '/')+1:]]++
+	}
+	for id := range links {
+		if returns[string(id)] != 1 {
+			t.Errorf("%s has %d returns in the journal, want 1", id, returns[string(id)])
+		}
+	}
+}
