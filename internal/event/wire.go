@@ -186,13 +186,17 @@ func quickHead(text []byte) (h Head, data int, ok bool) {
 }
 
 // Split takes a line that Append wrote for an event without sender and place
-// apart, without looking into data. ok is false for what must be read as JSON.
-func Split(line []byte) (tag string, data []byte, ok bool) {
+// apart, without looking into data. ok is false for what must be read as JSON. like is the
+// tag that it returned for the line before, or "": mostly this one has the same, which
+// is then not copied.
+func Split(line []byte, like string) (tag string, data []byte, ok bool) {
 	rest, ok := bytes.CutPrefix(line, []byte(`{"tag":"`))
 	if !ok {
 		return "", nil, false
 	}
-	if tag, rest, ok = quickText(rest); !ok {
+	if n := len(like); n > 0 && len(rest) > n && rest[n] == '"' && string(rest[:n]) == like {
+		tag, rest = like, rest[n+1:]
+	} else if tag, rest, ok = quickText(rest); !ok {
 		return "", nil, false
 	}
 	if rest, ok = bytes.CutPrefix(rest, []byte(`,"data":`)); !ok {

@@ -67,25 +67,19 @@ func (f *Fire) UnmarshalBinary(b []byte) error {
 		return err
 	}
 	*f = Fire{ID: head.ID, Form: head.Form, Pretag: head.Pretag, Live: head.Live, Events: make([]FireEvent, 0, bytes.Count(rest, []byte("\n")))}
+	like := ""
 	for len(rest) > 0 {
 		var ended bool
 		if line, rest, ended = bytes.Cut(rest, []byte("\n")); !ended {
 			return errors.New("the last line has no end")
 		}
-		e, err := readFireEvent(line)
-		if err != nil {
+		var e FireEvent
+		if tag, data, ok := event.Split(line, like); ok {
+			like, e = tag, FireEvent{Tag: tag, Data: data}
+		} else if err := json.Unmarshal(line, &e); err != nil {
 			return fmt.Errorf("event %d: %w", len(f.Events)+1, err)
 		}
 		f.Events = append(f.Events, e)
 	}
 	return nil
-}
-
-func readFireEvent(line []byte) (FireEvent, error) {
-	if tag, data, ok := event.Split(line); ok {
-		return FireEvent{Tag: tag, Data: data}, nil
-	}
-	var e FireEvent
-	err := json.Unmarshal(line, &e)
-	return e, err
 }

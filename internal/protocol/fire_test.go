@@ -13,6 +13,7 @@ func TestFireBody(t *testing.T) {
 		"plain":     {ID: "x", Events: []FireEvent{{Tag: "a", Data: json.RawMessage(`{"a":1}`)}, {Tag: "b", Data: json.RawMessage("null")}}},
 		"no data":   {Events: []FireEvent{{Tag: "a"}}},
 		"odd tags":  {Events: []FireEvent{{Tag: `a"b\`, Data: json.RawMessage("1")}, {Tag: "ü <&> \u2028", Data: json.RawMessage(`"},\"data\":"`)}, {Tag: ""}}},
+		"alike":     {Events: sameData("a", "a", "ab", "a", `a\u0062`, `a\u0062`, "ab", `a"`, "a", `a\`, `a\`, "a\u00e4", "a\u00e4", "")},
 		"live":      {Live: true, Events: []FireEvent{{Tag: "a", Data: json.RawMessage("1")}}},
 		"with form": {Form: FormSingle, Pretag: &pre, Events: []FireEvent{{Tag: "a", Data: json.RawMessage("[]")}}},
 	} {
@@ -36,6 +37,13 @@ func TestFireBody(t *testing.T) {
 			}
 		}
 	}
+}
+
+func sameData(tags ...string) (all []FireEvent) {
+	for _, tag := range tags {
+		all = append(all, FireEvent{Tag: tag, Data: json.RawMessage("1")})
+	}
+	return all
 }
 
 func TestFireBodyOfSeveralLines(t *testing.T) {

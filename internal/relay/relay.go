@@ -161,15 +161,10 @@ func drafts(f protocol.Fire, from string) journal.Lot {
 	}
 	origin := event.At(from, time.Now())
 	l.Drafts = func(yield func(journal.Draft) bool) {
-		var room []byte // for several texts
+		texts := slabFor(f.Events, origin)
 		for _, e := range f.Events {
-			size := origin.Room(e.Tag, e.Data)
-			if cap(room)-len(room) < size {
-				room = make([]byte, 0, max(size, min(textRoom, size*len(f.Events))))
-			}
-			text := origin.AppendNew(room[len(room):len(room):len(room)+size], e.Tag, e.Data)
-			room = room[:len(room)+min(len(text), size)]
-			if !yield(journal.Draft{Tag: e.Tag, Text: text}) {
+			text := origin.AppendNew(texts.room(origin.Room(e.Tag, e.Data)), e.Tag, e.Data)
+			if !yield(journal.Draft{Tag: e.Tag, Text: texts.keep(text)}) {
 				return
 			}
 		}
@@ -177,17 +172,11 @@ func drafts(f protocol.Fire, from string) journal.Lot {
 	return l
 }
 
-// textRoom is how many bytes of the texts of events are allocated together.
-const textRoom = 32 << 10
-
 // hand gives events to those who listen at this moment, and to nobody later.
 func (r *Relay) hand(events []protocol.FireEvent, origin event.Origin) {
 	from := origin.From()
 	lot := make([]line, len(events))
-	var texts slab
-	for _, e := range events {
-		texts.left += origin.Room(e.Tag, e.Data)
-	}
+	texts := slabFor(events, origin)
 	for i, e := range events {
 		text := origin.AppendNew(texts.room(origin.Room(e.Tag, e.Data)), e.Tag, e.Data)
 		lot[i] = line{head: event.Head{Tag: e.Tag, From: from}, text: texts.keep(append(text, '\n'))}

@@ -174,30 +174,6 @@ func lineOf(e journal.Text, heads *event.Heads, texts *slab) (line, error) {
 	return line{seq: e.Seq, head: head, text: text}, nil
 }
 
-// slab is memory for the texts of a lot, a few pieces for all of them: one for each
-// costs the collector more than the texts. A piece stays while one of its texts does.
-type slab struct {
-	left int // bytes that are still to come, about
-	free []byte
-}
-
-// slabBytes is a piece.
-const slabBytes = 128 << 10
-
-// room is where a text of n bytes is to be appended to, and keep takes it.
-func (s *slab) room(n int) []byte {
-	if cap(s.free) < n {
-		s.free = make([]byte, 0, max(n, min(s.left, slabBytes)))
-	}
-	s.left -= n
-	return s.free
-}
-
-func (s *slab) keep(text []byte) []byte {
-	s.free = text[len(text):]
-	return text[:len(text):len(text)]
-}
-
 // seat returns the number of the first line from the place next on, and how many
 // events that are not stored were there before it. It is false when stored events
 // from there on have left the window already.
