@@ -78,7 +78,9 @@ func DialBySudo(path, user string) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the daemon at %s: %w", path, err)
 	}
-	return NewConn(nc, self), nil
+	c := NewConn(nc, self)
+	c.AsksOften()
+	return c, nil
 }
 
 // quiet drops asynchronous complaints of the client library: what matters to a

@@ -77,14 +77,14 @@ func (r *Request) Send(ctx context.Context, v any) error {
 	return r.SendRaw(ctx, b)
 }
 
-// Last makes v the last message of the answer, which travels with its end. The
-// handler must return nil after it.
+// Last makes v the last message of the answer, which travels with its end: to clients
+// of another kind before it. The handler must return nil after it.
 func (r *Request) Last(ctx context.Context, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	if len(b) > MaxPart || r.out.last != nil {
+	if len(b) > MaxPart || r.out.last != nil || r.From.Role == RoleClient {
 		return r.SendRaw(ctx, b)
 	}
 	r.out.last = b

@@ -80,5 +80,5 @@ func (m *Master) minionFire(ctx context.Context, r *bus.Request) error {
 	if fired.Seq, err = p.Wait(ctx); err != nil {
 		return err
 	}
-	return r.Send(ctx, fired)
+	return r.Last(ctx, fired)
 }

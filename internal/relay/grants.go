@@ -147,7 +147,7 @@ func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error 
 	if err != nil {
 		return err
 	}
-	return req.Send(ctx, fired)
+	return req.Last(ctx, fired)
 }
 
 // firing describes a request to fire that every rule allows.
