@@ -1,6 +1,7 @@
 package minion
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,26 +35,43 @@ func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (pro
 	if err == nil && len(letters) > 0 && len(m.uplinks) == 0 {
 		err = errDisabled()
 	}
-	if err != nil {
+	if err == nil {
+		err = m.relay.Look(q, who.check)
+	}
+	switch {
+	case err != nil:
+		return protocol.Fired{}, err
+	case len(letters) == 0:
+		return m.relay.Put(ctx, q, who.sender)
+	}
+	return m.putAndPass(ctx, q, letters, who)
+}
+
+// putAndPass stores events here while what is for the master, which has the longer way,
+// is passed on. If one of the two fails the same request again does what is missing,
+// and nothing twice.
+func (m *Minion) putAndPass(ctx context.Context, q protocol.Fire, letters []protocol.Fire, who local) (protocol.Fired, error) {
+	var fired protocol.Fired
+	var errHere error
+	var here sync.WaitGroup
+	here.Go(func() { fired, errHere = m.relay.Put(ctx, q, who.sender) })
+	passed, err := m.passAll(ctx, letters, who.id)
+	here.Wait()
+	if err = cmp.Or(err, errHere); err != nil {
 		return protocol.Fired{}, err
 	}
-	here, err := m.relay.Begin(q, who.sender, who.check)
-	if err != nil {
-		return protocol.Fired{}, err
-	}
-	// What is passed on is on its way while it is stored here. If one of the two fails
-	// the same request again does what is missing, and nothing twice.
-	var passed protocol.Fired
+	fired.Outcome, fired.Masters = passed.Outcome, passed.Masters
+	return fired, nil
+}
+
+// passAll is pass for several requests, in their order; it tells of the last.
+func (m *Minion) passAll(ctx context.Context, letters []protocol.Fire, id string) (passed protocol.Fired, err error) {
 	for i, f := range letters {
-		if passed, err = m.pass(ctx, f, partOf(who.id, i)); err != nil {
+		if passed, err = m.pass(ctx, f, partOf(id, i)); err != nil {
 			return protocol.Fired{}, err
 		}
 	}
-	fired, err := here.Wait(ctx)
-	if err == nil && len(letters) > 0 {
-		fired.Outcome, fired.Masters = passed.Outcome, passed.Masters
-	}
-	return fired, err
+	return passed, nil
 }
 
 // local is who fires on the minion's own bus.

@@ -110,6 +110,9 @@ func startVictims(t *testing.T) (m, s *victim, mcfg *config.Master, scfg *config
 	return newVictim(t, bin, "salt-master", mdir), newVictim(t, bin, "salt-minion", sdir), mcfg, scfg
 }
 
+// emitted is how many events emit fires at once: a kill may come between any two.
+const emitted = 20
+
 // emit fires the numbers from 0 on the minion's bus, to be forwarded, until enough
 // says so. Each is repeated under its name until it is confirmed. It returns how
 // many were.
@@ -123,7 +126,11 @@ func emit(ctx context.Context, t *testing.T, cfg *config.Minion, name string, en
 	}()
 	n := 0
 	for !enough() {
-		data := fmt.Sprintf(`{"events":[{"tag":"kill/%s","data":{"n":%d}},{"tag":"kill/%s","data":{"n":%d}}]}`, name, 2*n, name, 2*n+1)
+		items := make([]string, emitted)
+		for i := range items {
+			items[i] = fmt.Sprintf(`{"tag":"kill/%s","data":{"n":%d}}`, name, emitted*n+i)
+		}
+		data := `{"events":[` + strings.Join(items, ",") + `]}`
 		q := protocol.Fire{ID: name + "-" + strconv.Itoa(n), Events: []protocol.FireEvent{fireEvent("fire_master", data)}}
 		for ctx.Err() == nil {
 			var err error
@@ -208,8 +215,8 @@ func TestKill(t *testing.T) {
 		name := string(rune('a' + i))
 		events := heard(t, mcfg.SockDir, master.SocketName, "kill/"+name)
 		total += len(events)
-		if len(events) != 2*n {
-			t.Errorf("%s: %d events in the journal, %d were confirmed", name, len(events), 2*n)
+		if len(events) != emitted*n {
+			t.Errorf("%s: %d events in the journal, %d were confirmed", name, len(events), emitted*n)
 		}
 		for want, e := range events {
 			var data struct{ N int }

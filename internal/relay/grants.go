@@ -130,7 +130,7 @@ func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error 
 	if err := req.Decode(&q); err != nil {
 		return err
 	}
-	if err := r.look(q, r.MayFire(who)); err != nil {
+	if err := r.Look(q, r.MayFire(who)); err != nil {
 		return err
 	}
 	// What an operator fires is nobody's decision; the event names him.
@@ -139,11 +139,7 @@ func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error 
 			return err
 		}
 	}
-	firing, err := r.begin(q, who.Sender)
-	if err != nil {
-		return err
-	}
-	fired, err := firing.Wait(ctx)
+	fired, err := r.Put(ctx, q, who.Sender)
 	if err != nil {
 		return err
 	}

@@ -101,50 +101,28 @@ func (r *Relay) beginOwn(tag string, data any, id string) (*journal.Pending, err
 	return r.journal.Begin(e, id)
 }
 
-// Begin starts to store the events that from fired, in their order, or hands them out
-// if they are not to be stored. All are looked at before the first goes on its way.
-// check says whether from may fire a tag.
-func (r *Relay) Begin(f protocol.Fire, from string, check func(tag string) error) (*Firing, error) {
-	if err := r.look(f, check); err != nil {
-		return nil, err
-	}
-	return r.begin(f, from)
-}
-
-// Fire is Begin and Wait.
+// Fire stores the events that from fired, in their order, or hands them out if they are
+// not to be stored. All are looked at before the first goes on its way. check says
+// whether from may fire a tag.
 func (r *Relay) Fire(ctx context.Context, f protocol.Fire, from string, check func(tag string) error) (protocol.Fired, error) {
-	firing, err := r.Begin(f, from, check)
-	if err != nil {
+	if err := r.Look(f, check); err != nil {
 		return protocol.Fired{}, err
 	}
-	return firing.Wait(ctx)
+	return r.Put(ctx, f, from)
 }
 
-// Firing is events on their way.
-type Firing struct {
-	pending *journal.Pending // nil for those that are not stored
-}
-
-// begin takes events on their way that were looked at.
-func (r *Relay) begin(f protocol.Fire, from string) (*Firing, error) {
+// Put is Fire for events that Look has passed.
+func (r *Relay) Put(ctx context.Context, f protocol.Fire, from string) (protocol.Fired, error) {
 	r.fired.Add(uint64(len(f.Events)))
 	if f.Live {
 		r.hand(f.Events, event.At(from, time.Now()))
-		return &Firing{}, nil
-	}
-	pending, err := r.journal.BeginAll(drafts(f, from))
-	if err != nil {
-		return nil, NotStored(err)
-	}
-	return &Firing{pending}, nil
-}
-
-// Wait returns when the events are stored.
-func (f *Firing) Wait(ctx context.Context) (protocol.Fired, error) {
-	if f.pending == nil {
 		return protocol.Fired{Outcome: protocol.Handed}, nil
 	}
-	seq, err := f.pending.Wait(ctx)
+	p, err := r.journal.BeginAll(drafts(f, from))
+	if err != nil {
+		return protocol.Fired{}, NotStored(err)
+	}
+	seq, err := p.Wait(ctx)
 	if err != nil {
 		return protocol.Fired{}, NotStored(err)
 	}
@@ -196,8 +174,8 @@ func NotStored(err error) error {
 	return e
 }
 
-// look checks the events of a request; check says whether a tag may be fired.
-func (r *Relay) look(f protocol.Fire, check func(tag string) error) error {
+// Look checks the events of a request; check says whether a tag may be fired.
+func (r *Relay) Look(f protocol.Fire, check func(tag string) error) error {
 	if len(f.Events) == 0 {
 		return bus.Errorf(bus.Usage, "there is no event to fire")
 	}
