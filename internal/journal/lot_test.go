@@ -12,7 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"brine/internal/broker"
@@ -257,4 +259,29 @@ func TestFloodOfNames(t *testing.T) {
 	if got := tags(t, j); len(got) != 1+flood || got[0] != "victim" {
 		t.Errorf("%d events in the journal, the first %s; want %d", len(got), got[0], 1+flood)
 	}
+}
+
+// An older daemon gave each event an id of its own, by which JetStream knew it.
+func TestLotOfAnOlderDaemon(t *testing.T) {
+	t.Parallel()
+	b := bustest.StartStore(t).Broker
+	js, err := jetstream.New(b.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "EVENTS", Subjects: []string{event.Root + ".>"}, Storage: jetstream.FileStorage, AllowDirect: true, Duplicates: 10 * time.Minute,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	names := lotTags("web1/x", 3)
+	for i, tag := range names[:2] {
+		m := &nats.Msg{Subject: event.Subject(tag), Data: filled(tag, "x", 1).Append(nil), Header: nats.Header{jetstream.MsgIDHeader: {"web1/x/" + strconv.Itoa(i)}}}
+		if _, err := js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := open(t, b)
+	mustStore(t, j, lotOf("web1/x", names...))
+	wantTags(t, j, names...)
 }
