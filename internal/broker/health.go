@@ -80,8 +80,13 @@ func (h *Health) well() {
 
 func (h *Health) stop() { h.end.Do(func() { close(h.stopped) }) }
 
-// healEvery is how often it is tried whether there is room again.
-const healEvery = time.Second
+const (
+	// healEvery is how often it is tried whether there is room again.
+	healEvery = time.Second
+	// healPause is how long the store stays closed at least: who is writing a lot has
+	// noticed by then that a part of it was refused, and sends no more of it.
+	healPause = 250 * time.Millisecond
+)
 
 // heal opens the store anew after a failed write, as soon as the disk takes
 // something again, until the broker stops.
@@ -95,11 +100,14 @@ func (b *Broker) heal() {
 			return
 		}
 		b.opts.Log.Error("the journal can not be written; nothing is stored until it can", "err", b.health.Err())
-		for b.reopen() != nil {
+		for again := time.After(healPause); ; again = tick.C {
 			select {
-			case <-tick.C:
+			case <-again:
 			case <-b.health.stopped:
 				return
+			}
+			if b.reopen() == nil {
+				break
 			}
 		}
 		b.health.well()
