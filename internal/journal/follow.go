@@ -42,8 +42,8 @@ func (j *Journal) texts(ctx context.Context, from, to uint64, f func(Text) error
 		if to > 0 && seq > to {
 			return errEnd
 		}
-		part := m.Headers().Get(partHeader)
-		body, whole := join.join(part, m.Data())
+		part, text := piece(m.Headers(), m.Data())
+		body, whole := join.join(part, text)
 		pieces := 1
 		if part != "" {
 			_, n, count, ok := splitPart(part)
@@ -75,7 +75,7 @@ func (j *Journal) rescue(ctx context.Context, subject string, seq uint64) (body 
 		from = seq - rescueSpan
 	}
 	err = j.messages(ctx, Query{Subjects: []string{subject}, FromSeq: from}, func(m jetstream.Msg, at uint64) error {
-		b, done := join.join(m.Headers().Get(partHeader), m.Data())
+		b, done := join.join(piece(m.Headers(), m.Data()))
 		if at < seq {
 			return nil
 		}
@@ -319,8 +319,8 @@ func (j *Journal) PurgeWhere(ctx context.Context, seq uint64, match func(text []
 		if at >= seq {
 			return errEnd
 		}
-		part := m.Headers().Get(partHeader)
-		body, whole := join.join(part, m.Data())
+		part, text := piece(m.Headers(), m.Data())
+		body, whole := join.join(part, text)
 		id, _, _, _ := splitPart(part)
 		all := append(pieces[id], at)
 		if !whole {

@@ -23,11 +23,22 @@ import (
 const maxPart = 512 << 10
 
 // partHeader marks the pieces of a long event: id/number/count. They begin with
-// partMark, as no event does, for readers that are not sent the headers.
+// partMark, as no event does, for readers that are not sent the headers. Those of an
+// older daemon have another header, and no mark.
 const (
-	partHeader = "Salt-Part"
-	partMark   = 'p'
+	partHeader    = "Salt-Piece"
+	partMark      = 'p'
+	oldPartHeader = "Salt-Part"
 )
+
+// piece returns what the header of a message says of it, "" if it is no piece, and its
+// data without the mark.
+func piece(h nats.Header, data []byte) (part string, text []byte) {
+	if part = h.Get(partHeader); part != "" {
+		return part, data[min(1, len(data)):]
+	}
+	return h.Get(oldPartHeader), data
+}
 
 // stream is the one stream of events.
 const stream = "EVENTS"
@@ -99,10 +110,8 @@ func (j *Journal) Fetch(ctx context.Context, places []uint64) (event.Event, erro
 		if err != nil {
 			return event.Event{}, fmt.Errorf("read entry %d of the journal: %w", seq, err)
 		}
-		if m.Header.Get(partHeader) != "" {
-			m.Data = m.Data[1:]
-		}
-		body = append(body, m.Data...)
+		_, text := piece(m.Header, m.Data)
+		body = append(body, text...)
 	}
 	e, err := event.Read(body)
 	if err != nil {
@@ -236,7 +245,7 @@ func (c *Cursor) next(ctx context.Context, it jetstream.MessagesContext) (jetstr
 }
 
 func (c *Cursor) one(m jetstream.Msg, seq uint64, f func(event.Event) error) error {
-	body, whole := c.joiner.join(m.Headers().Get(partHeader), m.Data())
+	body, whole := c.joiner.join(piece(m.Headers(), m.Data()))
 	if !whole {
 		return nil
 	}
@@ -260,10 +269,9 @@ func (j joiner) join(part string, data []byte) (body []byte, whole bool) {
 		return data, true
 	}
 	id, n, count, ok := splitPart(part)
-	if !ok || len(data) == 0 {
+	if !ok {
 		return nil, false
 	}
-	data = data[1:]
 	if n == 0 { // begun anew, after a daemon died while it stored it
 		delete(j, id)
 	}
@@ -307,7 +315,7 @@ func (j *Journal) First(ctx context.Context, subject string) (event.Event, bool,
 	if err != nil {
 		return event.Event{}, false, fmt.Errorf("read the journal: %w", err)
 	}
-	if m.Header.Get(partHeader) != "" {
+	if part, _ := piece(m.Header, m.Data); part != "" {
 		return j.firstLong(ctx, subject)
 	}
 	e, err := event.Read(m.Data)

@@ -308,7 +308,7 @@ type lotReader struct {
 }
 
 func (r *lotReader) read(seq uint64, h nats.Header) {
-	if part := h.Get(partHeader); part != "" {
+	if part, _ := piece(h, nil); part != "" {
 		r.lot = label{}
 		r.readPart(seq, part)
 		return

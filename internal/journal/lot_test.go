@@ -261,10 +261,10 @@ func TestFloodOfNames(t *testing.T) {
 	}
 }
 
-// An older daemon gave each event an id of its own, by which JetStream knew it.
-func TestLotOfAnOlderDaemon(t *testing.T) {
-	t.Parallel()
-	b := bustest.StartStore(t).Broker
+// older is a journal as an older daemon made it. put stores a message.
+func older(t *testing.T) (b *broker.Broker, put func(tag string, data []byte, h nats.Header)) {
+	t.Helper()
+	b = bustest.StartStore(t).Broker
 	js, err := jetstream.New(b.Conn())
 	if err != nil {
 		t.Fatal(err)
@@ -274,14 +274,62 @@ func TestLotOfAnOlderDaemon(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	names := lotTags("web1/x", 3)
-	for i, tag := range names[:2] {
-		m := &nats.Msg{Subject: event.Subject(tag), Data: filled(tag, "x", 1).Append(nil), Header: nats.Header{jetstream.MsgIDHeader: {"web1/x/" + strconv.Itoa(i)}}}
-		if _, err := js.PublishMsg(t.Context(), m); err != nil {
+	return b, func(tag string, data []byte, h nats.Header) {
+		if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: event.Subject(tag), Data: data, Header: h}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// An older daemon gave each event an id of its own, by which JetStream knew it.
+func TestLotOfAnOlderDaemon(t *testing.T) {
+	t.Parallel()
+	b, put := older(t)
+	names := lotTags("web1/x", 3)
+	for i, tag := range names[:2] {
+		put(tag, filled(tag, "x", 1).Append(nil), nats.Header{jetstream.MsgIDHeader: {"web1/x/" + strconv.Itoa(i)}})
 	}
 	j := open(t, b)
 	mustStore(t, j, lotOf("web1/x", names...))
 	wantTags(t, j, names...)
+}
+
+// The pieces of its long events had no mark, and their header another name.
+func TestLongEventOfAnOlderDaemon(t *testing.T) {
+	t.Parallel()
+	b, put := older(t)
+	put("first", filled("first", "a", 1).Append(nil), nil)
+	const size = 512 << 10
+	text := filled("old", "x", long).Append(nil)
+	var places []uint64
+	for n := range 3 {
+		put("old", text[n*size:min((n+1)*size, len(text))], nats.Header{"Salt-Part": {fmt.Sprintf("web1/old/%d/3", n)}})
+		places = append(places, uint64(n+2))
+	}
+	j := open(t, b)
+	for _, e := range []event.Event{filled("new", "n", long), filled("last", "z", 1)} {
+		if _, err := j.Append(t.Context(), e, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := show([]event.Event{filled("first", "a", 1), filled("old", "x", long), filled("new", "n", long), filled("last", "z", 1)})
+	if got := show(readAll(t, j, journal.Query{})); got != want {
+		t.Errorf("read %s, want %s", got, want)
+	}
+	for from := uint64(1); from <= 3; from++ { // in the middle of it, too
+		var list []event.Event
+		if err := j.Replay(t.Context(), from, 8, func(text journal.Text) error {
+			e, err := event.Read(text.Body)
+			list = append(list, e)
+			return err
+		}); err != nil {
+			t.Errorf("replay from %d: %v", from, err)
+		}
+		if got := show(list); !strings.HasSuffix(want, got) || len(list) < 3 {
+			t.Errorf("replayed %s from %d, want %s", got, from, want)
+		}
+	}
+	if e, err := j.Fetch(t.Context(), places); err != nil || show([]event.Event{e}) != show([]event.Event{filled("old", "x", long)}) {
+		t.Errorf("fetched %s, %v", show([]event.Event{e}), err)
+	}
 }

@@ -56,7 +56,7 @@ func (j *Journal) count(ctx context.Context, from, to uint64, f func(Text) error
 			return next, err
 		}
 		for _, body := range bodies {
-			if len(body) == 0 || body[0] == partMark {
+			if len(body) == 0 || body[0] == partMark || len(body) >= maxPart { // of an older daemon a piece has no mark
 				return next, nil
 			}
 			if err := f(Text{next, body, 1}); err != nil {

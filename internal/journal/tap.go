@@ -102,12 +102,12 @@ func (t *tap) tell(first uint64, lot []*nats.Msg) []Text {
 	told := make([]Text, 0, len(lot))
 	for i, m := range lot {
 		seq := first + uint64(i)
-		part := m.Header.Get(partHeader)
+		part, text := piece(m.Header, m.Data)
 		if part == "" { // as nearly all
 			told = append(told, Text{Seq: seq, Body: m.Data, Pieces: 1})
 			continue
 		}
-		body, whole := t.join.join(part, m.Data)
+		body, whole := t.join.join(part, text)
 		_, n, count, _ := splitPart(part)
 		switch {
 		case whole:
