@@ -2,14 +2,15 @@ package broker
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -36,10 +37,6 @@ const (
 	// MaxPerKey is how many connections one key may have: the daemon, its
 	// predecessor that has not noticed its end, and several salt-call at once.
 	MaxPerKey = 32
-	// maxStrangers is how many connections may wait for their keys to be accepted,
-	// since anybody can make keys: a large fleet on its first day. What is beyond
-	// tries again; minions with an accepted key do not count.
-	maxStrangers = 10_000
 	// maxPerUser is how many connections an ordinary user may have through the
 	// local socket, which is open to all.
 	maxPerUser = 256
@@ -60,6 +57,7 @@ const (
 // the kernel's word.
 type Peer struct {
 	Remote string
+	Host   string               // what it is counted by: its IPv4 address or its IPv6 network of 64 bits
 	Caller bool                 // it says that it is salt-call and wants no jobs
 	TLS    *tls.ConnectionState // nil for local peers
 	Local  socket.Peer          // for local peers
@@ -82,31 +80,62 @@ type Options struct {
 	Admit func(Peer) bus.Identity
 	// Gone is told of the end of every connection that was admitted.
 	Gone func(bus.Identity)
-	Log  *slog.Logger
+	// Ready, where it is not nil, is closed when connections may be taken. Until then
+	// they wait in the kernel, where they cost nothing.
+	Ready <-chan struct{}
+	Log   *slog.Logger
 }
 
 // Broker is a running embedded server.
 type Broker struct {
-	opts   Options
-	server *server.Server
-	gate   *gate
-	health *Health
-	nc     *nats.Conn // the daemon's own connection
-	sys    *nats.Conn
-	mu     sync.Mutex
-	locals []net.Listener
-	users  map[uint32]int // local connections, by uid
-	wg     sync.WaitGroup
+	opts     Options
+	server   *server.Server
+	gate     *gate
+	health   *Health
+	nc       *nats.Conn // the daemon's own connection
+	quit     chan struct{}
+	stopping sync.Once
+	ends     chan struct{} // there is something in ended
+	mu       sync.Mutex
+	ended    []bus.Identity // of whose end Gone is still to be told
+	locals   []net.Listener
+	users    map[uint32]int // local connections, by uid
+	wg       sync.WaitGroup
 }
 
 // Start opens the listener and the store and returns when the server answers.
 // A port in use is an error that wraps syscall.EADDRINUSE.
 func Start(o Options) (*Broker, error) {
-	g, err := newGate(o)
+	g := newGate(o)
+	listener, err := listen(o)
 	if err != nil {
 		return nil, err
 	}
-	so, err := serverOptions(o, g)
+	s, err := newServer(o, g, listener)
+	if err != nil {
+		if listener != nil {
+			listener.Close()
+		}
+		return nil, err
+	}
+	fatal := make(chan string, 1)
+	b := &Broker{opts: o, server: s, gate: g, users: map[uint32]int{}, health: newHealth(), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
+	if listener != nil {
+		g.porch = newPorch(listener, openFiles(o.Log), o.Log)
+		g.porch.serve = func(a *arrival) { serveClient(s, a, false) }
+		g.porch.leave = b.left
+	}
+	s.SetLoggerV2(&serverLog{log: o.Log.With("part", "bus"), fatal: fatal, health: b.health}, false, false, false)
+	if err := b.open(fatal); err != nil {
+		b.Stop()
+		return nil, err
+	}
+	return b, nil
+}
+
+// newServer makes the server, which does not run yet.
+func newServer(o Options, g *gate, listener net.Listener) (*server.Server, error) {
+	so, err := serverOptions(o, g, listener)
 	if err != nil {
 		return nil, err
 	}
@@ -119,27 +148,31 @@ func Start(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the bus: %w", err)
 	}
-	fatal := make(chan string, 1)
-	b := &Broker{opts: o, server: s, gate: g, users: map[uint32]int{}, health: newHealth()}
-	s.SetLoggerV2(&serverLog{log: o.Log.With("part", "bus"), fatal: fatal, health: b.health}, false, false, false)
-	g.account, err = s.LookupAccount(account)
-	if err != nil {
+	if g.account, err = s.LookupAccount(account); err != nil {
 		return nil, fmt.Errorf("start the bus: %w", err)
 	}
-	g.system, err = s.LookupAccount(system)
-	if err != nil {
-		return nil, fmt.Errorf("start the bus: %w", err)
-	}
-	if err := b.open(fatal); err != nil {
-		b.Stop()
-		return nil, err
-	}
-	return b, nil
+	return s, nil
 }
 
-func serverOptions(o Options, g *gate) (*server.Options, error) {
+// listen takes the port, nil where there is to be none. Who connects waits in the kernel.
+func listen(o Options) (net.Listener, error) {
+	if o.Listen == "" {
+		return nil, nil
+	}
+	if o.TLS == nil {
+		return nil, errors.New("a broker that listens needs TLS")
+	}
+	c := net.ListenConfig{KeepAlive: -1} // the server tries out who is silent
+	l, err := c.Listen(context.Background(), "tcp", o.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = salt.WithHint(err, "another program has the port, perhaps a second master: stop it, or set ret_port")
+	}
+	return l, err
+}
+
+func serverOptions(o Options, g *gate, listener net.Listener) (*server.Options, error) {
 	so := &server.Options{
-		ServerName: o.Name, DontListen: o.Listen == "", NoSigs: true, NoLog: true,
+		ServerName: o.Name, DontListen: true, NoSigs: true, NoLog: true,
 		MaxPayload: maxPayload, MaxPending: maxPending, MaxControlLine: maxControlLine, MaxSubs: maxSubs, MaxSubTokens: maxSubTokens,
 		AuthTimeout: authTimeout.Seconds(), TLSTimeout: authTimeout.Seconds(), PingInterval: cmp.Or(o.Ping, usualPing), MaxPingsOut: maxPings,
 		JetStream: o.StoreDir != "", StoreDir: o.StoreDir, SyncAlways: o.SyncAlways, DisableJetStreamBanner: true,
@@ -151,22 +184,18 @@ func serverOptions(o Options, g *gate) (*server.Options, error) {
 		WriteDeadline:     10 * time.Second, DisableShortFirstPing: true,
 	}
 	so.Cluster.NoAdvertise = true
-	if o.Listen == "" {
+	if listener == nil {
 		return so, nil
 	}
-	if o.TLS == nil {
-		return nil, errors.New("a broker that listens needs TLS")
-	}
-	host, port, err := net.SplitHostPort(o.Listen)
+	_, port, err := net.SplitHostPort(listener.Addr().String())
 	if err != nil {
 		return nil, err
 	}
-	so.Host = host
-	if so.Port, err = net.LookupPort("tcp", port); err != nil {
+	if so.Host, _, err = net.SplitHostPort(o.Listen); err != nil { // what its greeting says
 		return nil, err
 	}
-	if so.Port == 0 {
-		so.Port = server.RANDOM_PORT
+	if so.Port, err = strconv.Atoi(port); err != nil {
+		return nil, err
 	}
 	so.TLSConfig = serverTLS(o.TLS)
 	so.TLS = true
@@ -204,9 +233,6 @@ func (b *Broker) checkStore() error {
 }
 
 func (b *Broker) open(fatal <-chan string) error {
-	if err := b.checkPort(); err != nil {
-		return err
-	}
 	if err := b.checkStore(); err != nil {
 		return err
 	}
@@ -224,33 +250,28 @@ func (b *Broker) open(fatal <-chan string) error {
 	if b.nc, err = b.internal(b.gate.daemon); err != nil {
 		return err
 	}
-	if b.sys, err = b.internal(b.gate.watcher); err != nil {
-		return err
+	b.wg.Go(b.tellGone)
+	if b.gate.porch != nil {
+		b.gate.porch.wg.Go(func() {
+			if b.isReady() {
+				b.gate.porch.accept()
+			}
+		})
 	}
-	ended, err := b.sys.Subscribe("$SYS.ACCOUNT.*.DISCONNECT", b.disconnected)
-	if err != nil {
-		return err
-	}
-	if err := ended.SetPendingLimits(-1, -1); err != nil { // each one missed would be a ghost
-		return err
-	}
-	return b.sys.Flush()
+	return nil
 }
 
-// checkPort finds out before the server does whether the port is free, since the
-// server only logs that it is not.
-func (b *Broker) checkPort() error {
-	if b.opts.Listen == "" {
-		return nil
+// isReady waits until connections may be taken; it is false if the broker stops before.
+func (b *Broker) isReady() bool {
+	if b.opts.Ready == nil {
+		return true
 	}
-	l, err := net.Listen("tcp", b.opts.Listen)
-	if err != nil {
-		if errors.Is(err, syscall.EADDRINUSE) {
-			err = salt.WithHint(err, "another program has the port, perhaps a second master: stop it, or set ret_port")
-		}
-		return err
+	select {
+	case <-b.opts.Ready:
+		return true
+	case <-b.quit:
+		return false
 	}
-	return l.Close()
 }
 
 // ready waits until the server takes connections. Its own ReadyForConnections
@@ -278,9 +299,6 @@ func (b *Broker) ready(fatal <-chan string) error {
 func (b *Broker) started() bool {
 	if b.opts.StoreDir != "" && !b.server.JetStreamEnabled() {
 		return false
-	}
-	if b.opts.Listen != "" {
-		return b.server.Addr() != nil
 	}
 	return b.server.Running()
 }
@@ -311,10 +329,10 @@ func (b *Broker) Conn() *nats.Conn { return b.nc }
 
 // Addr is where the broker listens, nil without a listener.
 func (b *Broker) Addr() net.Addr {
-	if b.opts.Listen == "" {
+	if b.gate.porch == nil {
 		return nil
 	}
-	return b.server.Addr()
+	return b.gate.porch.listener.Addr()
 }
 
 // Owner returns the identity of the living connection with this inbox prefix.
@@ -327,20 +345,41 @@ func (b *Broker) Connections(f func(i bus.Identity, cut func())) {
 			if err := b.server.DisconnectClientByID(id); err != nil {
 				b.opts.Log.Debug("connection was gone already", "peer", i.String())
 			}
+			b.left(id)
 		})
 	}
 }
 
-// disconnected is told by the server of each connection that ended.
-func (b *Broker) disconnected(m *nats.Msg) {
-	var e server.DisconnectEventMsg
-	if err := json.Unmarshal(m.Data, &e); err != nil {
-		b.opts.Log.Error("unreadable word of a lost connection", "err", err)
+// left is told of each connection that ended. It waits for nothing: the server calls it
+// with its locks held.
+func (b *Broker) left(cid uint64) {
+	i, ok := b.gate.leave(cid)
+	if !ok || b.opts.Gone == nil {
 		return
 	}
-	if i, ok := b.gate.leave(e.Client.ID); ok {
-		b.opts.Log.Debug("connection ended", "peer", i.String(), "reason", e.Reason)
-		if b.opts.Gone != nil {
+	b.mu.Lock()
+	b.ended = append(b.ended, i)
+	b.mu.Unlock()
+	select {
+	case b.ends <- struct{}{}:
+	default:
+	}
+}
+
+// tellGone tells of connections that ended until the broker stops.
+func (b *Broker) tellGone() {
+	for {
+		select {
+		case <-b.ends:
+		case <-b.quit:
+			return
+		}
+		b.mu.Lock()
+		ended := b.ended
+		b.ended = nil
+		b.mu.Unlock()
+		for _, i := range ended {
+			b.opts.Log.Debug("connection ended", "peer", i.String())
 			b.opts.Gone(i)
 		}
 	}
@@ -349,16 +388,18 @@ func (b *Broker) disconnected(m *nats.Msg) {
 // Stop closes every connection and the store. When it returns nothing of the
 // broker runs.
 func (b *Broker) Stop() {
+	b.stopping.Do(func() { close(b.quit) })
 	b.health.stop()
+	if b.gate.porch != nil {
+		b.gate.porch.stop()
+	}
 	b.mu.Lock()
 	for _, l := range b.locals {
 		l.Close()
 	}
 	b.mu.Unlock()
-	for _, nc := range []*nats.Conn{b.nc, b.sys} {
-		if nc != nil {
-			nc.Close()
-		}
+	if b.nc != nil {
+		b.nc.Close()
 	}
 	b.server.Shutdown()
 	b.server.WaitForShutdown()

@@ -22,24 +22,27 @@ type gate struct {
 	log     *slog.Logger
 	told    logging.Throttle // of connections that were refused
 	account *server.Account
-	system  *server.Account
 	daemon  string // the secret of the daemon's own connection
-	watcher string // the secret of its connection to the system account
+	porch   *porch // nil without a listener
 
 	mu      sync.Mutex
-	local   map[string]socket.Peer  // one-time secrets of connections through the local socket
+	local   map[string]*visitor     // one-time secrets of connections through the local socket
 	in      map[uint64]bus.Identity // by the server's connection number
 	inboxes map[string]bus.Identity
 	perKey  map[string]int
-
-	strangers int // connections without an accepted key
 }
 
-func newGate(o Options) (*gate, error) {
+// visitor is a connection through the local socket.
+type visitor struct {
+	socket.Peer
+	tie
+}
+
+func newGate(o Options) *gate {
 	return &gate{
-		opts: o, log: o.Log, daemon: secret(), watcher: secret(), local: map[string]socket.Peer{},
+		opts: o, log: o.Log, daemon: secret(), local: map[string]*visitor{},
 		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, perKey: map[string]int{},
-	}, nil
+	}
 }
 
 // Check implements server.Authentication: it falls through to refusal.
@@ -50,37 +53,45 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 	}
 	state := c.GetTLSConnectionState()
 	if state == nil {
-		switch o.Username {
-		case g.daemon:
-			return g.register(c, bus.Identity{Role: bus.RoleMaster, Nonce: "internal"}, g.account)
-		case g.watcher:
-			return g.register(c, bus.Identity{Role: bus.RoleMaster, Nonce: "system"}, g.system)
+		if o.Username == g.daemon {
+			return g.register(c, bus.Identity{Role: bus.RoleMaster, Nonce: "internal"})
 		}
-		peer, ok := g.takeLocal(o.Password)
-		return ok && g.admit(c, o, Peer{Remote: "local", Local: peer, Sudo: bus.SudoUser(o.Name)})
+		v, ok := g.takeLocal(o.Password)
+		if !ok {
+			return false
+		}
+		i, ok := g.admit(c, o, Peer{Remote: "local", Local: v.Peer, Sudo: bus.SudoUser(o.Name)}, &v.tie)
+		return ok && g.register(c, i)
 	}
-	return g.admit(c, o, Peer{Remote: c.RemoteAddress().String(), TLS: state, Caller: o.Name == callerName})
+	from, ok := c.RemoteAddress().(address)
+	if !ok {
+		return false // it is gone
+	}
+	a := from.arrival
+	i, ok := g.admit(c, o, Peer{Remote: from.String(), Host: a.host, TLS: state, Caller: o.Name == callerName}, &a.tie)
+	return ok && g.porch.letIn(a, i.Role == bus.RoleStranger) && g.register(c, i)
 }
 
 // callerName in CONNECT asks for the role of salt-call. It asks for less, so no
 // proof is needed.
 const callerName = "salt-call"
 
-func (g *gate) admit(c server.ClientAuthentication, o *server.ClientOpts, p Peer) bool {
+// admit asks who a peer is and books its connection.
+func (g *gate) admit(c server.ClientAuthentication, o *server.ClientOpts, p Peer, t *tie) (bus.Identity, bool) {
 	if err := bus.CheckNonce(o.Username); err != nil {
 		g.refused(hostOf(p.Remote), "remote", p.Remote, "err", err)
-		return false
+		return bus.Identity{}, false
 	}
 	i := g.opts.Admit(p)
 	i.Nonce = o.Username
 	if i.Role == bus.RoleNobody || i.Role == bus.RoleMaster {
-		return false // the reason was logged by who decided
+		return bus.Identity{}, false // the reason was logged by who decided
 	}
-	if err := g.enter(c.GetID(), i); err != nil {
+	if err := g.enter(c.GetID(), i, t); err != nil {
 		g.refused(i.String(), "peer", i.String(), "remote", p.Remote, "err", err)
-		return false
+		return bus.Identity{}, false
 	}
-	return g.register(c, i, g.account)
+	return i, true
 }
 
 // refused tells the log of a connection that is not let in: of each peer now and then.
@@ -99,8 +110,8 @@ func hostOf(address string) string {
 }
 
 // register gives the connection what the table has for its role.
-func (g *gate) register(c server.ClientAuthentication, i bus.Identity, a *server.Account) bool {
-	c.RegisterUser(&server.User{Username: i.String(), Account: a, Permissions: permissions(i)})
+func (g *gate) register(c server.ClientAuthentication, i bus.Identity) bool {
+	c.RegisterUser(&server.User{Username: i.String(), Account: g.account, Permissions: permissions(i)})
 	return true
 }
 
@@ -122,28 +133,29 @@ func subjects(allow []string) *server.SubjectPermission {
 
 // expect announces a local peer and returns the secret that its connection must
 // show, once.
-func (g *gate) expect(p socket.Peer) string {
+func (g *gate) expect(v *visitor) string {
 	s := secret()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.local[s] = p
+	g.local[s] = v
 	time.AfterFunc(authTimeout, func() { g.takeLocal(s) })
 	return s
 }
 
-func (g *gate) takeLocal(secret string) (socket.Peer, bool) {
+func (g *gate) takeLocal(secret string) (*visitor, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p, ok := g.local[secret]
+	v, ok := g.local[secret]
 	delete(g.local, secret)
-	return p, ok
+	return v, ok
 }
 
 // enter books the connection. An inbox belongs to one connection: a second one
 // with the same nonce could hear the answers of the first. A connection enters
 // once: the server would take a second CONNECT for a change of mind, and what the
-// first had booked would stay for ever.
-func (g *gate) enter(cid uint64, i bus.Identity) error {
+// first had booked would stay for ever. One that has ended while it was judged does not
+// enter: nobody would book it out.
+func (g *gate) enter(cid uint64, i bus.Identity, t *tie) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	inbox := i.Inbox()
@@ -156,16 +168,13 @@ func (g *gate) enter(cid uint64, i bus.Identity) error {
 		return errors.New("its inbox belongs to another connection")
 	case i.Key != "" && g.perKey[i.Key] >= MaxPerKey:
 		return fmt.Errorf("its key has %d connections already", MaxPerKey)
-	case i.Role == bus.RoleStranger && g.strangers >= maxStrangers:
-		return fmt.Errorf("%d connections without an accepted key are waiting already", maxStrangers)
+	case !t.enter(cid):
+		return errors.New("it ended while it was judged")
 	}
 	g.in[cid] = i
 	g.inboxes[inbox] = i
 	if i.Key != "" {
 		g.perKey[i.Key]++
-	}
-	if i.Role == bus.RoleStranger {
-		g.strangers++
 	}
 	return nil
 }
@@ -181,9 +190,6 @@ func (g *gate) leave(cid uint64) (bus.Identity, bool) {
 	delete(g.inboxes, i.Inbox())
 	if g.perKey[i.Key]--; g.perKey[i.Key] <= 0 {
 		delete(g.perKey, i.Key)
-	}
-	if i.Role == bus.RoleStranger {
-		g.strangers--
 	}
 	return i, true
 }

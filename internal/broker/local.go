@@ -22,14 +22,19 @@ func (b *Broker) ServeLocal(l net.Listener) {
 	b.locals = append(b.locals, l)
 	b.mu.Unlock()
 	b.wg.Go(func() {
+		if !b.isReady() {
+			return
+		}
 		for {
 			c, err := l.Accept()
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
 			if err != nil { // out of file descriptors, say: it may pass
-				b.opts.Log.Error("accept on the local socket", "err", err)
-				time.Sleep(10 * time.Millisecond)
+				if b.gate.told.First("accept", time.Now()) {
+					b.opts.Log.Error("connections can not be taken on the local socket for the moment", "err", err)
+				}
+				time.Sleep(acceptPause)
 				continue
 			}
 			b.wg.Go(func() { b.serveOne(c) })
@@ -54,7 +59,12 @@ func (b *Broker) serveOne(c net.Conn) {
 		return // the server is stopping
 	}
 	defer in.Close()
-	if err := b.join(c, in, peer); err != nil {
+	v := &visitor{Peer: peer}
+	err = b.join(c, in, v)
+	if cid, entered := v.end(); entered {
+		b.left(cid)
+	}
+	if err != nil {
 		b.opts.Log.Debug("local connection ended early", "uid", peer.UID, "err", err)
 	}
 }
@@ -82,7 +92,7 @@ func (b *Broker) uncount(uid uint32) {
 // join passes bytes both ways. The client's first line is its CONNECT; the
 // secret that stands for the kernel's word is put into it, and whatever
 // credentials it had are taken out.
-func (b *Broker) join(c, in net.Conn, peer socket.Peer) error {
+func (b *Broker) join(c, in net.Conn, v *visitor) error {
 	done := make(chan struct{})
 	go func() {
 		_ = pass(c, in) // ends when either side closes
@@ -97,7 +107,7 @@ func (b *Broker) join(c, in net.Conn, peer socket.Peer) error {
 		return err
 	}
 	_ = c.SetReadDeadline(time.Time{})
-	line, err = b.vouch(line, peer)
+	line, err = b.vouch(line, v)
 	if err != nil {
 		return err
 	}
@@ -158,7 +168,7 @@ type connect struct {
 }
 
 // vouch rewrites the CONNECT line.
-func (b *Broker) vouch(line []byte, peer socket.Peer) ([]byte, error) {
+func (b *Broker) vouch(line []byte, v *visitor) ([]byte, error) {
 	body, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("CONNECT "))
 	if !ok {
 		return nil, errors.New("the first line is no CONNECT")
@@ -167,7 +177,7 @@ func (b *Broker) vouch(line []byte, peer socket.Peer) ([]byte, error) {
 	if err := json.Unmarshal(body, &c); err != nil {
 		return nil, fmt.Errorf("unreadable CONNECT: %w", err)
 	}
-	c.Pass = b.gate.expect(peer)
+	c.Pass = b.gate.expect(v)
 	out, err := json.Marshal(c)
 	if err != nil {
 		return nil, err

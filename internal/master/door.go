@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"time"
 
@@ -19,11 +18,6 @@ import (
 
 // admit says who a peer is. It is called by the broker for every connection.
 func (m *Master) admit(p broker.Peer) bus.Identity {
-	select {
-	case <-m.serving: // the listener is open a moment before all behind it is
-	case <-m.ctx.Done():
-		return bus.Identity{}
-	}
 	if p.TLS == nil {
 		return m.admitLocal(p)
 	}
@@ -53,7 +47,7 @@ func (m *Master) admit(p broker.Peer) bus.Identity {
 // refuseStranger tells the log of a peer whose certificate makes no sense: of each
 // host now and then.
 func (m *Master) refuseStranger(p broker.Peer, err error) {
-	if m.told.First("certificate "+hostOf(p), time.Now()) {
+	if m.told.First("certificate "+p.Host, time.Now()) {
 		m.log.Warn("connection refused", "remote", p.Remote, "err", err)
 	}
 }
@@ -69,7 +63,7 @@ const (
 
 // tooMany says whether enough is told already of keys that are turned away.
 func (m *Master) tooMany(p broker.Peer) bool {
-	now, host := time.Now(), hostOf(p)
+	now, host := time.Now(), p.Host
 	if m.told.Few("keys of "+host, now, maxOfHost) && m.told.Few("keys", now, maxOfAnybody) {
 		return false
 	}
@@ -77,14 +71,6 @@ func (m *Master) tooMany(p broker.Peer) bool {
 		m.log.Warn("more keys are turned away than are told of", "host", host)
 	}
 	return true
-}
-
-// hostOf is where a peer is, without the port.
-func hostOf(p broker.Peer) string {
-	if host, _, err := net.SplitHostPort(p.Remote); err == nil {
-		return host
-	}
-	return p.Remote
 }
 
 // admitLocal lets a process of this machine in as its user. An operator is believed

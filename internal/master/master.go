@@ -186,6 +186,7 @@ func (m *Master) openBroker() error {
 		SyncAlways: m.cfg.JournalSync == "always",
 		Admit:      m.admit,
 		Gone:       m.gone,
+		Ready:      m.serving,
 		Ping:       m.cfg.MinionAliveInterval,
 		Log:        m.log,
 	})

@@ -1,0 +1,133 @@
+package broker
+
+import (
+	"container/list"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// tie holds what is counted of a connection to its life: it is entered before its end
+// or never.
+type tie struct {
+	mu      sync.Mutex
+	ended   bool
+	entered bool
+	cid     uint64 // by the server's count, once entered
+}
+
+// enter says whether the connection is still there to be entered.
+func (t *tie) enter(cid uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return false
+	}
+	t.entered, t.cid = true, cid
+	return true
+}
+
+// end says whether this is the first end of a connection that was entered.
+func (t *tie) end() (cid uint64, entered bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	entered = t.entered && !t.ended
+	t.ended = true
+	return t.cid, entered
+}
+
+// arrival is a connection of the network, from the moment it is taken to its end. Until
+// it is let in it is half open: what it makes the daemon compute, the handshake of TLS
+// and the judgement of its key, it does in turn with others.
+type arrival struct {
+	net.Conn
+	tie
+	host  string // by which it is counted
+	porch *porch
+	gone  chan struct{} // closed at its end
+	timer *time.Timer   // ends it if it is not let in
+
+	in      atomic.Bool  // it was let in
+	turn    atomic.Bool  // it has a turn
+	waiting atomic.Int64 // since when it is the peer who has to speak; 0 if it is not
+
+	crowd *crowd // what follows is guarded by the lock of porch
+	spot  *list.Element
+}
+
+// address is that of the peer; the gate finds the arrival by it.
+type address struct {
+	net.Addr
+	arrival *arrival
+}
+
+// RemoteAddr implements net.Conn.
+func (a *arrival) RemoteAddr() net.Addr { return address{a.Conn.RemoteAddr(), a} }
+
+// Read waits for the peer and then, while it is not let in, for its turn.
+func (a *arrival) Read(b []byte) (int, error) {
+	if a.in.Load() {
+		return a.Conn.Read(b)
+	}
+	a.rest()
+	a.waiting.Store(time.Now().UnixNano())
+	n, err := a.Conn.Read(b)
+	a.waiting.Store(0)
+	if err != nil || a.in.Load() {
+		return n, err
+	}
+	if !a.porch.turns.take(a.host, a.gone) {
+		return 0, net.ErrClosed
+	}
+	a.turn.Store(true)
+	if a.ends() {
+		a.rest()
+	}
+	return n, nil
+}
+
+// rest gives the turn back, if it has one.
+func (a *arrival) rest() {
+	if a.turn.CompareAndSwap(true, false) {
+		a.porch.turns.give()
+	}
+}
+
+func (a *arrival) ends() bool {
+	select {
+	case <-a.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// letIn makes it a connection like any other.
+func (a *arrival) letIn() {
+	a.timer.Stop()
+	a.in.Store(true)
+	a.rest()
+}
+
+// silent says that the daemon has waited for the peer for a while: it may give way to
+// others.
+func (a *arrival) silent() bool {
+	since := a.waiting.Load()
+	return since != 0 && time.Since(time.Unix(0, since)) > patience
+}
+
+// Close ends it, and everything that is counted of it.
+func (a *arrival) Close() error {
+	err := a.Conn.Close()
+	a.porch.left(a)
+	return err
+}
+
+// drop ends it without a word and without a trace in the kernel.
+func (a *arrival) drop() {
+	if c, ok := a.Conn.(*net.TCPConn); ok {
+		_ = c.SetLinger(0) // a closed connection needs none
+	}
+	a.Close()
+}

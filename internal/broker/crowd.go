@@ -1,0 +1,130 @@
+package broker
+
+import (
+	"container/list"
+	"net"
+	"net/netip"
+)
+
+// crowd is a bounded number of connections, in all and of one host. It has no lock.
+type crowd struct {
+	most, ofHost int
+	n            int
+	hosts        map[string]*list.List // of arrivals, the oldest first
+}
+
+func newCrowd(most, ofHost int) *crowd {
+	return &crowd{most: most, ofHost: ofHost, hosts: map[string]*list.List{}}
+}
+
+// add takes a in. Where that is one too many, victim is who has to leave for it: one of
+// its own host that gives may, or one of the host that has the most. Without anybody to
+// leave a is not taken.
+func (c *crowd) add(a *arrival, gives func(*arrival) bool) (victim *arrival, taken bool) {
+	own := c.count(a.host)
+	switch {
+	case own >= c.ofHost:
+		victim = c.oldest(a.host, gives)
+	case c.n >= c.most:
+		victim = c.surplus(own, gives)
+	default:
+		c.put(a)
+		return nil, true
+	}
+	if victim == nil {
+		return nil, false
+	}
+	c.remove(victim)
+	c.put(a)
+	return victim, true
+}
+
+func (c *crowd) count(host string) int {
+	if l := c.hosts[host]; l != nil {
+		return l.Len()
+	}
+	return 0
+}
+
+func (c *crowd) put(a *arrival) {
+	l := c.hosts[a.host]
+	if l == nil {
+		l = list.New()
+		c.hosts[a.host] = l
+	}
+	a.spot, a.crowd = l.PushBack(a), c
+	c.n++
+}
+
+// remove takes a out, wherever it stands; a second time does nothing.
+func (c *crowd) remove(a *arrival) {
+	if a.crowd != c {
+		return
+	}
+	l := c.hosts[a.host]
+	l.Remove(a.spot)
+	if l.Len() == 0 {
+		delete(c.hosts, a.host)
+	}
+	a.spot, a.crowd = nil, nil
+	c.n--
+}
+
+// oldest is the oldest connection of a host that gives way, nil without one.
+func (c *crowd) oldest(host string, gives func(*arrival) bool) *arrival {
+	l := c.hosts[host]
+	if l == nil {
+		return nil
+	}
+	for e := l.Front(); e != nil; e = e.Next() {
+		if a := e.Value.(*arrival); gives(a) {
+			return a
+		}
+	}
+	return nil
+}
+
+// surplus is who leaves for a host that has own connections: of the host with the most
+// one that gives way, or its oldest if it has more than its share; else somebody of
+// another host that gives way.
+func (c *crowd) surplus(own int, gives func(*arrival) bool) *arrival {
+	most, heaviest := 0, ""
+	for host, l := range c.hosts {
+		if l.Len() > most {
+			most, heaviest = l.Len(), host
+		}
+	}
+	if a := c.oldest(heaviest, gives); a != nil {
+		return a
+	}
+	if most > own+1 {
+		return c.oldest(heaviest, anybody)
+	}
+	for host := range c.hosts {
+		if a := c.oldest(host, gives); a != nil {
+			return a
+		}
+	}
+	return nil
+}
+
+func anybody(*arrival) bool { return true }
+func nobody(*arrival) bool  { return false }
+
+// hostGroup is what stands for a host when connections are counted: an address of IPv4,
+// or the network of 64 bits that an IPv6 host has for itself.
+func hostGroup(a net.Addr) string {
+	ap, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return hostOf(a.String())
+	}
+	addr := ap.Addr().Unmap().WithZone("")
+	if addr.Is4() {
+		return addr.String()
+	}
+	network, err := addr.Prefix(64)
+	if err != nil {
+		return addr.String()
+	}
+	return network.String()
+}

@@ -1,0 +1,58 @@
+package broker
+
+import (
+	"log/slog"
+	"syscall"
+)
+
+// descriptors is what the operating system's limit on open files leaves for the
+// network. The rest is reserved for what is within: the files of the journal, keys, local
+// tools, programs that are run.
+type descriptors struct {
+	limit       int
+	connections int // of the network
+	halfOpen    int // of those, who may have proven nothing yet
+	strangers   int // of those, who may wait for their key to be accepted
+}
+
+const (
+	// minReserve is what the daemon needs within: some 60 for the journal, 20 for the
+	// bus and its watches, twice that while it is opened anew, and a hundred tools.
+	minReserve = 256
+	// maxReserve is enough for anybody: the ordinary local users have maxPerUser each.
+	maxReserve = 4096
+	// maxConnections is where memory ends, on a machine without a limit on files.
+	maxConnections = 1 << 20
+)
+
+// share divides what a limit allows.
+func share(limit int) descriptors {
+	reserve := min(max(limit/4, minReserve), maxReserve)
+	d := descriptors{limit: limit, connections: min(max(limit-reserve, limit/4), maxConnections)}
+	d.halfOpen = max(8, min(maxHalfOpen, d.connections/4))
+	d.strangers = max(8, min(maxStrangers, d.connections/2))
+	return d
+}
+
+// openFiles raises the limit on open files as far as the process may, and divides it.
+func openFiles(log *slog.Logger) descriptors {
+	var r syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+		log.Warn("the limit on open files is not known", "err", err)
+		return share(1024)
+	}
+	if r.Cur < r.Max {
+		raised := syscall.Rlimit{Cur: r.Max, Max: r.Max}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &raised); err != nil {
+			log.Warn("the limit on open files is not raised", "limit", r.Cur, "err", err)
+		} else {
+			r = raised
+		}
+	}
+	d := share(int(min(r.Cur, 1<<30)))
+	log.Info("open files", "limit", d.limit, "connections", d.connections, "unaccepted", d.strangers, "half_open", d.halfOpen)
+	if d.limit < 4*minReserve {
+		log.Warn("the limit on open files is low: raise LimitNOFILE", "limit", d.limit)
+	}
+	return d
+}

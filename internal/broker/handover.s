@@ -1,0 +1,1 @@
+// Without a file of assembly the compiler takes no function that has no body.

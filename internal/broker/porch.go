@@ -1,0 +1,200 @@
+package broker
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"time"
+
+	"brine/internal/logging"
+)
+
+// Bounds of what those may hold who have not proven who they are. All shrink with what
+// the operating system's limit on open files allows, see descriptors.
+const (
+	// maxHalfOpen connections may be half open, and half of them of one host:
+	// each costs some 50 KB.
+	maxHalfOpen = 1024
+	// halfOpenTime is how long one may be half open in all; TLS and CONNECT have their
+	// own time, authTimeout each, and the rest is for waiting its turn.
+	halfOpenTime = 10 * time.Second
+	// patience is how long a peer may leave the daemon waiting before it gives way to
+	// others, where there are too many: some round trips of a far network.
+	patience = 250 * time.Millisecond
+	// maxStrangers is how many connections may wait for their keys to be accepted,
+	// since anybody can make keys: a large fleet on its first day. What is beyond
+	// tries again; minions with an accepted key do not count.
+	maxStrangers = 10_000
+	// hostShare is the part of those places that one host gets.
+	hostShare = 2
+	// acceptPause is how long nothing is taken after the kernel had nothing to give.
+	acceptPause = 10 * time.Millisecond
+)
+
+// porch takes the connections of the network, as many as there is room for, and
+// hands them to the server.
+type porch struct {
+	listener net.Listener
+	serve    func(*arrival)   // returns when the server reads from it
+	leave    func(cid uint64) // is told of the end of what was let in
+	told     logging.Throttle // of what was turned away
+	log      *slog.Logger
+	turns    *turns
+	room     descriptors
+	wg       sync.WaitGroup
+
+	mu        sync.Mutex
+	open      map[*arrival]bool
+	halfOpen  *crowd
+	strangers *crowd
+	stopped   bool
+}
+
+func newPorch(l net.Listener, room descriptors, log *slog.Logger) *porch {
+	return &porch{
+		listener: l, log: log, room: room, turns: newTurns(max(2, runtime.GOMAXPROCS(0))), open: map[*arrival]bool{},
+		halfOpen: newCrowd(room.halfOpen, max(1, room.halfOpen/hostShare)), strangers: newCrowd(room.strangers, max(1, room.strangers/hostShare)),
+	}
+}
+
+// accept takes connections until the listener is closed.
+func (p *porch) accept() {
+	for {
+		c, err := p.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			p.stumbled(err)
+			continue
+		}
+		if a := p.arrive(c); a != nil {
+			p.wg.Go(func() { p.serve(a) })
+		}
+	}
+}
+
+// stumbled is for an accept that failed, for want of descriptors as a rule: those who
+// are half open and silent give them back.
+func (p *porch) stumbled(err error) {
+	if p.told.First("accept", time.Now()) {
+		p.log.Error("connections can not be taken for the moment", "err", err)
+	}
+	p.mu.Lock()
+	victim := p.halfOpen.surplus(0, (*arrival).silent)
+	p.mu.Unlock()
+	if victim != nil {
+		victim.drop()
+	}
+	time.Sleep(acceptPause)
+}
+
+// arrive books a connection, nil if there is no room for it.
+func (p *porch) arrive(c net.Conn) *arrival {
+	a := &arrival{Conn: c, porch: p, host: hostGroup(c.RemoteAddr()), gone: make(chan struct{})}
+	a.waiting.Store(time.Now().UnixNano())
+	a.timer = time.AfterFunc(halfOpenTime, a.drop)
+	p.mu.Lock()
+	victim, taken := p.take(a)
+	p.mu.Unlock()
+	if victim != nil {
+		p.turnedAway(victim)
+	}
+	if !taken {
+		p.turnedAway(a)
+		return nil
+	}
+	return a
+}
+
+// take finds room for a. The caller holds the lock.
+func (p *porch) take(a *arrival) (victim *arrival, taken bool) {
+	if p.stopped {
+		return nil, false
+	}
+	if len(p.open) >= p.room.connections {
+		if victim = p.halfOpen.surplus(p.halfOpen.count(a.host), (*arrival).silent); victim == nil {
+			return nil, false
+		}
+		p.halfOpen.remove(victim)
+		p.halfOpen.put(a)
+		taken = true
+	} else {
+		victim, taken = p.halfOpen.add(a, (*arrival).silent)
+	}
+	if taken {
+		p.open[a] = true
+	}
+	return victim, taken
+}
+
+// turnedAway ends a connection for which there is no room, and tells of it now and then.
+func (p *porch) turnedAway(a *arrival) {
+	a.drop()
+	if p.told.First("room "+a.host, time.Now()) {
+		p.log.Warn("connections are turned away: too many that have not proven who they are", "host", a.host, "half_open", p.room.halfOpen)
+	}
+}
+
+// letIn makes a half-open connection a proven one; strange ones, whose key is not
+// accepted, stay counted, and may have to leave for those of another host.
+func (p *porch) letIn(a *arrival, strange bool) bool {
+	p.mu.Lock()
+	p.halfOpen.remove(a)
+	var victim *arrival
+	taken := !a.ends()
+	if strange && taken {
+		victim, taken = p.strangers.add(a, nobody)
+	}
+	p.mu.Unlock()
+	if victim != nil {
+		p.turnedAway(victim)
+	}
+	if taken {
+		a.letIn()
+	}
+	return taken
+}
+
+// left is told of the end of a connection, by whomever and as often as that be.
+func (p *porch) left(a *arrival) {
+	p.mu.Lock()
+	first := !a.ends()
+	var cid uint64
+	entered := false
+	if first {
+		cid, entered = a.end()
+		close(a.gone)
+		delete(p.open, a)
+		if a.crowd != nil {
+			a.crowd.remove(a)
+		}
+	}
+	p.mu.Unlock()
+	if !first {
+		return
+	}
+	a.timer.Stop()
+	a.rest()
+	if entered {
+		p.leave(cid)
+	}
+}
+
+// stop ends everything that came in here.
+func (p *porch) stop() {
+	p.listener.Close()
+	p.mu.Lock()
+	p.stopped = true
+	all := make([]*arrival, 0, len(p.open))
+	for a := range p.open {
+		all = append(all, a)
+	}
+	p.mu.Unlock()
+	for _, a := range all {
+		a.Close()
+	}
+	p.wg.Wait()
+}

@@ -1,0 +1,404 @@
+package broker
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"brine/internal/bus"
+	"brine/internal/pki"
+)
+
+// TestHandover looks whether the server's function that serveClient names still is the
+// one that it is called as, since the linker compares names only.
+func TestHandover(t *testing.T) {
+	pc := runtime.FuncForPC(reflect.ValueOf(server.NewServer).Pointer())
+	file, _ := pc.FileLine(pc.Entry())
+	if _, err := os.Stat(file); err != nil { // with -trimpath it is a name of the module
+		cache, err := os.UserHomeDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dir := os.Getenv("GOMODCACHE"); dir != "" {
+			cache = dir
+		} else {
+			cache = filepath.Join(cache, "go", "pkg", "mod")
+		}
+		file = filepath.Join(cache, file)
+	}
+	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "func(conn net.Conn, inProcess bool) *client"
+	for _, d := range tree.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Name.Name == "createClientEx" {
+			if got := types.ExprString(f.Type); got != want || types.ExprString(f.Recv.List[0].Type) != "*Server" {
+				t.Errorf("createClientEx is %s, want %s", got, want)
+			}
+			return
+		}
+	}
+	t.Errorf("%s has no createClientEx", file)
+}
+
+// startTLS starts a broker on a port of loopback.
+func startTLS(t *testing.T, o Options) *Broker {
+	t.Helper()
+	key, err := pki.Generate(pki.Ed25519, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := key.Certificate("salt-master")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Name, o.Listen, o.TLS = "test", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}}
+	o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	b, err := Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Stop)
+	return b
+}
+
+// admitAs is a judgement for all.
+func admitAs(role bus.Role) func(Peer) bus.Identity {
+	var n atomic.Int64
+	return func(Peer) bus.Identity {
+		return bus.Identity{Role: role, Name: "web1", Key: fmt.Sprint("key", n.Add(1))}
+	}
+}
+
+// login connects from an address with a key of its own.
+func login(b *Broker, from string, wait time.Duration) (*nats.Conn, error) {
+	key, err := pki.Generate(pki.Ed25519, 0)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := key.Certificate("web1")
+	if err != nil {
+		return nil, err
+	}
+	return nats.Connect("nats://"+b.Addr().String(), nats.Secure(&tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{certificate}}),
+		nats.UserInfo(bus.NewNonce(), ""), nats.NoReconnect(), nats.Timeout(wait), nats.SetCustomDialer(&net.Dialer{LocalAddr: local(from), Timeout: wait}))
+}
+
+// comesIn connects as a minion does, which tries again when it is turned away, and says
+// how long that took.
+func comesIn(t *testing.T, b *Broker, from string) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for {
+		nc, err := login(b, from, 5*time.Second)
+		if err == nil {
+			nc.Close()
+			return time.Since(began)
+		}
+		if time.Since(began) > 5*time.Second {
+			t.Fatalf("nobody comes in from %s: %v", from, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func local(address string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(address)} }
+
+// knock opens n connections that say nothing, in turn from the addresses.
+func knock(t *testing.T, b *Broker, n int, from ...string) []net.Conn {
+	t.Helper()
+	conns := make([]net.Conn, 0, n)
+	for i := range n {
+		d := net.Dialer{LocalAddr: local(from[i%len(from)]), Timeout: 5 * time.Second}
+		c, err := d.Dial("tcp", b.Addr().String())
+		if errors.Is(err, syscall.ECONNRESET) { // it was ended before it had begun
+			c, _ = net.Pipe()
+			c.Close()
+			conns = append(conns, c)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		conns = append(conns, c)
+	}
+	return conns
+}
+
+// closed counts the connections that the other side has ended within a time.
+func closed(conns []net.Conn, within time.Duration) int {
+	var n atomic.Int64
+	var wg sync.WaitGroup
+	deadline := time.Now().Add(within)
+	for _, c := range conns {
+		wg.Go(func() {
+			_ = c.SetReadDeadline(deadline)
+			_, err := io.Copy(io.Discard, c)
+			if err == nil || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.ErrClosedPipe) {
+				n.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return int(n.Load())
+}
+
+// Connections that say nothing have a bound in all and by host, and are in nobody's way
+// who says something, from another address or from the same.
+func TestHalfOpenConnectionsAreBounded(t *testing.T) {
+	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion)})
+	b.gate.porch.halfOpen = newCrowd(64, 32)
+	const flood = 400
+	conns := knock(t, b, flood, "127.0.0.2")
+	for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
+		t.Logf("login from %s beside %d silent connections: %s", from, flood, comesIn(t, b, from))
+	}
+	if n := closed(conns, time.Second); n < flood-32 {
+		t.Errorf("%d of %d silent connections of one host were ended, want all but 32", n, flood)
+	}
+	many := make([]string, 100)
+	for i := range many {
+		many[i] = fmt.Sprintf("127.0.1.%d", i+1)
+	}
+	conns = knock(t, b, flood, many...)
+	t.Logf("login beside silent connections of %d hosts: %s", len(many), comesIn(t, b, "127.0.0.1"))
+	if n := closed(conns, time.Second); n < flood-64 {
+		t.Errorf("%d of %d silent connections of many hosts were ended, want all but 64", n, flood)
+	}
+}
+
+// What the limit on open files leaves for the network is all that it takes, and who was
+// let in is not pushed out.
+func TestConnectionsLeaveDescriptorsFree(t *testing.T) {
+	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion)})
+	b.gate.porch.room.connections = 20
+	for range 10 {
+		nc, err := login(b, "127.0.0.1", 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := nc.FlushTimeout(5 * time.Second); err != nil {
+				t.Errorf("a minion was pushed out: %v", err)
+			}
+			nc.Close()
+		}()
+	}
+	conns := knock(t, b, 100, "127.0.0.2")
+	if n := closed(conns, time.Second); n < 90 {
+		t.Errorf("%d of 100 connections beyond the limit were ended, want 90", n)
+	}
+}
+
+// Who waits for its key to be accepted gives way to those of hosts with fewer.
+func TestStrangersAreBounded(t *testing.T) {
+	b := startTLS(t, Options{Admit: admitAs(bus.RoleStranger)})
+	b.gate.porch.strangers = newCrowd(8, 6)
+	var flood []*nats.Conn
+	for range 6 {
+		nc, err := login(b, "127.0.0.2", 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		flood = append(flood, nc)
+	}
+	if nc, err := login(b, "127.0.0.2", 5*time.Second); err == nil {
+		nc.Close()
+		t.Error("one host takes more than its share")
+	}
+	for i := range 3 {
+		nc, err := login(b, fmt.Sprintf("127.0.0.%d", 3+i), 5*time.Second)
+		if err != nil {
+			t.Fatalf("another host finds no place: %v", err)
+		}
+		defer nc.Close()
+	}
+	if err := flood[0].FlushTimeout(5 * time.Second); err == nil {
+		t.Error("the oldest of the host with the most did not give way")
+	}
+	if n := len(b.gate.all()); n != 8 {
+		t.Errorf("%d are booked, want 8", n)
+	}
+}
+
+// Connections that die while they are judged are not counted afterwards, with a key
+// that is accepted or with none.
+func TestConnectionsThatDieWhileTheyAreJudged(t *testing.T) {
+	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleStranger} {
+		t.Run(string(role), func(t *testing.T) {
+			judge, judging := make(chan struct{}), make(chan struct{}, 100)
+			as := admitAs(role)
+			b := startTLS(t, Options{Ping: 10 * time.Millisecond, Admit: func(p Peer) bus.Identity {
+				judging <- struct{}{}
+				<-judge
+				return as(p)
+			}})
+			places := 2
+			b.gate.porch.turns = newTurns(places)
+			for range places {
+				go func() {
+					if nc, err := login(b, "127.0.0.2", 300*time.Millisecond); err == nil { // it gives up
+						nc.Close()
+					}
+				}()
+				<-judging
+			}
+			for {
+				b.gate.porch.mu.Lock()
+				n := len(b.gate.porch.open)
+				b.gate.porch.mu.Unlock()
+				if n == 0 { // the server has noticed
+					break
+				}
+				runtime.Gosched()
+			}
+			close(judge)
+			nc, err := login(b, "127.0.0.1", 5*time.Second)
+			if err != nil {
+				t.Fatalf("somebody new: %v", err)
+			}
+			nc.Close()
+			wait(t, "nothing is counted any more", func() bool {
+				p := b.gate.porch
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.turns.mu.Lock()
+				defer p.turns.mu.Unlock()
+				return len(b.gate.all()) == 0 && len(p.open)+p.halfOpen.n+p.strangers.n == 0 && p.turns.free == places
+			})
+		})
+	}
+}
+
+func wait(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not after 10 s: %s", what)
+		}
+	}
+}
+
+// Before the daemon is ready those who connect wait in the kernel, and are served then.
+func TestConnectionsWaitUntilItIsReady(t *testing.T) {
+	ready := make(chan struct{})
+	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion), Ready: ready})
+	early := make(chan error)
+	go func() {
+		nc, err := login(b, "127.0.0.1", 10*time.Second)
+		if err == nil {
+			nc.Close()
+		}
+		early <- err
+	}()
+	for _, c := range knock(t, b, 20, "127.0.0.2") {
+		c.Close()
+	}
+	if n := b.server.NumClients(); n != 1 {
+		t.Errorf("%d clients before it is ready, want the daemon alone", n)
+	}
+	close(ready)
+	if err := <-early; err != nil {
+		t.Error(err)
+	}
+}
+
+// The next turn is another host's, however many of one are waiting.
+func TestTurnsAreSharedByHost(t *testing.T) {
+	turns := newTurns(1)
+	if !turns.take("eve", nil) {
+		t.Fatal("a free turn was not given")
+	}
+	got := make(chan string, 200)
+	queue := func(host string, n int) {
+		for range n {
+			go func() {
+				turns.take(host, nil)
+				got <- host
+			}()
+		}
+		wait(t, host+" waits", func() bool {
+			turns.mu.Lock()
+			defer turns.mu.Unlock()
+			return len(turns.queue[host]) == n
+		})
+	}
+	queue("eve", 100)
+	queue("web1", 1)
+	queue("web2", 1)
+	gone := make(chan struct{})
+	close(gone)
+	if turns.take("web3", gone) {
+		t.Error("a turn was given to who is gone")
+	}
+	var order []string
+	for range 4 {
+		turns.give()
+		order = append(order, <-got)
+	}
+	if s := strings.Join(order, " "); s != "eve web1 web2 eve" {
+		t.Errorf("turns went to %s", s)
+	}
+	for range 98 {
+		turns.give()
+		<-got
+	}
+	turns.give()
+	if turns.free != 1 || len(turns.hosts)+len(turns.queue) != 0 {
+		t.Errorf("at the end %d turns are free and %d hosts wait", turns.free, len(turns.hosts))
+	}
+}
+
+func TestShareOfOpenFiles(t *testing.T) {
+	for _, limit := range []int{256, 1024, 4096, 20_000, 524_288, 1 << 30} {
+		d := share(limit)
+		t.Logf("%+v", d)
+		if d.connections <= 0 || d.connections >= limit || d.halfOpen+d.strangers > d.connections || d.halfOpen > maxHalfOpen || d.strangers > maxStrangers {
+			t.Errorf("%d: %+v", limit, d)
+		}
+		if limit >= 1024 && limit-d.connections < minReserve {
+			t.Errorf("%d: %+v leaves too little", limit, d)
+		}
+	}
+}
+
+func TestHostGroup(t *testing.T) {
+	for _, test := range []struct{ address, want string }{
+		{"192.0.2.7:4506", "192.0.2.7"},
+		{"[::ffff:192.0.2.7]:4506", "192.0.2.7"},
+		{"[2001:db8:1:2:3:4:5:6]:4506", "2001:db8:1:2::/64"},
+		{"[fe80::1%eth0]:4506", "fe80::/64"},
+	} {
+		if got := hostGroup(text(test.address)); got != test.want {
+			t.Errorf("%s is of %s, want %s", test.address, got, test.want)
+		}
+	}
+}
+
+type text string
+
+func (t text) Network() string { return "tcp" }
+func (t text) String() string  { return string(t) }
