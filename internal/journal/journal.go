@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"syscall"
 	"time"
 
@@ -48,6 +49,10 @@ type Options struct {
 	MaxAge   time.Duration // events older than that go; 0 keeps them
 	MaxBytes int64         // when the store is larger, the oldest go; 0 or less is no limit
 	Store    Store         // tells of a store that can not be written; nil never does
+	// Names is the file beside the store in which the names of what is stored are
+	// written along, so that the next start need not read them from the journal; "" for
+	// none.
+	Names string
 }
 
 // Journal is an open journal. Its methods may be called concurrently.
@@ -57,10 +62,12 @@ type Journal struct {
 	writer *writer
 	names  *names
 	closed <-chan struct{} // closed with the connection
+	log    *nameLog        // of keepNames alone; nil for none
+	stop   chan struct{}   // closed by Close
+	ending sync.Once
+	wg     sync.WaitGroup
 
-	// What follows is guarded by the order of the writer.
-	learned bool // the names that were stored before the start are known
-	cut     bool // the next message ends the lot before it, which may not be whole
+	cut bool // the next message ends the lot before it, which may not be whole; guarded by the order of the writer
 }
 
 // noWindow is the shortest time for which JetStream can remember ids of its own: the
@@ -89,8 +96,25 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
 	w.tap.begin(s.CachedInfo().State.LastSeq)
-	return &Journal{js: js, stream: s, writer: w, names: newNames(), cut: true, closed: w.closed}, nil
+	j := &Journal{js: js, stream: s, writer: w, names: newNames(), cut: true, closed: w.closed, stop: make(chan struct{})}
+	if err := j.openNames(ctx, o.Names); err != nil {
+		return nil, fmt.Errorf("open the journal: %w", err)
+	}
+	if j.log != nil {
+		j.wg.Go(j.keepNames)
+	}
+	return j, nil
 }
+
+// Close writes down what the next start is to know and is not written yet. Without it the
+// next start reads that from the journal. What it has begun to store goes on.
+func (j *Journal) Close() {
+	j.ending.Do(func() { close(j.stop) })
+	j.wg.Wait()
+}
+
+// Stored is the place up to which all is known to be stored.
+func (j *Journal) Stored() uint64 { return j.writer.stored() }
 
 // storageError gives the server's word for a full disk its usual name.
 func storageError(err error) error {
@@ -138,6 +162,7 @@ func (j *Journal) Read(ctx context.Context, q Query, f func(event.Event) error) 
 	if err != nil {
 		return err
 	}
+	defer j.release(c)
 	return c.each(ctx, f)
 }
 

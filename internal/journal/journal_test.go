@@ -497,3 +497,21 @@ func TestTable(t *testing.T) {
 		t.Errorf("%d entries, want %d", len(got), len(keys)-1)
 	}
 }
+
+// Who has read leaves nothing behind in the store: thousands of short readers must not
+// add up.
+func TestReadersLeaveNothing(t *testing.T) {
+	t.Parallel()
+	j := open(t, startStore(t, t.TempDir()))
+	if _, err := j.Append(t.Context(), filled("mytag", "a", 10), ""); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		readAll(t, j, journal.Query{})
+		readAll(t, j, journal.Query{Subjects: []string{event.Subject("mytag")}})
+	}
+	extent, err := j.Extent(t.Context())
+	if err != nil || extent.Readers != 0 {
+		t.Errorf("%d readers are left, %v", extent.Readers, err)
+	}
+}

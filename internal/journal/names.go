@@ -20,10 +20,14 @@ const (
 	// twice as many at most. Of what he asked for 128 requests are under way at a time,
 	// or a thousand letters.
 	maxNames = 8192
-	// maxLearned is how many messages are looked at after a start for the names that
-	// were stored before it: some seconds. learnTime is far more.
+	// maxLearned is how many messages are looked at at a start, at most, for names that
+	// are not in the file that is written along, see nameLog: where there is none. Some
+	// seconds; learnTime is far more.
 	maxLearned = 1 << 20
 	learnTime  = 2 * time.Minute
+	// maxFresh is how many names may wait to be written to it; if there are more, all
+	// that is known is written anew.
+	maxFresh = 1 << 17
 )
 
 // names remembers which lots are stored, and how far. Each sender has room of his own,
@@ -33,6 +37,12 @@ type names struct {
 	flights map[string]flight // lots that are being stored, by name
 	senders map[string]*shelf
 	swept   time.Time // when senders of whom nothing was heard were forgotten last
+
+	// What follows is for the file beside the journal, see nameLog.
+	fresh   []named
+	spilled bool   // there were more than fresh could hold, or they were not written
+	held    bool   // what was stored behind hold is being found out
+	hold    uint64 // see held
 }
 
 // flight is a lot that is being stored.
@@ -78,6 +88,7 @@ type reach struct {
 // shelf has the names of one sender: those of late, and those before them, which go
 // when there is no more room or they are old.
 type shelf struct {
+	sender     string
 	young, old map[key]reach
 	turned     time.Time
 }
@@ -129,16 +140,90 @@ func (n *names) find(name string) known {
 // put notes that the first count events of a lot are stored. Its caller holds mu.
 func (n *names) put(name string, count int, end uint64, now time.Time) {
 	n.sweep(now)
-	sender := senderOf(name)
+	s := n.shelf(senderOf(name), now)
+	k, r := keyOf(name), reach{end, int32(count)}
+	s.young[k] = r
+	switch {
+	case n.spilled:
+	case len(n.fresh) >= maxFresh:
+		n.fresh, n.spilled = nil, true
+	default:
+		n.fresh = append(n.fresh, named{s.sender, k, r})
+	}
+}
+
+// shelf returns the one of a sender, with room for one more name. Its caller holds mu.
+func (n *names) shelf(sender string, now time.Time) *shelf {
 	s := n.senders[sender]
 	if s == nil {
-		s = &shelf{young: map[key]reach{}, turned: now}
-		n.senders[strings.Clone(sender)] = s
+		sender = strings.Clone(sender)
+		s = &shelf{sender: sender, young: map[key]reach{}, turned: now}
+		n.senders[sender] = s
 	}
 	if len(s.young) >= maxNames || now.Sub(s.turned) > nameWindow {
 		s.old, s.young, s.turned = s.young, make(map[key]reach, len(s.young)), now
 	}
-	s.young[keyOf(name)] = reach{end, int32(count)}
+	return s
+}
+
+// recall takes a name from the file: it was stored then, at the latest.
+func (n *names) recall(now, then time.Time, one named) {
+	if now.Sub(then) > 2*nameWindow {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.shelf(one.sender, then).young[one.key] = one.reach
+}
+
+// takeFresh returns the names that were not written to the file yet, and up to which
+// place all that is stored is then written; stored is known to be. It is false if there
+// are others, which are only in all.
+func (n *names) takeFresh(stored uint64) (upto uint64, list []named, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list, n.fresh = n.fresh, nil
+	return n.settled(stored), list, !n.spilled
+}
+
+// all returns all names.
+func (n *names) all(stored uint64) (upto uint64, all []shelved) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fresh, n.spilled = nil, false
+	young := shelved{time: time.Now()}
+	for _, s := range n.senders {
+		if len(s.old) > 0 {
+			all = append(all, shelved{s.turned, appendNamed(nil, s.sender, s.old)})
+		}
+		young.list = appendNamed(young.list, s.sender, s.young)
+	}
+	return n.settled(stored), append(all, young)
+}
+
+func appendNamed(list []named, sender string, names map[key]reach) []named {
+	for k, r := range names {
+		list = append(list, named{sender, k, r})
+	}
+	return list
+}
+
+// settled is up to where all that is stored is among the names. Its caller holds mu.
+func (n *names) settled(stored uint64) uint64 {
+	if n.held {
+		stored = min(stored, n.hold)
+	}
+	for _, f := range n.flights {
+		stored = min(stored, f.from)
+	}
+	return stored
+}
+
+// spill says that the file lacks what was taken.
+func (n *names) spill() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fresh, n.spilled = nil, true
 }
 
 // sweep forgets senders of whom nothing was heard for long.
@@ -164,7 +249,15 @@ func (n *names) forget() (from uint64, any bool) {
 		}
 	}
 	clear(n.flights)
+	n.held, n.hold = any, from
 	return from, any
+}
+
+// found is called when what was forgotten is known again.
+func (n *names) found() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.held = false
 }
 
 // learn is told of what the journal holds.
@@ -182,32 +275,25 @@ func (j *Journal) known(name string) (known, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), learnTime)
 	defer cancel()
-	if !j.learned {
-		if err := j.learn(ctx); err != nil {
-			return known{}, err
-		}
-		j.learned = true
-	}
 	if err := j.settle(ctx); err != nil {
 		return known{}, err
 	}
 	return j.names.find(name), nil
 }
 
-// learn finds out which lots were stored before the start.
-func (j *Journal) learn(ctx context.Context) error {
-	info, err := j.stream.Info(ctx)
-	if err != nil {
-		return err
-	}
+// learn finds out which lots were stored behind the place from, before the start; 0 is
+// where nothing is known of any.
+func (j *Journal) learn(ctx context.Context, from uint64, s jetstream.StreamState) error {
 	since := time.Now().Add(-nameWindow)
-	if s := info.State; s.Msgs == 0 || s.LastTime.Before(since) {
+	switch {
+	case s.Msgs == 0 || s.LastSeq <= from || s.LastTime.Before(since):
 		return nil
-	} else if s.LastSeq > maxLearned && s.FirstSeq < s.LastSeq-maxLearned {
-		// It begins in the middle of a lot, of which it then knows nothing.
-		return j.learnFrom(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: s.LastSeq - maxLearned})
+	case s.LastSeq > maxLearned && max(from, s.FirstSeq) < s.LastSeq-maxLearned:
+		from = s.LastSeq - maxLearned // in the middle of a lot, perhaps, of which it then knows nothing
+	case from == 0:
+		return j.learnFrom(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
 	}
-	return j.learnFrom(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
+	return j.learnFrom(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from + 1})
 }
 
 func (j *Journal) learnFrom(ctx context.Context, from jetstream.OrderedConsumerConfig) error {
@@ -229,6 +315,7 @@ func (j *Journal) settle(ctx context.Context) error {
 			return err
 		}
 	}
+	j.names.found()
 	w.trust()
 	return nil
 }

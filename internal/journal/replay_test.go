@@ -137,18 +137,19 @@ func TestReplayEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	wrong, gone := errors.New("wrong"), errors.New("gone")
-	ctx, cancel := context.WithCancelCause(t.Context())
 	for name, row := range map[string]struct {
-		do   func() error
+		do   func(cancel context.CancelCauseFunc) error
 		want error
 	}{
-		"failure": {func() error { return wrong }, wrong},
-		"context": {func() error { cancel(gone); return nil }, gone},
+		"failure": {func(context.CancelCauseFunc) error { return wrong }, wrong},
+		"context": {func(cancel context.CancelCauseFunc) error { cancel(gone); return nil }, gone},
 	} {
 		n := 0
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
 		err := j.Replay(ctx, 1, many, func(journal.Text) error {
 			if n++; n == 700 {
-				return row.do()
+				return row.do(cancel)
 			}
 			return nil
 		})

@@ -54,6 +54,7 @@ type writer struct {
 	store  Store
 	closed <-chan struct{} // closed with the connection
 	room   chan struct{}   // something was acknowledged
+	grown  chan struct{}   // and this, for who writes down what
 
 	order  sync.Mutex      // held while a lot is sent; it guards failed
 	failed <-chan struct{} // of the store, when the latest lot began
@@ -79,7 +80,7 @@ func newWriter(nc *nats.Conn, store Store) (*writer, error) {
 	if store == nil {
 		store = sound{}
 	}
-	w := &writer{nc: nc, inbox: nc.NewInbox() + ".", store: store, closed: closing(nc), failed: store.Failed(), room: make(chan struct{}, 1), tap: tap{join: joiner{}}}
+	w := &writer{nc: nc, inbox: nc.NewInbox() + ".", store: store, closed: closing(nc), failed: store.Failed(), room: make(chan struct{}, 1), grown: make(chan struct{}, 1), tap: tap{join: joiner{}}}
 	sub, err := nc.Subscribe(w.inbox+"*", w.answer)
 	if err != nil {
 		return nil, err
@@ -364,6 +365,10 @@ func (w *writer) answer(m *nats.Msg) {
 		if q.last {
 			p.end(q.n, seq, again)
 		}
+	}
+	select {
+	case w.grown <- struct{}{}:
+	default:
 	}
 }
 

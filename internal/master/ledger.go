@@ -28,7 +28,7 @@ type ledger struct {
 	table   *journal.Table
 	mu      sync.Mutex
 	boxes   map[salt.MinionID]*box
-	latest  uint64 // the newest place in the journal that the marks account for
+	written uint64 // the place of the latest checkpoint
 }
 
 // box is what the ledger knows of one minion. Its turn is held while letters of
@@ -68,7 +68,7 @@ func openLedger(ctx context.Context, j *journal.Journal) (*ledger, error) {
 	var bad error
 	err = table.Each(ctx, func(key string, value []byte) {
 		if key == positionKey {
-			bad = json.Unmarshal(value, &l.latest)
+			bad = json.Unmarshal(value, &l.written)
 			return
 		}
 		var marks []mark
@@ -87,11 +87,13 @@ func openLedger(ctx context.Context, j *journal.Journal) (*ledger, error) {
 
 // catchUp accounts for what was stored since the checkpoint.
 func (l *ledger) catchUp(ctx context.Context) error {
-	return l.journal.Names(ctx, l.latest+1, func(seq uint64, name string, item int) {
+	if l.written >= l.journal.Stored() {
+		return nil
+	}
+	return l.journal.Names(ctx, l.written+1, func(_ uint64, name string, item int) {
 		if minion, epoch, n, ok := parseLetterName(name); ok {
 			l.box(minion).set(mark{epoch, n, item})
 		}
-		l.latest = max(l.latest, seq)
 	})
 }
 
@@ -127,7 +129,7 @@ func (l *ledger) tryBegin(id salt.MinionID) *box {
 func (b *box) begin() {
 	b.ledger.mu.Lock()
 	defer b.ledger.mu.Unlock()
-	b.busy, b.start = true, b.ledger.latest
+	b.busy, b.start = true, b.ledger.journal.Stored()
 }
 
 func (b *box) end() {
@@ -149,14 +151,7 @@ func (b *box) find(epoch string) int {
 	return slices.IndexFunc(b.marks, func(m mark) bool { return m.Epoch == epoch })
 }
 
-// stored notes that an event of a letter is at the place seq.
-func (b *box) stored(m mark, seq uint64) {
-	b.set(m)
-	b.ledger.mu.Lock()
-	defer b.ledger.mu.Unlock()
-	b.ledger.latest = max(b.ledger.latest, seq)
-}
-
+// set notes that the events of a letter up to that one are stored.
 func (b *box) set(m mark) {
 	b.ledger.mu.Lock()
 	defer b.ledger.mu.Unlock()
@@ -175,7 +170,7 @@ func (b *box) set(m mark) {
 // accounts for the journal.
 func (l *ledger) checkpoint(ctx context.Context) error {
 	position, changed := l.changes()
-	if len(changed) == 0 {
+	if position == l.written { // whatever is stored of a letter moves it
 		return nil
 	}
 	for id, marks := range changed {
@@ -187,7 +182,11 @@ func (l *ledger) checkpoint(ctx context.Context) error {
 			return err
 		}
 	}
-	return l.table.Put(ctx, positionKey, strconv.AppendUint(nil, position, 10))
+	if err := l.table.Put(ctx, positionKey, strconv.AppendUint(nil, position, 10)); err != nil {
+		return err
+	}
+	l.written = position
+	return nil
 }
 
 // changes takes the marks that were not written down yet, and the place that they
@@ -195,7 +194,7 @@ func (l *ledger) checkpoint(ctx context.Context) error {
 func (l *ledger) changes() (position uint64, changed map[salt.MinionID][]mark) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	position, changed = l.latest, map[salt.MinionID][]mark{}
+	position, changed = l.journal.Stored(), map[salt.MinionID][]mark{}
 	for id, b := range l.boxes {
 		if b.busy {
 			position = min(position, b.start)
@@ -207,19 +206,29 @@ func (l *ledger) changes() (position uint64, changed map[salt.MinionID][]mark) {
 	return position, changed
 }
 
-// checkpointEvery bounds how much of the journal is read at the next start.
-const checkpointEvery = 10 * time.Second
+// Both bound how much of the journal is read at the next start, where one is killed: a
+// checkpoint is written that often, and sooner when that many messages were stored.
+const (
+	checkpointEvery = 10 * time.Second
+	checkpointAfter = 50_000
+	checkpointLook  = 250 * time.Millisecond
+)
 
 // keep writes checkpoints until ctx ends, and a last one then. One that fails
 // costs time at the next start only if all later ones fail too.
 func (l *ledger) keep(ctx context.Context, log *slog.Logger) {
-	tick := time.NewTicker(checkpointEvery)
+	tick := time.NewTicker(checkpointLook)
 	defer tick.Stop()
+	latest := time.Now()
 	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
+			if time.Since(latest) < checkpointEvery && l.journal.Stored() < l.written+checkpointAfter {
+				continue
+			}
 		case <-ctx.Done():
 		}
+		latest = time.Now()
 		write, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 		if err := l.checkpoint(write); err != nil {
 			log.Error("what is stored of the minions' outboxes is not written down", "err", err)

@@ -129,7 +129,7 @@ func (p *post) wait(ctx context.Context, l protocol.Letter, box *box) (last uint
 	if last, err = p.pending.Wait(ctx); err != nil {
 		return 0, err
 	}
-	box.stored(mark{l.Epoch, l.N, len(p.events) - 1}, last)
+	box.set(mark{l.Epoch, l.N, len(p.events) - 1})
 	return last, nil
 }
 

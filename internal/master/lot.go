@@ -81,11 +81,10 @@ func (m *Master) storeLot(ctx context.Context, parcels []*parcel) error {
 			lots = p.append(lots)
 		}
 	}
-	var last uint64
 	if len(lots) > 0 {
 		pending, err := m.journal.BeginEach(lots)
 		if err == nil {
-			last, err = pending.Wait(ctx)
+			_, err = pending.Wait(ctx)
 		}
 		if err != nil {
 			return err
@@ -93,7 +92,7 @@ func (m *Master) storeLot(ctx context.Context, parcels []*parcel) error {
 	}
 	for _, p := range parcels {
 		if p != nil {
-			p.settle(last)
+			p.settle()
 		}
 	}
 	return nil
@@ -109,12 +108,12 @@ func (p *parcel) append(lots []journal.Lot) []journal.Lot {
 	return lots
 }
 
-// settle notes that all is stored, up to the place last.
-func (p *parcel) settle(last uint64) {
+// settle notes that all is stored.
+func (p *parcel) settle() {
 	for i, one := range p.posts {
 		l := p.letters[i]
 		if len(one.events) > 0 {
-			p.box.stored(mark{l.Epoch, l.N, 0}, last)
+			p.box.set(mark{l.Epoch, l.N, 0})
 		}
 		if one.after != nil && one.refused == nil {
 			one.after()

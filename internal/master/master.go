@@ -143,15 +143,7 @@ func (m *Master) open(ctx context.Context) error {
 	if err := m.openJournal(ctx); err != nil {
 		return err
 	}
-	if err := m.openServer(); err != nil {
-		return err
-	}
-	remove, err := daemon.PIDFile(m.cfg.PIDFile)
-	if err != nil {
-		return err
-	}
-	m.undo = append(m.undo, remove)
-	return nil
+	return m.openServer()
 }
 
 func (m *Master) openKeys() error {
@@ -177,12 +169,10 @@ func (m *Master) openBroker() error {
 		return err
 	}
 	m.broker, err = broker.Start(broker.Options{
-		Name:   "salt-master",
-		Listen: net.JoinHostPort(m.cfg.Interface, strconv.Itoa(m.cfg.RetPort)),
-		TLS:    &tls.Config{Certificates: []tls.Certificate{certificate}},
-		// A folder of its own for each mode of the journal: one that was written
-		// alone must never be opened by a cluster.
-		StoreDir:   filepath.Join(m.cfg.CacheDir, "journal"),
+		Name:       "salt-master",
+		Listen:     net.JoinHostPort(m.cfg.Interface, strconv.Itoa(m.cfg.RetPort)),
+		TLS:        &tls.Config{Certificates: []tls.Certificate{certificate}},
+		StoreDir:   m.storeDir(),
 		SyncAlways: m.cfg.JournalSync == "always",
 		Admit:      m.admit,
 		Gone:       m.gone,
@@ -197,12 +187,19 @@ func (m *Master) openBroker() error {
 	return nil
 }
 
+// storeDir has the journal. Each mode of the journal has a folder of its own: one that
+// was written alone must never be opened by a cluster.
+func (m *Master) storeDir() string { return filepath.Join(m.cfg.CacheDir, "journal") }
+
 func (m *Master) openJournal(ctx context.Context) error {
 	var err error
-	m.journal, err = journal.Open(ctx, m.broker.Conn(), journal.Options{MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes, Store: m.broker.Store()})
+	m.journal, err = journal.Open(ctx, m.broker.Conn(), journal.Options{
+		MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes, Store: m.broker.Store(), Names: filepath.Join(m.storeDir(), "names"),
+	})
 	if err != nil {
 		return err
 	}
+	m.undo = append(m.undo, m.journal.Close)
 	grants, err := relay.ParseGrants(m.cfg.EventACL)
 	if err != nil {
 		return config.Mistake(err)
@@ -278,6 +275,11 @@ func (m *Master) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.ledger.keep(m.ctx, m.log) })
 	hangups, stop := daemon.Hangups()
 	defer stop()
+	remove, err := daemon.PIDFile(m.cfg.PIDFile)
+	if err != nil {
+		return err
+	}
+	m.undo = append(m.undo, remove)
 	m.tellOldKeys()
 	m.trail.Note(audit.Entry{Kind: audit.Trail, Verdict: audit.Noted, Fun: "master.start", Reason: "version " + m.version})
 	m.log.Info("the master is ready", "address", m.Addr().String(), "fingerprint", m.key.Public().SHA256(), "version", m.version)

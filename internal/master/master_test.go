@@ -541,3 +541,43 @@ func TestTheJournalSurvivesARestart(t *testing.T) {
 		t.Errorf("tags %v, want %s", tags, want)
 	}
 }
+
+// Who waits for the pid file finds a master that serves.
+func TestThePIDFileSaysReady(t *testing.T) {
+	bustest.CheckLeaks(t)
+	w := &world{t: t, dir: t.TempDir()}
+	w.write("master", "root_dir: "+w.dir+"\ninterface: 127.0.0.1\n")
+	cfg, _, err := config.LoadMaster(w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.RetPort = 0
+	m, err := master.New(t.Context(), master.Options{Config: cfg, Version: "test", Log: logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(cfg.PIDFile); err == nil {
+		t.Error("there is a pid file before the master serves")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	for {
+		if _, err := os.Stat(cfg.PIDFile); err == nil {
+			break
+		}
+		select {
+		case err := <-done:
+			t.Fatal(err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(cfg.PIDFile); err == nil {
+		t.Error("the pid file is left")
+	}
+}

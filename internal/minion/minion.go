@@ -148,8 +148,9 @@ const localRetention = 24 * time.Hour
 // socket by which root and the daemon's user reach them.
 func (m *Minion) openBus(ctx context.Context) error {
 	var err error
+	store := filepath.Join(m.cfg.CacheDir, "journal")
 	m.broker, err = broker.Start(broker.Options{
-		Name: "salt-minion", StoreDir: filepath.Join(m.cfg.CacheDir, "journal"), Log: m.log,
+		Name: "salt-minion", StoreDir: store, Log: m.log,
 		Admit: func(p broker.Peer) bus.Identity {
 			if !m.mayConnect(int(p.Local.UID)) {
 				m.log.Warn("local connection refused: the minion's bus is for root, its own user and those whom event_acl names", "uid", p.Local.UID)
@@ -167,10 +168,13 @@ func (m *Minion) openBus(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, m.broker.Stop)
-	j, err := journal.Open(ctx, m.broker.Conn(), journal.Options{MaxAge: localRetention, MaxBytes: m.cfg.OutboxMaxBytes, Store: m.broker.Store()})
+	j, err := journal.Open(ctx, m.broker.Conn(), journal.Options{
+		MaxAge: localRetention, MaxBytes: m.cfg.OutboxMaxBytes, Store: m.broker.Store(), Names: filepath.Join(store, "names"),
+	})
 	if err != nil {
 		return err
 	}
+	m.undo = append(m.undo, j.Close)
 	grants, err := relay.ParseGrants(m.cfg.EventACL)
 	if err != nil {
 		return err

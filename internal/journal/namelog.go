@@ -1,0 +1,279 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"brine/internal/atomicfile"
+)
+
+// nameLog is the file beside the journal in which names is written along, so that a
+// start reads it, and not the journal, to recognise repetitions. It is a sequence of
+// chunks, each with its length and sum; the first one that is damaged or torn ends it.
+// A chunk says up to which sequence of the journal the chunks so far account for it: what
+// is behind the last one is read from the journal. So nothing depends on the file being
+// whole, nor on when it reaches the disk.
+type nameLog struct {
+	path    string
+	created time.Time // of the stream: the names of another one are worth nothing
+	file    *os.File  // nil after a failure: the next write begins it anew
+	size    int64     // of file
+	fresh   int64     // its size when it was begun
+	upto    uint64    // the latest that was written
+}
+
+const (
+	nameLogMagic = "brine names 1\n"
+	// maxChunk is more than a chunk ever has, which bounds what a damaged length costs.
+	maxChunk = 16 << 20
+	// nameLogSpare is how much a file may grow beyond twice what it was begun with
+	// before it is begun anew.
+	nameLogSpare = 1 << 20
+	// namesEvery is the pause between two writes, and with uptoEvery, how many messages
+	// may be stored before it is written that no names were among them, the bound of what
+	// is read from the journal at a start.
+	namesEvery = 200 * time.Millisecond
+	uptoEvery  = 8192
+)
+
+var crcTable = crc32.MakeTable(crc32.Castagnoli)
+
+// named is one name with what is known of it.
+type named struct {
+	sender string
+	key    key
+	reach  reach
+}
+
+// shelved is names that were stored at that time at the latest.
+type shelved struct {
+	time time.Time
+	list []named
+}
+
+// appendChunk appends a chunk that tells of these names.
+func appendChunk(b []byte, upto uint64, now time.Time, list []named) []byte {
+	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0)
+	begin := len(b)
+	b = binary.AppendUvarint(b, upto)
+	b = binary.AppendVarint(b, now.UnixMilli())
+	sender := ""
+	for i, n := range list {
+		if i > 0 && n.sender == sender {
+			b = append(b, 0)
+		} else {
+			b = binary.AppendUvarint(b, uint64(len(n.sender))+1)
+			b = append(b, n.sender...)
+			sender = n.sender
+		}
+		b = append(b, n.key[:]...)
+		b = binary.AppendUvarint(b, n.reach.end)
+		b = binary.AppendUvarint(b, uint64(n.reach.n))
+	}
+	binary.LittleEndian.PutUint32(b[begin-8:], uint32(len(b)-begin))
+	binary.LittleEndian.PutUint32(b[begin-4:], crc32.Checksum(b[begin:], crcTable))
+	return b
+}
+
+var errTorn = errors.New("a chunk is torn")
+
+// readChunk takes the first chunk from b.
+func readChunk(b []byte, f func(now time.Time, n named)) (upto uint64, rest []byte, err error) {
+	if len(b) < 8 {
+		return 0, nil, errTorn
+	}
+	size := binary.LittleEndian.Uint32(b)
+	sum := binary.LittleEndian.Uint32(b[4:])
+	if b = b[8:]; size > maxChunk || int(size) > len(b) {
+		return 0, nil, errTorn
+	}
+	body, rest := b[:size], b[size:]
+	if crc32.Checksum(body, crcTable) != sum {
+		return 0, nil, errTorn
+	}
+	r := bytes.NewReader(body)
+	upto, err = binary.ReadUvarint(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	milli, err := binary.ReadVarint(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	n := named{}
+	for r.Len() > 0 {
+		if n, err = readNamed(r, n.sender); err != nil {
+			return 0, nil, err
+		}
+		f(time.UnixMilli(milli), n)
+	}
+	return upto, rest, nil
+}
+
+func readNamed(r *bytes.Reader, sender string) (n named, err error) {
+	n.sender = sender
+	length, err := binary.ReadUvarint(r)
+	if err != nil || length > uint64(r.Len()) {
+		return n, errTorn
+	}
+	if length > 0 {
+		text := make([]byte, length-1)
+		if _, err := io.ReadFull(r, text); err != nil {
+			return n, err
+		}
+		n.sender = string(text)
+	}
+	if _, err := io.ReadFull(r, n.key[:]); err != nil {
+		return n, err
+	}
+	if n.reach.end, err = binary.ReadUvarint(r); err != nil {
+		return n, err
+	}
+	count, err := binary.ReadUvarint(r)
+	n.reach.n = int32(count)
+	return n, err
+}
+
+// load calls f for what the file has, the oldest first, and returns how far that accounts
+// for the journal: 0 where there is no file, or it is of another journal.
+func (l *nameLog) load(f func(now time.Time, n named)) (upto uint64, err error) {
+	b, err := os.ReadFile(l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	head := l.header()
+	if !bytes.HasPrefix(b, head) {
+		return 0, nil
+	}
+	for b = b[len(head):]; len(b) > 0; {
+		to, rest, err := readChunk(b, f)
+		if err != nil {
+			break // what follows is read from the journal
+		}
+		upto, b = to, rest
+	}
+	return upto, nil
+}
+
+func (l *nameLog) header() []byte {
+	return binary.LittleEndian.AppendUint64([]byte(nameLogMagic), uint64(l.created.UnixNano()))
+}
+
+// grown says whether most of the file is of the past.
+func (l *nameLog) grown() bool { return l.file == nil || l.size > 2*l.fresh+nameLogSpare }
+
+// add writes one more chunk.
+func (l *nameLog) add(upto uint64, list []named) error {
+	b := appendChunk(nil, upto, time.Now(), list)
+	if _, err := l.file.WriteAt(b, l.size); err != nil {
+		l.close()
+		return err
+	}
+	l.size += int64(len(b))
+	l.upto = upto
+	return nil
+}
+
+// begin writes the file anew, with all names that are known.
+func (l *nameLog) begin(upto uint64, all []shelved) error {
+	l.close()
+	b := l.header()
+	for _, s := range all {
+		for list := range slices.Chunk(s.list, 1<<16) {
+			b = appendChunk(b, 0, s.time, list)
+		}
+	}
+	b = appendChunk(b, upto, time.Now(), nil)
+	if err := atomicfile.Write(l.path, b, 0o600); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(l.path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	l.file, l.size, l.fresh, l.upto = f, int64(len(b)), int64(len(b)), upto
+	return nil
+}
+
+func (l *nameLog) close() {
+	if l.file != nil {
+		l.file.Close()
+		l.file = nil
+	}
+}
+
+// openNames recalls the names that were stored before the start: from the file that was
+// written along, and from what was stored behind it. No file is named "".
+func (j *Journal) openNames(ctx context.Context, path string) error {
+	info := j.stream.CachedInfo()
+	from := uint64(0)
+	if path != "" {
+		j.log = &nameLog{path: path, created: info.Created}
+		now := time.Now()
+		upto, err := j.log.load(func(then time.Time, n named) { j.names.recall(now, then, n) })
+		switch {
+		case err != nil:
+			return fmt.Errorf("read the names of what is stored: %w", err)
+		case upto > info.State.LastSeq: // the end of the journal went with the power
+			j.names = newNames()
+		default:
+			from = upto
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, learnTime)
+	defer cancel()
+	return j.learn(ctx, from, info.State)
+}
+
+// keepNames writes the names along until Close, or the end of the connection.
+func (j *Journal) keepNames() {
+	defer j.log.close()
+	for {
+		select {
+		case <-j.writer.grown:
+		case <-j.closed:
+			return
+		case <-j.stop:
+			j.writeNames(true)
+			return
+		}
+		pause := time.NewTimer(namesEvery)
+		select {
+		case <-pause.C:
+			j.writeNames(false)
+		case <-j.closed:
+		case <-j.stop:
+		}
+		pause.Stop()
+	}
+}
+
+// writeNames writes down what is new. What cannot be written is tried again with all the
+// rest when something is stored: the disk may be full for a while.
+func (j *Journal) writeNames(end bool) {
+	upto, list, ok := j.names.takeFresh(j.writer.stored())
+	if ok && !j.log.grown() {
+		if len(list) == 0 && upto < j.log.upto+uptoEvery && !(end && upto > j.log.upto) {
+			return
+		}
+		if j.log.add(upto, list) == nil {
+			return
+		}
+	}
+	upto, all := j.names.all(j.writer.stored())
+	if err := j.log.begin(upto, all); err != nil {
+		j.names.spill()
+	}
+}

@@ -1,0 +1,151 @@
+package journal_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"brine/internal/broker"
+	"brine/internal/journal"
+)
+
+func openNamed(t *testing.T, b *broker.Broker, dir string) *journal.Journal {
+	t.Helper()
+	j, err := journal.Open(t.Context(), b.Conn(), journal.Options{Names: filepath.Join(dir, "names")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func appendNamed(t *testing.T, j *journal.Journal, name string) uint64 {
+	t.Helper()
+	seq, err := j.Append(t.Context(), filled("mytag", "a", 10), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seq
+}
+
+// A repetition is recognised after a start by what was written along, not by reading the
+// journal: it is so when the journal has the event no more.
+func TestNamesAreNotReadFromTheJournal(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := startStore(t, dir)
+	j := openNamed(t, b, dir)
+	first := appendNamed(t, j, "web1/a")
+	last := appendNamed(t, j, "web2/b")
+	j.Close()
+	if _, err := j.PurgeBefore(t.Context(), last+1); err != nil {
+		t.Fatal(err)
+	}
+	b.Stop()
+	j = openNamed(t, startStore(t, dir), dir)
+	if seq := appendNamed(t, j, "web1/a"); seq != first {
+		t.Errorf("the repetition is at %d, the event was at %d", seq, first)
+	}
+	if seq := appendNamed(t, j, "web1/c"); seq != last+1 {
+		t.Errorf("the next event is at %d, want %d", seq, last+1)
+	}
+}
+
+// What was not written to the file, or is damaged there, is read from the journal.
+func TestNamesOverALostFile(t *testing.T) {
+	t.Parallel()
+	for _, damage := range []string{"killed", "torn", "gone", "of another journal"} {
+		t.Run(damage, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			file := filepath.Join(dir, "names")
+			b := startStore(t, dir)
+			j := openNamed(t, b, dir)
+			want := map[string]uint64{}
+			for i := range 40 {
+				name := "web1/" + strconv.Itoa(i)
+				want[name] = appendNamed(t, j, name)
+			}
+			text := waitFile(t, file)
+			if damage != "killed" {
+				j.Close()
+			}
+			b.Stop()
+			var err error
+			switch damage {
+			case "torn":
+				err = os.WriteFile(file, text[:len(text)-7], 0o600)
+			case "gone":
+				err = os.Remove(file)
+			case "of another journal":
+				other := t.TempDir()
+				stranger := startStore(t, other)
+				o := openNamed(t, stranger, other)
+				appendNamed(t, o, "web1/new")
+				o.Close()
+				if text, err = os.ReadFile(filepath.Join(other, "names")); err == nil {
+					err = os.WriteFile(file, text, 0o600)
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			j = openNamed(t, startStore(t, dir), dir)
+			for name, seq := range want {
+				if again := appendNamed(t, j, name); again != seq {
+					t.Errorf("%s is at %d, and was at %d", name, again, seq)
+				}
+			}
+			if appendNamed(t, j, "web1/new") != 41 {
+				t.Error("a new event is taken for a repetition")
+			}
+		})
+	}
+}
+
+// The end of a journal that went with the power is not believed to be there.
+func TestNamesAheadOfTheJournal(t *testing.T) {
+	t.Parallel()
+	dir, old := t.TempDir(), t.TempDir()
+	b := startStore(t, dir)
+	j := openNamed(t, b, dir)
+	appendNamed(t, j, "web1/a")
+	j.Close()
+	b.Stop()
+	if err := os.CopyFS(old, os.DirFS(filepath.Join(dir, "jetstream"))); err != nil {
+		t.Fatal(err)
+	}
+	b = startStore(t, dir)
+	j = openNamed(t, b, dir)
+	appendNamed(t, j, "web1/b")
+	j.Close()
+	b.Stop()
+	if err := os.RemoveAll(filepath.Join(dir, "jetstream")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "jetstream"), os.DirFS(old)); err != nil {
+		t.Fatal(err)
+	}
+	j = openNamed(t, startStore(t, dir), dir)
+	events := func() int { return len(readAll(t, j, journal.Query{})) }
+	appendNamed(t, j, "web1/a")
+	if events() != 1 {
+		t.Error("an event that is there was stored again")
+	}
+	appendNamed(t, j, "web1/b")
+	if events() != 2 {
+		t.Error("an event that is not there is taken for stored")
+	}
+}
+
+func waitFile(t *testing.T, path string) []byte {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if b, err := os.ReadFile(path); err == nil && len(b) > 0 {
+			return b
+		}
+	}
+	t.Fatalf("%s is not written", path)
+	return nil
+}
