@@ -101,7 +101,8 @@ type Master struct {
 	// The module that gives users their rules; empty means the one that
 	// authenticated them.
 	EauthACLModule string `yaml:"eauth_acl_module"`
-	// The most that the journal of events may hold; the oldest go first.
+	// The most that the journal may hold: beyond it goes first what a sender has stored
+	// beyond its share, the oldest of it.
 	EventMaxBytes int64 `yaml:"event_max_bytes"`
 	// How long the journal keeps events.
 	EventRetention time.Duration `yaml:"event_retention"`

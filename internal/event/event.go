@@ -173,12 +173,16 @@ func (h Head) Speaker() string {
 // masterSpaces are the tag spaces in which only the master speaks; a name here
 // owns itself and everything below it.
 var masterSpaces = []string{
-	"key", "minion", AuditSpace, "salt/auth", "salt/job", "salt/key", "salt/minion", "salt/peer",
+	"key", "minion", AuditSpace, JournalSpace, "salt/auth", "salt/job", "salt/key", "salt/minion", "salt/peer",
 	"salt/presence", "salt/run", "salt/wheel",
 }
 
-// AuditSpace holds the events of the audit trail.
-const AuditSpace = "salt/audit"
+// AuditSpace holds the events of the audit trail, JournalSpace what the journal says of
+// its own room.
+const (
+	AuditSpace   = "salt/audit"
+	JournalSpace = "salt/journal"
+)
 
 // IsAudit says whether tag belongs to the audit trail.
 func IsAudit(tag string) bool { return tag == AuditSpace || strings.HasPrefix(tag, AuditSpace+"/") }

@@ -248,6 +248,7 @@ type Extent struct {
 	Oldest  time.Time
 	Newest  time.Time
 	Limit   int64   // bytes; 0 is no limit
+	Dropped uint64  // messages that went by size, since the daemon began
 	MaxAge  float64 // seconds; 0 is no limit
 	Readers int
 }
@@ -261,7 +262,7 @@ func (j *Journal) Extent(ctx context.Context) (Extent, error) {
 	s := info.State
 	e := Extent{
 		First: s.FirstSeq, Last: s.LastSeq, Count: s.Msgs, Bytes: s.Bytes, Readers: s.Consumers,
-		Limit: max(info.Config.MaxBytes, 0), MaxAge: info.Config.MaxAge.Seconds(),
+		Limit: j.shares.limit, Dropped: j.Dropped().Messages, MaxAge: info.Config.MaxAge.Seconds(),
 	}
 	if s.Msgs > 0 {
 		e.Oldest, e.Newest = s.FirstTime, s.LastTime

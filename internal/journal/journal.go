@@ -47,7 +47,7 @@ const stream = "EVENTS"
 // Options bound what the journal keeps.
 type Options struct {
 	MaxAge   time.Duration // events older than that go; 0 keeps them
-	MaxBytes int64         // when the store is larger, the oldest go; 0 or less is no limit
+	MaxBytes int64         // what it may hold, see Journal.Tend; 0 or less is no limit
 	Store    Store         // tells of a store that can not be written; nil never does
 	// Names is the file beside the store in which the names of what is stored are
 	// written along, so that the next start need not read them from the journal; "" for
@@ -61,6 +61,7 @@ type Journal struct {
 	stream jetstream.Stream
 	writer *writer
 	names  *names
+	shares *shares
 	closed <-chan struct{} // closed with the connection
 	log    *nameLog        // of keepNames alone; nil for none
 	stop   chan struct{}   // closed by Close
@@ -81,12 +82,13 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.MaxBytes <= 0 {
-		o.MaxBytes = -1
+	most := int64(-1)
+	if o.MaxBytes > 0 {
+		most = o.MaxBytes + o.MaxBytes/streamOver
 	}
 	s, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: stream, Subjects: []string{event.Root + ".>"}, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy,
-		Discard: jetstream.DiscardOld, MaxAge: o.MaxAge, MaxBytes: o.MaxBytes, Duplicates: noWindow, AllowDirect: true,
+		Name: stream, Subjects: subjects, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy,
+		Discard: jetstream.DiscardOld, MaxAge: o.MaxAge, MaxBytes: most, Duplicates: noWindow, AllowDirect: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", storageError(err))
@@ -96,7 +98,10 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
 	w.tap.begin(s.CachedInfo().State.LastSeq)
-	j := &Journal{js: js, stream: s, writer: w, names: newNames(), cut: true, closed: w.closed, stop: make(chan struct{})}
+	j := &Journal{js: js, stream: s, writer: w, names: newNames(), shares: newShares(o.MaxBytes), cut: true, closed: w.closed, stop: make(chan struct{})}
+	if err := j.recall(ctx, s.CachedInfo().State); err != nil {
+		return nil, fmt.Errorf("open the journal: %w", err)
+	}
 	if err := j.openNames(ctx, o.Names); err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
@@ -183,7 +188,7 @@ func (j *Journal) Open(ctx context.Context, q Query) (*Cursor, error) { return j
 func (c *Cursor) Each(ctx context.Context, f func(event.Event) error) error { return c.each(ctx, f) }
 
 func (j *Journal) open(ctx context.Context, q Query) (*Cursor, error) {
-	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: q.Subjects, DeliverPolicy: jetstream.DeliverAllPolicy, InactiveThreshold: time.Minute}
+	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: everywhere(q.Subjects), DeliverPolicy: jetstream.DeliverAllPolicy, InactiveThreshold: time.Minute}
 	switch {
 	case q.FromSeq > 0:
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, q.FromSeq
@@ -333,12 +338,9 @@ func (j *Journal) Last(ctx context.Context) (uint64, error) {
 
 // First returns the first event on subject, and false where there is none.
 func (j *Journal) First(ctx context.Context, subject string) (event.Event, bool, error) {
-	m, err := j.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(subject))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return event.Event{}, false, nil
-	}
-	if err != nil {
-		return event.Event{}, false, fmt.Errorf("read the journal: %w", err)
+	m, err := j.first(ctx, subject)
+	if err != nil || m == nil {
+		return event.Event{}, false, err
 	}
 	if part, _ := piece(m.Header, m.Data); part != "" {
 		return j.firstLong(ctx, subject)
@@ -349,6 +351,23 @@ func (j *Journal) First(ctx context.Context, subject string) (event.Event, bool,
 	}
 	e.Seq = m.Sequence
 	return e, true, nil
+}
+
+// first returns the first message on subject in any room, nil where there is none.
+func (j *Journal) first(ctx context.Context, subject string) (found *jetstream.RawStreamMsg, err error) {
+	for _, s := range everywhere([]string{subject}) {
+		m, err := j.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the journal: %w", err)
+		}
+		if found == nil || m.Sequence < found.Sequence {
+			found = m
+		}
+	}
+	return found, nil
 }
 
 var errFound = errors.New("found")

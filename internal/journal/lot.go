@@ -52,9 +52,14 @@ func (j *Journal) Append(ctx context.Context, e event.Event, name string) (uint6
 
 // Begin starts to store e, in the order of the calls, without waiting.
 func (j *Journal) Begin(e event.Event, name string) (*Pending, error) {
+	return j.BeginAll(single(e, name))
+}
+
+// single is a lot of one event.
+func single(e event.Event, name string) Lot {
 	e.Seq = 0 // the store gives it
 	d := Draft{e.Tag, e.Append(make([]byte, 0, len(e.Tag)+len(e.From)+len(e.Data)+32))}
-	return j.BeginAll(Lot{Name: name, Count: 1, Drafts: func(yield func(Draft) bool) { yield(d) }})
+	return Lot{Name: name, Count: 1, Drafts: func(yield func(Draft) bool) { yield(d) }}
 }
 
 // BeginAll is Begin for several events, which costs less than one call for each: they
@@ -66,6 +71,12 @@ func (j *Journal) BeginAll(l Lot) (*Pending, error) { return j.BeginEach([]Lot{l
 // word of the Pending is for all of them, its place that of the last that was not stored
 // before.
 func (j *Journal) BeginEach(lots []Lot) (*Pending, error) {
+	j.shares.wait(j.closed)
+	return j.beginNow(lots)
+}
+
+// beginNow is BeginEach, whether there is room or not.
+func (j *Journal) beginNow(lots []Lot) (*Pending, error) {
 	w := j.writer
 	w.order.Lock()
 	defer w.order.Unlock()
@@ -130,6 +141,7 @@ func (j *Journal) lacking(lots []Lot, p *Pending) (todo []Lot, skip []int, err e
 // send sends a lot without its first drafts. final says that it is the last one of p.
 func (j *Journal) send(l Lot, skip int, p *Pending, final bool) error {
 	write := lotWriter{journal: j, lot: l, number: l.First}
+	defer write.settle()
 	end := l.First + l.Count
 	for d := range l.Drafts {
 		if skip > 0 {
@@ -175,8 +187,40 @@ type lotWriter struct {
 	number  int        // of the next event
 	inside  bool       // the message before has the header, or is known by its place
 	tag     string     // of the message before
-	subject string     // of that tag
+	plain   string     // the subject of that tag
+	subject string     // where it lies: in which room
+	place   room       // that one
+	owner   string     // whose share it takes
+	owed    int64      // bytes that are not counted yet
 	room    []nats.Msg // for the next messages: one allocation for many
+}
+
+// settleEvery is how many bytes of one tag are counted at a time.
+const settleEvery = 64 << 10
+
+// turn finds out where events of the tag of d lie.
+func (w *lotWriter) turn(d Draft) {
+	w.settle()
+	w.tag, w.plain = d.Tag, event.Subject(d.Tag)
+	w.place = roomFor(w.plain)
+	w.owner = ownerOf(d, w.place)
+	w.move(w.journal.shares.over(w.place, w.owner))
+}
+
+// move puts what follows beyond the share of its owner, if that is used up.
+func (w *lotWriter) move(over bool) {
+	if over {
+		w.place = roomOver
+	}
+	w.subject = subjectIn(w.place, w.plain, w.owner)
+}
+
+// settle counts what was sent.
+func (w *lotWriter) settle() {
+	if w.owed > 0 {
+		w.move(w.journal.shares.add(w.place, w.owner, w.owed, w.journal.writer.latest()))
+		w.owed = 0
+	}
 }
 
 // maxRoom is for how many messages there is room at most.
@@ -189,8 +233,11 @@ func (w *lotWriter) next(d Draft) *nats.Msg {
 	m := &w.room[0]
 	w.room = w.room[1:]
 	if w.subject == "" || d.Tag != w.tag {
-		w.tag, w.subject = d.Tag, event.Subject(d.Tag)
+		w.turn(d)
+	} else if w.owed >= settleEvery {
+		w.settle()
 	}
+	w.owed += int64(len(d.Text) + len(w.subject) + recordBytes)
 	m.Subject, m.Data = w.subject, d.Text
 	w.number++
 	return m

@@ -60,10 +60,12 @@ func OpenQueue(ctx context.Context, nc *nats.Conn, name string, store Store) (*Q
 	return q, nil
 }
 
+// recordBytes is what a message takes in the file store, beside subject and body.
+const recordBytes = 30
+
 // Size is how many bytes of the store a message with this body takes.
 func (q *Queue) Size(body []byte) int64 {
-	const record = 30 // of the file store, beside subject and body
-	return int64(record + len(q.subject) + len(body))
+	return int64(recordBytes + len(q.subject) + len(body))
 }
 
 // Begin starts to put body at the end, in the order of the calls, without

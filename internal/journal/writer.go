@@ -323,6 +323,20 @@ func (w *writer) number() uint64 {
 	return w.sent.n
 }
 
+// latest is the place that the message which was sent last will have, if none is refused.
+func (w *writer) latest() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tap.seq + w.sent.n - w.tap.n
+}
+
+// underWay is how many bytes were sent and are not known to be stored, about.
+func (w *writer) underWay() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return int64(w.sent.bytes - w.done.bytes)
+}
+
 // stored is the place of the latest message that is known to be stored.
 func (w *writer) stored() uint64 {
 	w.mu.Lock()

@@ -259,6 +259,7 @@ func (m *Master) Run(ctx context.Context) error {
 		return err
 	}
 	m.forgetDeleted()
+	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
 	if err := m.server.Start(); err != nil {
 		return err
 	}

@@ -54,6 +54,7 @@ type Minion struct {
 	broker   *broker.Broker
 	server   *bus.Server
 	relay    *relay.Relay
+	journal  *journal.Journal
 	schedule *scheduler
 	seen     *job.Seen
 	grains   *grains
@@ -179,7 +180,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.relay = relay.New(j, m.cfg.MaxEventSize, m.log)
+	m.relay, m.journal = relay.New(j, m.cfg.MaxEventSize, m.log), j
 	m.relay.SetGrants(grants)
 	if err := m.openUplinks(ctx); err != nil {
 		return err
@@ -215,6 +216,7 @@ func (m *Minion) Run(ctx context.Context) error {
 		m.wg.Go(func() { u.keepMine(m.ctx) })
 	}
 	m.wg.Go(func() { m.schedule.run(m.ctx) })
+	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
 	m.log.Info("the minion is ready", "minion", m.id, "fingerprint", m.key.Public().SHA256(), "version", m.version)
 	if err := daemon.Notify("READY=1"); err != nil {
 		m.log.Warn("systemd was not told", "err", err)

@@ -271,6 +271,7 @@ type Extent struct {
 	Oldest  time.Time `json:"oldest,omitzero"`
 	Newest  time.Time `json:"newest,omitzero"`
 	Limit   int64     `json:"limit"`   // bytes; 0 is no limit
+	Dropped uint64    `json:"dropped"` // messages that went by size, since the daemon began
 	MaxAge  float64   `json:"max_age"` // seconds; 0 is no limit
 	Readers int       `json:"readers"`
 }

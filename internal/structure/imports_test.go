@@ -57,7 +57,7 @@ var layers = []layer{
 	{"grain", "salt target value", "facts of this machine"},
 	{"handler", "event protocol", "retries and order for events, from wherever they come: the tools and the master use it"},
 	{"job", "atomicfile salt target value", "the course of a job as a state machine: it is handed what happened"},
-	{"journal", "atomicfile event salt", "the one user of JetStream: appends and reads, whatever the events say"},
+	{"journal", "atomicfile event logging salt value", "the one user of JetStream: appends, reads and makes room; it warns of what it drops"},
 	{"link", "atomicfile bus config event pki protocol salt", "one connection of a minion to one master"},
 	{"logging", "salt", "lines for people and files"},
 	{"master", "acl argument audit auth broker bus config daemon deposit eauth event extension grain handler job journal link logging module pillar pki process protocol reactor relay roots runner salt socket target value", "carries what happens between the rules and the bus; never minion"},

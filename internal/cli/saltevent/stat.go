@@ -65,6 +65,9 @@ func writeStat(out io.Writer, s *protocol.Stat) error {
 	if j.Count > 0 {
 		fmt.Fprintf(w, "\tseq %d to %d, since %s\n", j.First, j.Last, j.Oldest.Local().Format(time.DateTime))
 	}
+	if j.Dropped > 0 {
+		fmt.Fprintf(w, "\t%d messages dropped by size, earlier than by age\n", j.Dropped)
+	}
 	fmt.Fprintf(w, "since %s\t%d events fired, %d sent to listeners\n", s.Started.Local().Format(time.DateTime), s.Fired, s.Sent)
 	fmt.Fprintf(w, "dead letters\t%d\n", s.Dead)
 	if len(s.Listeners) > 0 {

@@ -1,0 +1,687 @@
+package journal
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"brine/internal/event"
+	"brine/internal/logging"
+	"brine/internal/value"
+)
+
+// The journal is one stream, so that all it holds has one order, and three rooms, each
+// below a subject of its own, so that what is in one can go without the others.
+//
+//   - events: below event.Root;
+//   - kept: what jobs and runners have left, below keptRoot;
+//   - over: what a sender stores beyond its share of one of those, below overRoot and
+//     a token for the sender. Of it nothing is promised: it goes first.
+//
+// JetStream's own limit of bytes knows only which message is the oldest. It stands a
+// little higher, for the case that nobody tends the journal.
+type room int
+
+const (
+	roomEvents room = iota
+	roomKept
+	roomOver
+	rooms
+)
+
+const (
+	keptRoot = "salt.kept"
+	overRoot = "salt.over"
+)
+
+// subjects are those of the stream.
+var subjects = []string{event.Root + ".>", keptRoot + ".>", overRoot + ".>"}
+
+// Marks and measures, as parts of the limit.
+const (
+	shareOf    = 16  // what one sender may have in a room before it goes over: limit/16
+	noticeAt   = 0.9 // it is told what will be dropped
+	dropTo     = 0.95
+	waitAt     = 1.05 // who stores waits until there is room
+	streamOver = 8    // JetStream drops by itself at limit + limit/8
+
+	maxSegments = 128 // about
+	maxOwners   = 15  // of a room that are counted by name in a segment: fewer than shareOf
+)
+
+// roomWait is how long who stores waits for room: far longer than making it takes.
+const roomWait = 10 * time.Second
+
+// shares counts what the journal holds, by room and sender. Its methods may be called
+// concurrently.
+type shares struct {
+	limit int64 // 0 is none
+	wake  chan struct{}
+	full  atomic.Bool // writers wait
+
+	mu       sync.Mutex
+	tended   bool
+	segments []*segment // the oldest first; the last one is written
+	written  int64      // bytes of the last one
+	used     [rooms]map[string]int64
+	bytes    int64         // what the store holds
+	sent     int64         // since the start
+	wakeAt   int64         // bytes at which the keeper looks
+	made     chan struct{} // closed when there is room again
+	dropped  Dropped
+}
+
+// Dropped is what went by size, earlier than by age, since the daemon began.
+type Dropped struct {
+	Messages, Bytes uint64
+}
+
+// segment is a stretch of the journal with what is in it. Of few senders it knows how
+// much; the rest of a room is that of "", which has no share.
+type segment struct {
+	First uint64                  `json:"first"`
+	Last  uint64                  `json:"last"` // a huge one of that which is written
+	Rooms [rooms]map[string]int64 `json:"rooms"`
+}
+
+func newSegment(first uint64) *segment {
+	s := &segment{First: first, Last: math.MaxUint64}
+	for i := range s.Rooms {
+		s.Rooms[i] = map[string]int64{}
+	}
+	return s
+}
+
+func (s *segment) bytes() (n int64) {
+	for _, owners := range s.Rooms {
+		for _, b := range owners {
+			n += b
+		}
+	}
+	return n
+}
+
+// fold forgets who the small ones were. Few are over their share.
+func (s *segment) fold() {
+	for _, owners := range s.Rooms[:roomOver] {
+		names := slices.SortedFunc(maps.Keys(owners), func(a, b string) int { return cmp.Compare(owners[b], owners[a]) })
+		kept := 0
+		for _, name := range names {
+			if name == "" {
+				continue
+			}
+			if kept++; kept > maxOwners {
+				owners[""] += owners[name]
+				delete(owners, name)
+			}
+		}
+	}
+}
+
+// join adds what is in the next one.
+func (s *segment) join(next *segment) {
+	s.Last = next.Last
+	for i, owners := range next.Rooms {
+		for name, n := range owners {
+			s.Rooms[i][name] += n
+		}
+	}
+	s.fold()
+}
+
+func newShares(limit int64) *shares {
+	s := &shares{limit: max(limit, 0), wake: make(chan struct{}, 1), made: make(chan struct{}), segments: []*segment{newSegment(1)}}
+	s.wakeAt = s.part(noticeAt)
+	s.recount()
+	return s
+}
+
+func (s *shares) part(p float64) int64 { return int64(p * float64(s.limit)) }
+
+// add counts what owner stores in a room, behind the place last. over says that its
+// share of that room is used up.
+func (s *shares) add(r room, owner string, n int64, last uint64) (over bool) {
+	if s.limit == 0 || n == 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes, s.sent, s.written = s.bytes+n, s.sent+n, s.written+n
+	s.segments[len(s.segments)-1].Rooms[r][owner] += n
+	s.used[r][owner] += n
+	s.rotate(last)
+	if s.tended && s.bytes > s.part(waitAt) {
+		s.full.Store(true)
+	}
+	if s.bytes >= s.wakeAt || s.full.Load() {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+	return s.isOver(r, owner)
+}
+
+// over says whether owner has used up its share of a room.
+func (s *shares) over(r room, owner string) bool {
+	if s.limit == 0 || owner == "" {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.isOver(r, owner)
+}
+
+func (s *shares) isOver(r room, owner string) bool {
+	return owner != "" && r != roomOver && s.used[r][owner] >= s.limit/shareOf
+}
+
+// rotate begins a new segment when the one that is written is large. Its caller holds mu.
+func (s *shares) rotate(last uint64) {
+	now := s.segments[len(s.segments)-1]
+	if s.written < s.limit/maxSegments || last < now.First {
+		return
+	}
+	s.written = 0
+	now.fold()
+	now.Last = last
+	s.segments = append(s.segments, newSegment(last+1))
+	s.merge()
+	s.recount()
+}
+
+// merge joins small neighbours while there are too many segments: most of what was in
+// them is gone.
+func (s *shares) merge() {
+	for len(s.segments) > 2*maxSegments {
+		small, at := int64(math.MaxInt64), 0
+		for i := range len(s.segments) - 2 { // never into the one that is written
+			if n := s.segments[i].bytes() + s.segments[i+1].bytes(); n < small {
+				small, at = n, i
+			}
+		}
+		s.segments[at].join(s.segments[at+1])
+		s.segments = slices.Delete(s.segments, at+1, at+2)
+	}
+}
+
+// recount adds up what each has.
+func (s *shares) recount() {
+	for i := range s.used {
+		s.used[i] = map[string]int64{}
+		for _, g := range s.segments {
+			for name, n := range g.Rooms[i] {
+				s.used[i][name] += n
+			}
+		}
+	}
+}
+
+func (s *shares) total(r room) (n int64) {
+	for _, b := range s.used[r] {
+		n += b
+	}
+	return n
+}
+
+// look takes in what the store says it holds, as of the moment when as much was sent.
+func (s *shares) look(state jetstream.StreamState, sent int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes = int64(state.Bytes) + s.sent - sent
+	for len(s.segments) > 1 && (s.segments[0].Last < state.FirstSeq || state.Msgs == 0) {
+		s.segments = s.segments[1:] // gone by age
+	}
+	s.recount()
+	s.wakeAt = max(s.part(noticeAt), s.bytes+s.limit/64)
+	if s.bytes <= s.part(waitAt) && s.full.Load() {
+		s.full.Store(false)
+		close(s.made)
+		s.made = make(chan struct{})
+	}
+}
+
+// wait returns when there is room, or nobody makes any.
+func (s *shares) wait(closed <-chan struct{}) {
+	if !s.full.Load() {
+		return
+	}
+	limit := time.NewTimer(roomWait)
+	defer limit.Stop()
+	for s.full.Load() {
+		s.mu.Lock()
+		made := s.made
+		s.mu.Unlock()
+		if !s.full.Load() {
+			return
+		}
+		select {
+		case <-made:
+		case <-limit.C:
+			return
+		case <-closed:
+			return
+		}
+	}
+}
+
+// victim is what goes next by size.
+type victim struct {
+	room  room
+	owner string // of what lies over its share
+	until uint64 // the place before which it goes
+	bytes int64  // of it, about
+}
+
+// subject is what a victim lies under.
+func (v victim) subject() string {
+	switch v.room {
+	case roomKept:
+		return keptRoot + ".>"
+	case roomOver:
+		return overRoot + "." + overToken(v.owner) + ".>"
+	}
+	return event.Root + ".>"
+}
+
+// what tells people what it is.
+func (v victim) what() string {
+	switch {
+	case v.room == roomKept:
+		return "returns and jobs"
+	case v.room == roomEvents:
+		return "events"
+	}
+	return "what " + v.owner + " has stored beyond its share"
+}
+
+// next chooses what goes next: of what lies beyond shares the most, then of that room
+// which is larger.
+func (s *shares) next() victim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := victim{room: roomEvents}
+	for name, n := range s.used[roomOver] {
+		if n > 0 && (v.room != roomOver || n > s.used[roomOver][v.owner]) {
+			v.room, v.owner = roomOver, name
+		}
+	}
+	if v.room == roomEvents && s.total(roomKept) > s.total(roomEvents) {
+		v.room = roomKept
+	}
+	want := s.bytes - s.part(dropTo)
+	for _, g := range s.segments {
+		here := g.Rooms[v.room][v.owner]
+		if v.room != roomOver {
+			here = 0
+			for _, n := range g.Rooms[v.room] {
+				here += n
+			}
+		}
+		v.bytes += here
+		if v.until = g.Last; v.bytes >= want {
+			break
+		}
+	}
+	if v.until != math.MaxUint64 {
+		v.until++
+	}
+	return v
+}
+
+// gone notes that a victim is dropped, and how much that was.
+func (s *shares) gone(v victim, messages, bytes uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.segments {
+		switch {
+		case g.Last >= v.until && v.until != math.MaxUint64:
+		case v.room == roomOver:
+			delete(g.Rooms[v.room], v.owner)
+		default:
+			clear(g.Rooms[v.room])
+		}
+	}
+	s.recount()
+	s.dropped.Messages += messages
+	s.dropped.Bytes += bytes
+}
+
+// roomFor is where an event belongs, if its sender has room there: keptRoot has what
+// jobs and runners have left.
+func roomFor(subject string) room {
+	for _, space := range []string{".salt.job.", ".salt.run.", ".salt.wheel."} {
+		if strings.HasPrefix(subject[len(event.Root):], space) {
+			return roomKept
+		}
+	}
+	return roomEvents
+}
+
+// subjectIn moves a subject of event.Subject into a room.
+func subjectIn(r room, subject, owner string) string {
+	switch r {
+	case roomKept:
+		return keptRoot + subject[len(event.Root):]
+	case roomOver:
+		return overRoot + "." + overToken(owner) + subject[len(event.Root):]
+	}
+	return subject
+}
+
+// everywhere is what subjects of event.Subject and its kin mean in all rooms.
+func everywhere(list []string) []string {
+	var all []string
+	for _, s := range list {
+		rest, ours := strings.CutPrefix(s, event.Root+".")
+		if all = append(all, s); ours {
+			all = append(all, keptRoot+"."+rest, overRoot+".*."+rest)
+		}
+	}
+	return all
+}
+
+// overToken stands for a sender: one that is no longer than any other part.
+func overToken(owner string) string {
+	sum := sha256.Sum256([]byte(owner))
+	return hex.EncodeToString(sum[:12])
+}
+
+// ownerOf is whose share an event takes: that of its sender, or of a job or runner that
+// of the user who has it. "" is the daemon itself, which nobody can make store much.
+func ownerOf(d Draft, r room) string {
+	head, err := event.HeadOf(d.Text)
+	if err != nil {
+		return ""
+	}
+	owner := head.Speaker()
+	if owner != "" || r != roomKept {
+		return owner
+	}
+	var user string
+	_ = value.Members(d.Text, func(key string, data []byte) error { // what the daemon makes can be read
+		if key != "data" {
+			return nil
+		}
+		return value.Members(data, func(key string, v []byte) error {
+			if key == "user" {
+				return value.Text(v, &user)
+			}
+			return nil
+		})
+	})
+	if user == "" {
+		return ""
+	}
+	return "user:" + user
+}
+
+// Tend makes room in the journal where it has reached its limit, until ctx ends: what a
+// sender has beyond its share goes first, the oldest of it. It warns before, in the log
+// and by events of event.JournalSpace. Without it the oldest goes, whosever it is.
+func (j *Journal) Tend(ctx context.Context, log *slog.Logger) {
+	s := j.shares
+	if s.limit == 0 {
+		return
+	}
+	t := tender{journal: j, log: log}
+	s.mu.Lock()
+	s.tended = true
+	s.mu.Unlock()
+	t.attempt(ctx)
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.tended = false
+		if s.full.Swap(false) {
+			close(s.made)
+			s.made = make(chan struct{})
+		}
+	}()
+	tick := time.NewTicker(noteEvery)
+	defer tick.Stop()
+	for {
+		note := false
+		var again <-chan time.Time
+		if s.full.Load() { // what was on its way will be stored
+			again = time.After(fullPause)
+		}
+		select {
+		case <-s.wake:
+		case <-again:
+		case <-tick.C:
+			note = true
+		case <-ctx.Done():
+			t.note(context.WithoutCancel(ctx))
+			return
+		}
+		t.attempt(ctx)
+		if note {
+			t.note(ctx)
+		}
+	}
+}
+
+// noteEvery is how often it is written down what is whose: what a kill makes it forget
+// counts as nobody's.
+const noteEvery = 10 * time.Second
+
+// fullPause goes between two looks while writers wait.
+const fullPause = 10 * time.Millisecond
+
+// tender makes room.
+type tender struct {
+	journal *Journal
+	log     *slog.Logger
+	told    logging.Throttle
+	noticed bool
+	noted   int64 // what was sent when it was written down
+	misses  int   // victims that were not there
+}
+
+func (t *tender) attempt(ctx context.Context) {
+	if err := t.look(ctx); err != nil && ctx.Err() == nil && t.told.First("look", time.Now()) {
+		t.log.Error("the journal's room is not looked after", "err", err)
+	}
+}
+
+// look compares the store with its limit, and drops what is over it.
+func (t *tender) look(ctx context.Context) error {
+	s := t.journal.shares
+	for ctx.Err() == nil {
+		state, err := t.journal.measure(ctx)
+		if err != nil {
+			return err
+		}
+		bytes := int64(state.Bytes)
+		switch {
+		case bytes < s.part(noticeAt-0.05):
+			t.noticed = false
+		case bytes >= s.part(noticeAt) && !t.noticed:
+			t.noticed = true
+			t.warn(ctx, "filling", "the journal is nearly full: something will be dropped by size, earlier than by age", s.next(), bytes)
+		}
+		if bytes < s.limit {
+			return nil
+		}
+		if err := t.drop(ctx, s.next(), state); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure asks the store what it holds. What is on its way there is not in its answer.
+func (j *Journal) measure(ctx context.Context) (jetstream.StreamState, error) {
+	j.shares.mu.Lock()
+	sent := j.shares.sent
+	j.shares.mu.Unlock()
+	sent -= j.writer.underWay()
+	info, err := j.stream.Info(ctx)
+	if err != nil {
+		return jetstream.StreamState{}, err
+	}
+	j.shares.look(info.State, sent)
+	return info.State, nil
+}
+
+// drop removes a victim. Where several were not there, since what is counted is wrong,
+// the oldest of all goes.
+func (t *tender) drop(ctx context.Context, v victim, before jetstream.StreamState) error {
+	j := t.journal
+	if t.told.First(v.what(), time.Now()) {
+		t.warn(ctx, "drop", "the journal is full: it drops by size, earlier than by age", v, int64(before.Bytes))
+	}
+	o := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(v.subject())}
+	if v.until != math.MaxUint64 {
+		o = append(o, jetstream.WithPurgeSequence(v.until))
+	}
+	if t.misses > 2 {
+		o = []jetstream.StreamPurgeOpt{jetstream.WithPurgeSequence(before.FirstSeq + max(1, (before.LastSeq-before.FirstSeq)/shareOf))}
+	}
+	if err := j.stream.Purge(ctx, o...); err != nil {
+		return err
+	}
+	after, err := j.measure(ctx)
+	if err != nil {
+		return err
+	}
+	messages, bytes := less(before.Msgs, after.Msgs), less(before.Bytes, after.Bytes)
+	if t.misses++; bytes > 0 {
+		t.misses = 0
+	}
+	j.shares.gone(v, messages, bytes)
+	t.log.Debug("the journal has dropped by size", "what", v.what(), "messages", messages, "bytes", bytes)
+	return nil
+}
+
+func less(before, after uint64) uint64 { return before - min(before, after) }
+
+// warnTime bounds the wait until a warning is stored, since what it warns of must come.
+const warnTime = 2 * time.Second
+
+// warn tells what will go, before it does.
+func (t *tender) warn(ctx context.Context, kind, text string, v victim, bytes int64) {
+	s := t.journal.shares
+	gone := t.journal.Dropped()
+	t.log.Warn(text, "what", v.what(), "bytes", bytes, "limit", s.limit, "dropped", gone.Messages)
+	data, err := json.Marshal(map[string]any{"what": v.what(), "from": v.owner, "bytes": bytes, "limit": s.limit, "dropped": gone.Messages})
+	if err != nil {
+		return // it is text and numbers
+	}
+	e, err := event.New(event.JournalSpace+"/"+kind, data, "", time.Now())
+	if err == nil {
+		var p *Pending
+		if p, err = t.journal.beginNow([]Lot{single(e, "")}); err == nil {
+			ctx, cancel := context.WithTimeout(ctx, warnTime)
+			defer cancel()
+			_, err = p.Wait(ctx)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		t.log.Error("event not stored", "tag", e.Tag, "err", err)
+	}
+}
+
+// Dropped is what went by size since the journal was opened.
+func (j *Journal) Dropped() Dropped {
+	j.shares.mu.Lock()
+	defer j.shares.mu.Unlock()
+	return j.shares.dropped
+}
+
+// sharesTable keeps what is whose over a restart.
+const sharesTable = "shares"
+
+// note writes it down, where it can matter already.
+func (t *tender) note(ctx context.Context) {
+	s := t.journal.shares
+	s.mu.Lock()
+	sent, small := s.sent, s.bytes < s.limit/shareOf
+	b, err := json.Marshal(s.segments)
+	s.mu.Unlock()
+	if small || sent == t.noted || err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	table, err := t.journal.Table(ctx, sharesTable)
+	if err == nil {
+		err = table.Put(ctx, sharesTable, b)
+	}
+	if err != nil {
+		if !errors.Is(err, context.Canceled) && t.told.First("note", time.Now()) {
+			t.log.Error("what is whose in the journal is not written down", "err", err)
+		}
+		return
+	}
+	t.noted = sent
+}
+
+// recall reads what was written down. What it does not know of is nobody's.
+func (j *Journal) recall(ctx context.Context, state jetstream.StreamState) error {
+	s := j.shares
+	if s.limit == 0 {
+		return nil
+	}
+	if int64(state.Bytes) >= s.limit/shareOf {
+		if err := j.recallTable(ctx); err != nil {
+			return err
+		}
+	}
+	s.look(state, 0)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := int64(0)
+	for _, g := range s.segments {
+		known += g.bytes()
+	}
+	if rest := s.bytes - known; rest > 0 {
+		s.segments[len(s.segments)-1].Rooms[roomEvents][""] += rest
+		s.written += rest
+	}
+	s.rotate(state.LastSeq)
+	s.recount()
+	return nil
+}
+
+func (j *Journal) recallTable(ctx context.Context) error {
+	if _, err := j.js.KeyValue(ctx, sharesTable); errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil
+	}
+	table, err := j.Table(ctx, sharesTable)
+	if err != nil {
+		return err
+	}
+	b, err := table.Get(ctx, sharesTable)
+	if err != nil || b == nil {
+		return err
+	}
+	var list []*segment
+	if json.Unmarshal(b, &list) != nil || len(list) == 0 || slices.Contains(list, nil) {
+		return nil // all is nobody's
+	}
+	for _, g := range list {
+		for i := range g.Rooms {
+			if g.Rooms[i] == nil {
+				g.Rooms[i] = map[string]int64{}
+			}
+		}
+	}
+	list[len(list)-1].Last = math.MaxUint64
+	j.shares.segments = list
+	return nil
+}

@@ -1,0 +1,224 @@
+package journal_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"brine/internal/broker"
+	"brine/internal/bustest"
+	"brine/internal/event"
+	"brine/internal/journal"
+)
+
+// bounded opens a journal with a limit, which is tended until the test, or its store, ends.
+func bounded(t *testing.T, b *broker.Broker, limit int64) (j *journal.Journal, end func()) {
+	t.Helper()
+	j, err := journal.Open(t.Context(), b.Conn(), journal.Options{MaxBytes: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { j.Tend(ctx, bustest.Log(t)) })
+	end = func() {
+		cancel()
+		running.Wait()
+	}
+	t.Cleanup(end)
+	return j, end
+}
+
+// returned is what the master stores of a return of a minion.
+func returned(n int, minion string, size int) event.Event {
+	return event.Event{Tag: fmt.Sprintf("salt/job/2026010112000%07d/ret/%s", n, minion), Data: json.RawMessage(`"` + strings.Repeat("r", size) + `"`)}
+}
+
+func appendTo(t *testing.T, j *journal.Journal, e event.Event) {
+	t.Helper()
+	if _, err := j.Append(t.Context(), e, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flood stores about this many bytes in events of 200 KB, as one sender.
+func flood(t *testing.T, j *journal.Journal, from string, total int) {
+	t.Helper()
+	const size = 200 << 10
+	var last *journal.Pending
+	for n := range total / size {
+		e := filled(fmt.Sprintf("flood/%d", n%7), "f", size)
+		e.From = from
+		p, err := j.Begin(e, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = p
+	}
+	if _, err := last.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func count(t *testing.T, j *journal.Journal, match func(event.Event) bool) (n int) {
+	t.Helper()
+	for _, e := range readAll(t, j, journal.Query{}) {
+		if match(e) {
+			n++
+		}
+	}
+	return n
+}
+
+func from(sender string) func(event.Event) bool {
+	return func(e event.Event) bool { return e.From == sender && !strings.HasPrefix(e.Tag, "flood/") }
+}
+
+const mib = 1 << 20
+
+func TestAFloodEvictsNothingOfOthers(t *testing.T) {
+	b := startStore(t, t.TempDir())
+	j, _ := bounded(t, b, 32*mib)
+	for n := range 20 {
+		appendTo(t, j, returned(n, "web1", 1000))
+		appendTo(t, j, filled(fmt.Sprintf("app/%d", n), "a", 10_000))
+	}
+	flood(t, j, "evil", 150*mib)
+	appendTo(t, j, filled("app/late", "a", 10_000))
+
+	returns := count(t, j, func(e event.Event) bool { return strings.HasSuffix(e.Tag, "/ret/web1") })
+	if events := count(t, j, from("web1")); returns != 20 || events != 21 {
+		t.Errorf("of web1 %d returns and %d events are left, want 20 and 21", returns, events)
+	}
+	if e, ok, err := j.First(t.Context(), event.Subject(returned(3, "web1", 0).Tag)); !ok || err != nil {
+		t.Errorf("the return of a job: %v, %v, %v", e.Tag, ok, err)
+	}
+	x, err := j.Extent(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.Bytes > 36*mib || x.Dropped == 0 || x.Limit != 32*mib {
+		t.Errorf("the journal has %d bytes, dropped %d messages, limit %d", x.Bytes, x.Dropped, x.Limit)
+	}
+	if n := count(t, j, func(e event.Event) bool { return e.From == "evil" }); n < 20 {
+		t.Errorf("%d events of the flood are left: as long as there is room they stay", n)
+	}
+}
+
+// What will be dropped is told before: the warning lies in the journal before what came
+// when it was full.
+func TestDroppingIsToldBefore(t *testing.T) {
+	b := startStore(t, t.TempDir())
+	j, _ := bounded(t, b, 8*mib)
+	for n := 0; ; n++ {
+		e := filled(fmt.Sprintf("flood/%d", n), "f", 50_000)
+		e.From = "evil"
+		appendTo(t, j, e)
+		if j.Dropped().Messages > 0 {
+			break
+		}
+		if n > 1000 {
+			t.Fatal("50 MB in a journal of 8, and nothing was dropped")
+		}
+	}
+	told := map[string]string{}
+	for _, e := range readAll(t, j, journal.Query{Subjects: []string{"salt.event.salt.journal"}}) {
+		told[e.Tag] += string(e.Data)
+	}
+	for _, tag := range []string{"salt/journal/filling", "salt/journal/drop"} {
+		if !strings.Contains(told[tag], `"from":"evil"`) || !strings.Contains(told[tag], `"dropped":0,`) {
+			t.Errorf("%s says %q", tag, told[tag])
+		}
+	}
+	if err := event.CheckMinionTag("web1", "salt/journal/drop"); err == nil {
+		t.Error("a minion may speak as the journal")
+	}
+}
+
+// Returns have a room of their own, and a share of it for each minion: events of many
+// senders do not reach it, nor do returns of one.
+func TestReturnsHaveRoomOfTheirOwn(t *testing.T) {
+	b := startStore(t, t.TempDir())
+	j, _ := bounded(t, b, 16*mib)
+	appendTo(t, j, returned(1, "web1", 1000))
+	for n := range 30 { // each stays below its share of a sixteenth
+		flood(t, j, fmt.Sprintf("minion%d", n), 900<<10)
+	}
+	for n := range 100 {
+		appendTo(t, j, returned(100+n, "evil", 300<<10))
+	}
+	if n := count(t, j, func(e event.Event) bool { return strings.HasSuffix(e.Tag, "/ret/web1") }); n != 1 {
+		t.Error("the return of web1 is gone")
+	}
+	if n := count(t, j, func(e event.Event) bool { return strings.HasPrefix(e.From, "minion") }); n < 30 {
+		t.Errorf("%d events are left", n)
+	}
+}
+
+// A user who starts jobs with large arguments has a share, too.
+func TestJobsOfOneUserHaveAShare(t *testing.T) {
+	b := startStore(t, t.TempDir())
+	j, _ := bounded(t, b, 16*mib)
+	started := func(n int, user string, size int) event.Event {
+		data := fmt.Sprintf(`{"fun":"test.arg","arg":[%q],"user":%q}`, strings.Repeat("x", size), user)
+		return event.Event{Tag: fmt.Sprintf("salt/job/2026010112000%07d/new", n), Data: json.RawMessage(data)}
+	}
+	appendTo(t, j, started(1, "fred", 10))
+	for n := range 100 {
+		appendTo(t, j, started(100+n, "evil", 400<<10))
+	}
+	if _, ok, err := j.First(t.Context(), event.Subject(started(1, "", 0).Tag)); !ok || err != nil {
+		t.Errorf("the job of fred is gone: %v", err)
+	}
+}
+
+// What is whose is known again after a start.
+func TestSharesOverAStart(t *testing.T) {
+	dir := t.TempDir()
+	b := startStore(t, dir)
+	j, end := bounded(t, b, 16*mib)
+	appendTo(t, j, filled("app/1", "a", 1000))
+	appendTo(t, j, returned(1, "web1", 1000))
+	flood(t, j, "evil", 12*mib)
+	end()
+	b.Stop()
+	b = startStore(t, dir)
+	j, _ = bounded(t, b, 16*mib)
+	flood(t, j, "evil", 60*mib)
+	if n := count(t, j, func(e event.Event) bool { return e.Tag == "app/1" || strings.HasSuffix(e.Tag, "/ret/web1") }); n != 2 {
+		t.Errorf("%d of the two events of web1 are left", n)
+	}
+}
+
+// A journal that an older daemon has filled is read on, and kept within its limit.
+func TestAnOlderFullJournal(t *testing.T) {
+	dir := t.TempDir()
+	b := startStore(t, dir)
+	flood(t, open(t, b), "web1", 20*mib)
+	b.Stop()
+	b = startStore(t, dir)
+	j, _ := bounded(t, b, 16*mib)
+	flood(t, j, "evil", 10*mib)
+	appendTo(t, j, filled("app/1", "a", 1000))
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		x, err := j.Extent(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Bytes <= 16*mib && x.Count > 20 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it has %d bytes in %d messages", x.Bytes, x.Count)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if n := count(t, j, from("web1")); n != 1 {
+		t.Error("the newest event is gone")
+	}
+}
