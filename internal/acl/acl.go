@@ -15,6 +15,7 @@
 //	          kwargs: {kwa: kwa.*}       # and the keyword kwa
 //	    - '@jobs'                        # all functions of the runner jobs
 //	    - '@runner': [manage.*]          # some functions of all runners
+//	    - '@target': [I@role]            # targets may look at this key of pillar
 //	  admin|manager_.*: [saltutil.*]     # names are globs or regular expressions
 //	  ops%: [service.*]                  # a group
 //	publisher_acl_blacklist:
@@ -32,11 +33,14 @@
 // are read; what does not compile, or is not understood, is an error with its
 // place, and then no rule of the file holds. A condition on arguments covers all
 // of them: an argument that it does not list is refused. A rule with a target
-// must cover every minion that is asked for, and every function of a compound
-// command must be allowed. Whatever no rule allows is denied.
+// must cover every minion that the target asked for can mean, whoever is there, and
+// every function of a compound command must be allowed. Whatever no rule allows is denied.
 package acl
 
-import "brine/internal/salt"
+import (
+	"brine/internal/salt"
+	"brine/internal/target"
+)
 
 // Verdict is an answer. The zero value is Deny.
 type Verdict int
@@ -63,9 +67,14 @@ type Decision struct {
 	Rule    string // the rule that decided, as a path: publisher_acl: fred: test.*; "" when none did
 	Where   string // its place, or that of the nearest rule, file:line; "" without one
 	Reason  string // one sentence; of a refusal without a rule, it names the nearest rule
-	// Outside are minions of the target, at most maxOutside, that the nearest
-	// rule does not cover.
+	// Outside are minions that the question names, at most maxOutside, and the
+	// nearest rule does not cover; there may be no such minions.
 	Outside []salt.MinionID
+	// Nearest is the target of the nearest rule, nil for every minion.
+	Nearest *target.Target
+	// Within are the targets of the rules that allowed it: the commands are for the
+	// minions only that all of them mean. None is every minion.
+	Within []*target.Target
 }
 
 // maxOutside is how many ids a log line bears.

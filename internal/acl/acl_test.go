@@ -250,7 +250,7 @@ func TestPeerLimits(t *testing.T) {
 		}
 	}
 	for expr, allow := range map[string]bool{
-		"web1": true, "I@role:db": true, "I@role:d*": false, "not I@role:d*": false, "J@role:db": false, "I|@role|d?": false,
+		"web1": true, "I@role:db": false, "I@role:d*": false, "not I@role:d*": false, "J@role:db": false, "I|@role|d?": false,
 		"web1 or ( G@role:d* and I@a:[x]y )": false, "N@secret": false,
 	} {
 		parsed, err := target.Parse(expr, target.Compound, target.Options{Nodegroups: map[string]any{"secret": "I@role:d*"}})
@@ -263,7 +263,7 @@ func TestPeerLimits(t *testing.T) {
 			t.Errorf("%s: %+v, want allowed %v", expr, d, allow)
 		}
 	}
-	for kind, allow := range map[target.Kind]bool{target.Pillar: false, target.PillarPCRE: false, target.PillarExact: true, target.Grain: true} {
+	for kind, allow := range map[target.Kind]bool{target.Pillar: false, target.PillarPCRE: false, target.PillarExact: false, target.Grain: true} {
 		parsed, err := target.Parse("role:d*", kind, target.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -292,7 +292,7 @@ func TestMine(t *testing.T) {
 		"an empty setting":                {"mine_get: {}", "web1", []string{"roles"}, "*", false},
 		"nothing":                         {"{}", "web1", nil, "*", false},
 		"a pattern of pillar":             {"{}", "web1", []string{"roles"}, "I@role:d*", false},
-		"a value of pillar":               {"{}", "web1", []string{"roles"}, "I@role:db", true},
+		"a value of pillar":               {"{}", "web1", []string{"roles"}, "I@role:db", false},
 		"peer is for publishing":          {"peer: {web1: [.*]}\nmine_get: {}", "web1", []string{"roles"}, "*", false},
 		"and mine_get not for peer_run's": {"peer_run: {web1: [.*]}\nmine_get: {}", "web1", []string{"roles"}, "*", false},
 	} {

@@ -117,41 +117,7 @@ func closed(q *Question, s *Subject) (Decision, bool) {
 			return refusal("%s may not be published by a minion: it would publish again", q.Commands[i].Function), true
 		}
 	}
-	return guess(q.Target)
-}
-
-// guess refuses a target by which a minion could find out what the pillar of others
-// holds: it would ask pattern after pattern.
-func guess(t *target.Target) (Decision, bool) {
-	if word := pillarPattern(t); word != "" {
-		return refusal("a minion may not target others by a pattern of their pillar, %s: it would learn what is in there", word), true
-	}
 	return Decision{}, false
-}
-
-// pillarPattern returns a part of the target that compares pillar with more than
-// an exact value, "" for none.
-func pillarPattern(t *target.Target) string {
-	if t == nil || !t.NeedsPillar() {
-		return ""
-	}
-	expr, kind := t.Published()
-	switch kind {
-	case target.PillarPCRE:
-		return expr
-	case target.Pillar:
-		if strings.ContainsAny(expr, "*?[") {
-			return expr
-		}
-	case target.Compound:
-		for word := range strings.FieldsSeq(expr) {
-			engine, rest, _ := strings.Cut(word, "@")
-			if engine != "" && (engine[0] == 'J' || engine[0] == 'I' && strings.ContainsAny(rest, "*?[")) {
-				return word
-			}
-		}
-	}
-	return ""
 }
 
 // holders returns those whose rules are asked.
@@ -187,7 +153,12 @@ func (r *Rules) judge(q *Question, s *Subject) Decision {
 	if len(holders) == 0 {
 		return refusal("%s has no rule for %s", setting, s.Name)
 	}
-	j := judge{q: q, covers: map[*target.Target]coverage{}}
+	j := judge{q: q, covers: map[*target.Target]coverage{}, words: pillarWords(q.Target), effort: target.DefaultEffort}
+	if len(j.words) > 0 {
+		if j.keys, err = r.granted(s); err != nil {
+			return refusal("%s could not be asked: %v", setting, err)
+		}
+	}
 	var used []*rule
 	for i := range q.Commands {
 		allowed, err := j.find(holders, &q.Commands[i])
@@ -207,16 +178,23 @@ func (r *Rules) judge(q *Question, s *Subject) Decision {
 func permission(used []*rule) Decision {
 	texts := make([]string, len(used))
 	places := make([]string, len(used))
+	var within []*target.Target
 	for i, r := range used {
 		texts[i], places[i] = r.text, r.where
+		if r.target != nil && !slices.Contains(within, r.target) {
+			within = append(within, r.target)
+		}
 	}
-	return Decision{Verdict: Allow, Rule: strings.Join(texts, "; "), Where: strings.Join(slices.Compact(places), ", "), Reason: "allowed by a rule"}
+	return Decision{Verdict: Allow, Rule: strings.Join(texts, "; "), Where: strings.Join(slices.Compact(places), ", "), Reason: "allowed by a rule", Within: within}
 }
 
 // judge is one decision under way.
 type judge struct {
 	q      *Question
 	covers map[*target.Target]coverage // by the target of a rule
+	effort target.Effort               // that is left for proofs
+	words  []target.PillarWord         // of the target that is asked for
+	keys   [][]string                  // of pillar, that the subject may look at
 
 	near nearness // how far the nearest rule went along with the command
 	rule *rule    // that one
@@ -266,6 +244,10 @@ func (j *judge) allows(r *rule, c *Command) (bool, error) {
 		j.nearest(function, r, coverage{why: why})
 		return false, err
 	}
+	if len(j.words) > 0 && !mayAsk(j.words, j.keys, r.target) {
+		j.nearest(arguments, r, coverage{why: errPillar})
+		return false, nil
+	}
 	if r.target == nil {
 		return true, nil
 	}
@@ -301,9 +283,14 @@ func (j *judge) nearest(near nearness, r *rule, cov coverage) {
 	}
 }
 
-// cover looks whether a target covers every minion that is asked for. When none
-// is asked for, it must cover some minion: a rule for nobody allows nothing.
+// cover looks whether a target covers every minion that is asked for: by what the
+// two targets say, so that the answer does not depend on minions outside the rules
+// of who asks. When none is asked for, it must cover some minion: a rule for nobody
+// allows nothing.
 func (j *judge) cover(t *target.Target) (coverage, error) {
+	if j.q.Target != nil {
+		return j.within(t)
+	}
 	if len(j.q.Minions) == 0 {
 		for _, id := range j.ids() {
 			if ok, err := j.matches(t, id); ok || err != nil {
@@ -324,7 +311,37 @@ func (j *judge) cover(t *target.Target) (coverage, error) {
 			}
 		}
 	}
-	return coverage{all: len(out) == 0, why: "its target does not cover all of the minions", out: out}, nil
+	return coverage{all: len(out) == 0, why: notCovered, out: out}, nil
+}
+
+const notCovered = "its target does not cover all of the minions"
+
+// within looks whether the target that is asked for means only what t means. Ids
+// that it names are looked at one by one, by what is known of them. One without a
+// minion is judged by the id alone, so that nobody learns which there are.
+func (j *judge) within(t *target.Target) (coverage, error) {
+	known := map[salt.MinionID]bool{}
+	for _, id := range j.ids() {
+		known[id] = true
+	}
+	var failed error
+	var out []salt.MinionID
+	all := j.q.Target.Within(t, func(id salt.MinionID) bool {
+		ok := t.MeansByID(id)
+		if !ok && known[id] {
+			matches, err := j.matches(t, id)
+			failed = cmp.Or(failed, err)
+			ok = matches && err == nil
+		}
+		if !ok && len(out) < maxOutside {
+			out = append(out, id)
+		}
+		return ok
+	}, &j.effort)
+	if all || failed != nil {
+		return coverage{all: all}, failed
+	}
+	return coverage{why: notCovered + " that the one asked for can mean; 'TARGET and ( " + t.String() + " )' can mean no others", out: out}, nil
 }
 
 func (j *judge) ids() []salt.MinionID {
@@ -353,6 +370,6 @@ func (j *judge) refusal(c *Command, setting, who string) Decision {
 		return refusal("no rule of %s allows %s to %s", setting, cmp.Or(string(c.Function), "nothing"), who)
 	}
 	d := refusal("the rule nearest to %s, %s, does not fit: %s", c.Function, j.rule.text, j.why)
-	d.Where, d.Outside = j.rule.where, j.out
+	d.Where, d.Outside, d.Nearest = j.rule.where, j.out, j.rule.target
 	return d
 }

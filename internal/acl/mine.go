@@ -7,8 +7,8 @@ func (r *Rules) decideMine(q *Question, s *Subject) Decision {
 	if s.Kind != Peer {
 		return refusal("the mine is for minions")
 	}
-	if d, closed := guess(q.Target); closed {
-		return d
+	if why := r.MayTarget(*s, q.Target); why != "" {
+		return refusal("%s", why)
 	}
 	if !r.mineHeld {
 		return Decision{Verdict: Allow, Reason: "mine_get is not set: every minion may read what its owner does not keep from it"}

@@ -213,6 +213,9 @@ func (p *parser) barred(a at, what string) []barred {
 // grants reads the rules of a user: functions, targets with functions, runners.
 func (p *parser) grants(a at) []rule {
 	return p.list(a, func(key at, value at) []rule {
+		if key.Value == targetRule {
+			return p.pillarKeys(key, value)
+		}
 		if strings.HasPrefix(key.Value, "@") {
 			return p.special(key, value)
 		}
@@ -223,6 +226,9 @@ func (p *parser) grants(a at) []rule {
 // peerGrants reads the rules of a minion: functions, targets with functions.
 func (p *parser) peerGrants(a at) []rule {
 	return p.list(a, func(key at, value at) []rule {
+		if key.Value == targetRule {
+			return p.pillarKeys(key, value)
+		}
 		if strings.HasPrefix(key.Value, "@") {
 			p.fail(key, salt.WithHint(fmt.Errorf("%s is no target", key.Value), "runners for minions are allowed under peer_run"))
 			return nil

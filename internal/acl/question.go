@@ -64,12 +64,12 @@ type Question struct {
 	Subject  Subject
 	Scope    Scope
 	Commands []Command
-	// Minions are those that the target resolved to, for Scope Minions. The
-	// caller must run the commands on these and no others. For none, a rule
-	// allows what it would allow on any minion it covers.
-	Minions []salt.MinionID
-	// Target is the expression they were resolved from; nil when it could not
-	// be understood or is of no account.
+	// Target is what minions are asked for, for Scope Minions and Mine. It is judged
+	// by what it says: the caller runs the commands on those of its minions that are
+	// within Decision.Within. nil when it could not be understood.
 	Target *target.Target
-	Fleet  Fleet // nil knows no minions
+	// Minions are those that are asked for where there is no Target. For none, a
+	// rule allows what it would allow on any minion it covers.
+	Minions []salt.MinionID
+	Fleet   Fleet // nil knows no minions
 }

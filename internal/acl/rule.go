@@ -18,6 +18,7 @@ type rule struct {
 	function *pattern       // nil is every function
 	accepted []condition    // one of these; nil accepts all arguments
 	target   *target.Target // nil is every minion
+	pillar   [][]string     // keys that targets may look at; such a rule allows no function
 }
 
 // auditModule are the runners that read the audit trail. They are for operators,

@@ -71,11 +71,16 @@ func ParseMinionID(s string) (MinionID, error) {
 		return "", fmt.Errorf("%w %q: it must not begin with %q", ErrMinionID, s, s[0])
 	}
 	for _, r := range s {
-		if !isASCIIAlnum(r) && !strings.ContainsRune("._-@+:=~%", r) {
+		if !IsIDCharacter(r) {
 			return "", fmt.Errorf("%w %q: the character %q is not allowed", ErrMinionID, shorten(s), r)
 		}
 	}
 	return MinionID(s), nil
+}
+
+// IsIDCharacter tells whether the id of a minion may have the character.
+func IsIDCharacter(r rune) bool {
+	return isASCIIAlnum(r) || strings.ContainsRune("._-@+:=~%", r)
 }
 
 // ParseClientName checks that s can name a client: 1 to 64 letters, digits, dots,

@@ -88,6 +88,16 @@ func compile(pattern, end string) (*Regexp, error) {
 // String returns the pattern as it was written.
 func (re *Regexp) String() string { return re.pattern }
 
+// Linear returns the expression in the syntax of Go's regexp, anchored as Match is.
+// It is false for what only the other engine can express. Of texts that end with a
+// newline it may say something else than Match.
+func (re *Regexp) Linear() (expr string, ok bool) {
+	if re.linear == nil {
+		return "", false
+	}
+	return re.linear.String(), true
+}
+
 // Match tells whether s matches. An error means that the answer is not known
 // within the bounds of this package; a caller that decides about access must
 // take it as a refusal.
