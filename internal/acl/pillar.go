@@ -90,7 +90,7 @@ func (r *Rules) MayTarget(s Subject, t *target.Target) string {
 	return ""
 }
 
-const errPillar = "targets look at pillar only where a rule grants that by name, and none grants this"
+const errPillar = "targets look at pillar only where a rule grants that by name, with '@target', and none grants this"
 
 func pillarWords(t *target.Target) []target.PillarWord {
 	if t == nil {

@@ -29,6 +29,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	table := map[string]command{
 		"accept":     accept,
 		"account":    account,
+		"alike":      alike,
 		"capture":    capture,
 		"ended":      ended,
 		"fleet":      fleet,
@@ -188,26 +189,69 @@ func run(_ *system, ts *testscript.TestScript, args []string) error {
 	if err != nil {
 		return err
 	}
+	out, errs, err := v.run(ts)
+	_, _ = ts.Stdout().Write(out) // a strings.Builder
+	_, _ = ts.Stderr().Write(errs)
+	return err
+}
+
+// alike runs a program with each of several words in the place of {}, and wants the
+// same output each time.
+func alike(_ *system, ts *testscript.TestScript, args []string) error {
+	at := slices.Index(args, ":")
+	if at < 0 || len(args) < at+3 {
+		return errUsage
+	}
+	var first string
+	for i, word := range args[at+1:] {
+		words := slices.Clone(args[:at])
+		for j := range words {
+			words[j] = strings.ReplaceAll(words[j], "{}", word)
+		}
+		v, err := parseInvocation(words)
+		if err != nil {
+			return err
+		}
+		out, errs, err := v.run(ts)
+		if err != nil {
+			return fmt.Errorf("with %q: %w", word, err)
+		}
+		said := fmt.Sprintf("[stdout]\n%s[stderr]\n%s", out, errs)
+		if i == 0 {
+			first = said
+			ts.Logf("%s", said)
+		}
+		if said != first {
+			return fmt.Errorf("with %q:\n%s\nand with %q:\n%s", args[at+1], first, word, said)
+		}
+	}
+	return nil
+}
+
+// run runs the program to its end; an error is told with what it printed.
+func (v *invocation) run(ts *testscript.TestScript) (stdout, stderr []byte, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), v.within)
 	defer cancel()
 	c, err := v.cmd(ctx, ts)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	var out, errs bytes.Buffer
 	c.Stdout, c.Stderr = &out, &errs
 	err = c.Run()
-	_, _ = ts.Stdout().Write(out.Bytes()) // a strings.Builder
-	_, _ = ts.Stderr().Write(errs.Bytes())
+	return out.Bytes(), errs.Bytes(), v.judge(ctx, c, err, &out, &errs)
+}
+
+func (v *invocation) judge(ctx context.Context, c *exec.Cmd, err error, out, errs *bytes.Buffer) error {
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s did not end within %s\n[stdout]\n%s[stderr]\n%s", v.args[0], v.within, &out, &errs)
+		return fmt.Errorf("%s did not end within %s\n[stdout]\n%s[stderr]\n%s", v.args[0], v.within, out, errs)
 	case c.ProcessState == nil:
 		return err
 	case accident.Match(errs.Bytes()):
-		return fmt.Errorf("%s has had an accident:\n%s", v.args[0], &errs)
+		return fmt.Errorf("%s has had an accident:\n%s", v.args[0], errs)
 	case code(c.ProcessState) != v.exit:
-		return fmt.Errorf("exit code %d, want %d\n[stdout]\n%s[stderr]\n%s", code(c.ProcessState), v.exit, &out, &errs)
+		return fmt.Errorf("exit code %d, want %d\n[stdout]\n%s[stderr]\n%s", code(c.ProcessState), v.exit, out, errs)
 	}
 	return nil
 }

@@ -167,26 +167,47 @@ func (a asker) started(k *known) bool {
 // is allowed is an entry that the caller must write to the trail before it takes
 // effect, see book. The target is as it was written.
 func (m *Master) permit(who asker, q acl.Question, tgt, kind string) (audit.Entry, error) {
+	e, _, err := m.decide(who, q, tgt, kind)
+	return e, err
+}
+
+// decide is permit with the targets that the rules are for, see acl.Decision.
+func (m *Master) decide(who asker, q acl.Question, tgt, kind string) (audit.Entry, []*target.Target, error) {
 	if who.refused != nil {
 		m.trail.Note(entry(who, q, acl.Decision{Reason: "the login has ended"}, tgt, kind))
-		return audit.Entry{}, who.refused
-	}
-	rules := who.rules
-	if rules == nil {
-		rules = m.access.Load().rules
+		return audit.Entry{}, nil, who.refused
 	}
 	q.Subject, q.Fleet = who.subject, fleet{m}
-	d := rules.Decide(q)
+	d := m.rulesOf(who).Decide(q)
 	e := entry(who, q, d, tgt, kind)
 	log := m.log.With("user", who.name, "fun", functions(q), "target", tgt, "rule", d.Rule, "where", d.Where)
 	if d.Verdict == acl.Allow {
 		log.Debug("permitted")
-		return e, nil
+		return e, d.Within, nil
 	}
 	if m.trail.Note(e) {
 		log.Warn("refused", "reason", d.Reason, "outside", d.Outside)
 	}
-	return audit.Entry{}, refusal(who, q, d)
+	return audit.Entry{}, nil, refusal(who, q, d)
+}
+
+// rulesOf are the rules that hold for somebody.
+func (m *Master) rulesOf(who asker) *acl.Rules {
+	if who.rules != nil {
+		return who.rules
+	}
+	return m.access.Load().rules
+}
+
+// mayTarget refuses a target that a runner takes where it looks at pillar and no
+// rule grants that to who asked for the runner.
+func (m *Master) mayTarget(who asker, t *target.Target) error {
+	why := m.rulesOf(who).MayTarget(who.subject, t)
+	if why == "" {
+		return nil
+	}
+	return bus.Errorf(bus.Denied, "Authorization error occurred. %s may not use this target: %s", who.name, why).
+		WithHint("root may do this; an operator grants it in the master's configuration, by '@target'")
 }
 
 // refusal is what the asker is told.
@@ -226,9 +247,10 @@ func functions(q acl.Question) string {
 	return map[acl.Scope]string{acl.Runner: "@runner ", acl.Wheel: "@wheel ", acl.Mine: "@mine "}[q.Scope] + list
 }
 
-// permitPublish decides about a job on the minions that its target resolved to.
-// That the target could not be understood is told to those only who may run the
-// functions somewhere.
+// permitPublish decides about a job by what its target says, and then looks which
+// minions that is, among those that the rules are for: neither the answer nor the time
+// that it takes depends on others. That the target could not be understood is told to
+// those only who may run the functions somewhere.
 func (m *Master) permitPublish(who asker, q protocol.Publish) (permitted, error) {
 	commands := q.Commands
 	if q.Preview && len(commands) == 0 {
@@ -241,13 +263,21 @@ func (m *Master) permitPublish(who asker, q protocol.Publish) (permitted, error)
 		return permitted{}, bus.Errorf(bus.Denied, "Authorization error occurred. User %s may not set the returners of minions: they write files and reach other machines as root does", who.name).
 			WithHint("root may; else leave --return_config and --return_kwargs out")
 	}
-	start, t, mistake := m.resolve(q)
-	e, err := m.permit(who, acl.Question{Commands: aclCommands(commands), Target: t, Minions: start.Minions}, q.Target, q.TargetType)
-	if err == nil && mistake != nil {
-		m.trail.Note(e)
-		err = mistake
+	t, mistake := m.parseTarget(q)
+	e, within, err := m.decide(who, acl.Question{Commands: aclCommands(commands), Target: t}, q.Target, q.TargetType)
+	if err != nil {
+		return permitted{}, err
 	}
-	return permitted{start, t, e}, err
+	var start job.Start
+	if mistake == nil {
+		start, mistake = m.resolve(t, within)
+	}
+	if mistake != nil {
+		m.trail.Note(e)
+		return permitted{}, mistake
+	}
+	e.Minions, e.Count = start.Minions, len(start.Minions)
+	return permitted{start, t, e}, nil
 }
 
 // permitted is a job that may be started: on these minions and no others.
@@ -265,8 +295,10 @@ func aclCommands(list []job.Command) []acl.Command {
 	return out
 }
 
-// explain answers what permit would say.
-func (m *Master) explain(ctx context.Context, e runner.Explain) (runner.Explained, error) {
+// explain answers what permit would say. Operators learn which minions the target
+// means by now, and which of them the nearest rule does not cover; others learn only
+// what they may do themselves.
+func (m *Master) explain(ctx context.Context, who asker, e runner.Explain) (runner.Explained, error) {
 	q := acl.Question{Commands: aclCommands(e.Commands), Subject: m.explained(ctx, e), Fleet: fleet{m}}
 	switch e.Kind {
 	case "runner":
@@ -276,16 +308,45 @@ func (m *Master) explain(ctx context.Context, e runner.Explain) (runner.Explaine
 	case "mine":
 		q.Scope = acl.Mine
 	default:
-		start, t, err := m.resolve(protocol.Publish{Target: e.Target, TargetType: e.TargetType})
+		t, err := m.parseTarget(protocol.Publish{Target: e.Target, TargetType: e.TargetType})
+		if err == nil {
+			err = m.mayTarget(who, t)
+		}
 		if err != nil {
 			return runner.Explained{}, err
 		}
-		q.Minions, q.Target = start.Minions, t
+		q.Target = t
 	}
 	d := m.access.Load().rules.Decide(q)
-	return runner.Explained{
-		Allowed: d.Verdict == acl.Allow, Rule: d.Rule, Where: d.Where, Reason: d.Reason, Minions: q.Minions, Outside: d.Outside,
-	}, nil
+	out := runner.Explained{Allowed: d.Verdict == acl.Allow, Rule: d.Rule, Where: d.Where, Reason: d.Reason, Outside: d.Outside}
+	if q.Target == nil || !who.subject.Operator && !(out.Allowed && who.is(q.Subject)) {
+		return out, nil
+	}
+	start, err := m.resolve(q.Target, d.Within)
+	out.Minions = start.Minions
+	if !out.Allowed && d.Nearest != nil {
+		out.Outside = append(out.Outside, m.outside(start.Minions, d.Nearest)...)
+	}
+	return out, err
+}
+
+// outside are those of the minions that a target does not mean, ten at most.
+func (m *Master) outside(ids []salt.MinionID, t *target.Target) []salt.MinionID {
+	var out []salt.MinionID
+	for _, id := range ids {
+		if ok, err := t.Match(fleet{m}.Facts(id)); (!ok || err != nil) && len(out) < maxOutside {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// maxOutside is how many ids somebody reads.
+const maxOutside = 10
+
+// is tells whether the asker is the subject.
+func (a asker) is(s acl.Subject) bool {
+	return a.subject.Kind == s.Kind && a.subject.Name == s.Name && a.subject.Backend == s.Backend
 }
 
 // explained is the subject that a question about somebody means.

@@ -221,7 +221,7 @@ func (m *Master) readMine(ctx context.Context, r *bus.Request) error {
 	if len(q.Names) == 0 || len(q.Names) > maxMineRead {
 		return bus.Errorf(bus.Usage, "%d names of the mine at once: there may be 1 to %d", len(q.Names), maxMineRead)
 	}
-	start, t, mistake := m.resolve(protocol.Publish{Target: q.Target, TargetType: q.TargetType})
+	t, mistake := m.parseTarget(protocol.Publish{Target: q.Target, TargetType: q.TargetType})
 	commands := make([]acl.Command, len(q.Names))
 	for i, name := range q.Names {
 		if err := checkMineName(name); err != nil {
@@ -241,19 +241,38 @@ func (m *Master) readMine(ctx context.Context, r *bus.Request) error {
 		return mistake
 	}
 	reader := newMineReader(m, salt.MinionID(who.minion()))
-	for _, id := range start.Minions {
-		entries := m.mine.of(id)
-		for _, name := range q.Names {
-			e, ok := entries[name]
-			if !ok || !reader.may(e) {
-				continue
-			}
-			if err := r.Send(ctx, mineItem{id, name, e.Data}); err != nil {
+	for _, id := range m.named(t) {
+		items := reader.items(id, m.mine.of(id), q.Names)
+		if len(items) == 0 {
+			continue // whoever has nothing for the reader is not even looked at
+		}
+		ok, err := m.meant(id, t, nil)
+		if err != nil {
+			return bus.Errorf(bus.Usage, "target: %v", err)
+		}
+		if !ok {
+			continue
+		}
+		for _, item := range items {
+			if err := r.Send(ctx, item); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// named are the accepted minions that a target may mean: all, unless it names ids.
+func (m *Master) named(t *target.Target) []salt.MinionID {
+	ids, ok := t.IDs()
+	if !ok {
+		return m.keys.ids()
+	}
+	known := m.keys.ids()
+	return slices.DeleteFunc(ids, func(id salt.MinionID) bool {
+		_, found := slices.BinarySearch(known, id)
+		return !found
+	})
 }
 
 // mineItem is a protocol.MineItem whose data is encoded already.
@@ -273,6 +292,17 @@ type mineReader struct {
 
 func newMineReader(m *Master, id salt.MinionID) *mineReader {
 	return &mineReader{facts: fleet{m}.Facts(id), groups: m.nodegroups(), known: map[string]bool{}}
+}
+
+// items are the entries of id that the reader may have, of those with these names.
+func (r *mineReader) items(id salt.MinionID, entries map[string]mineEntry, names []string) []mineItem {
+	var out []mineItem
+	for _, name := range names {
+		if e, ok := entries[name]; ok && r.may(e) {
+			out = append(out, mineItem{id, name, e.Data})
+		}
+	}
+	return out
 }
 
 // may falls through to no: also for a target that can not be judged.

@@ -96,22 +96,29 @@ func functionList(commands []job.Command) string {
 	return s
 }
 
-// resolve finds the minions that a target means, by what the master knows.
-func (m *Master) resolve(q protocol.Publish) (job.Start, *target.Target, error) {
+// parseTarget reads a target.
+func (m *Master) parseTarget(q protocol.Publish) (*target.Target, error) {
 	kind, err := target.ParseKind(q.TargetType)
 	if err != nil {
-		return job.Start{}, nil, bus.Errorf(bus.Usage, "%v", err)
+		return nil, bus.Errorf(bus.Usage, "%v", err)
 	}
 	t, err := target.Parse(q.Target, kind, target.Options{Delimiter: q.Delimiter, Nodegroups: m.nodegroups()})
 	if err != nil {
-		return job.Start{}, nil, bus.Errorf(bus.Usage, "target: %v", err)
+		return nil, bus.Errorf(bus.Usage, "target: %v", err)
 	}
 	if bad := t.Impossible(); len(bad) > 0 {
-		return job.Start{}, nil, bus.Errorf(bus.Usage, "target: %q can be the id of no minion", bad[0])
+		return nil, bus.Errorf(bus.Usage, "target: %q can be the id of no minion", bad[0])
 	}
+	return t, nil
+}
+
+// resolve finds the minions that a target means, by what the master knows. It looks
+// at those only that all of within mean, so that others cost no time and make no
+// mistakes.
+func (m *Master) resolve(t *target.Target, within []*target.Target) (job.Start, error) {
 	var start job.Start
 	known := m.keys.ids()
-	if named, ok := t.IDs(); ok {
+	if named, ok := t.IDs(); ok { // each of which the decision has looked at
 		for _, id := range named {
 			if _, found := slices.BinarySearch(known, id); found {
 				start.Minions = append(start.Minions, id)
@@ -119,18 +126,29 @@ func (m *Master) resolve(q protocol.Publish) (job.Start, *target.Target, error) 
 				start.Missing = append(start.Missing, id)
 			}
 		}
-		return start, t, nil
+		return start, nil
 	}
 	for _, id := range known {
-		ok, err := t.Match(target.Facts{ID: id, Grains: m.facts.grains(id), Pillar: m.pillars.of(id)})
+		ok, err := m.meant(id, t, within)
 		if err != nil {
-			return job.Start{}, nil, bus.Errorf(bus.Usage, "target: %v", err)
+			return job.Start{}, bus.Errorf(bus.Usage, "target: %v", err)
 		}
 		if ok {
 			start.Minions = append(start.Minions, id)
 		}
 	}
-	return start, t, nil
+	return start, nil
+}
+
+// meant tells whether all of within mean a minion, and then whether t does.
+func (m *Master) meant(id salt.MinionID, t *target.Target, within []*target.Target) (bool, error) {
+	facts := fleet{m}.Facts(id)
+	for _, w := range within {
+		if ok, err := w.Match(facts); !ok || err != nil {
+			return false, nil
+		}
+	}
+	return t.Match(facts)
 }
 
 // noMatch is where this asker finds what a target means.

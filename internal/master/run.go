@@ -27,8 +27,8 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 		Files: m.files, Custom: m.runners,
 		Accepted: m.keys.ids,
 		Resolve: func(expression, kind string) ([]salt.MinionID, error) {
-			start, _, err := m.resolve(protocol.Publish{Target: expression, TargetType: kind})
-			return start.Minions, err
+			p, err := m.forRunner(who, protocol.Publish{Target: expression, TargetType: kind})
+			return p.start.Minions, err
 		},
 		Presence: m.present.has,
 		Grains:   m.facts.grains,
@@ -44,7 +44,9 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 		Courses:   m.courses,
 		Cancel:    func(jid salt.JID) ([]salt.MinionID, error) { return m.cancelJob(jid, who.name) },
 		Await:     m.awaitJob,
-		Explain:   m.explain,
+		Explain: func(ctx context.Context, e runner.Explain) (runner.Explained, error) {
+			return m.explain(ctx, who, e)
+		},
 		Lint:      m.lint,
 		Audit:     m.auditRunner(),
 		Keys:      m.keys.by(who.who()),
@@ -134,7 +136,14 @@ func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]jo
 // forRunner is a job that a runner needs itself: who may run the runner may have it
 // done.
 func (m *Master) forRunner(who asker, q protocol.Publish) (permitted, error) {
-	start, t, err := m.resolve(q)
+	t, err := m.parseTarget(q)
+	if err == nil {
+		err = m.mayTarget(who, t)
+	}
+	if err != nil {
+		return permitted{}, err
+	}
+	start, err := m.resolve(t, nil)
 	d := acl.Decision{Verdict: acl.Allow, Rule: "runner"}
 	question := acl.Question{Commands: aclCommands(q.Commands), Minions: start.Minions}
 	return permitted{start, t, entry(who, question, d, q.Target, q.TargetType)}, err
