@@ -14,7 +14,7 @@ type layer struct {
 	why  string
 }
 
-// layers are all packages below internal, sorted. A package that needs one more
+// layers are all packages below internal, and those that never ship, sorted. A package that needs one more
 // import gets it here, with its reason; often the better way is an interface, or
 // a function, that it declares itself.
 var layers = []layer{
@@ -87,6 +87,7 @@ var layers = []layer{
 	{"structure", "", "looks at the others from outside"},
 	{"target", "salt target/pyre value", "expressions over facts"},
 	{"target/pyre", "", "regular expressions, a language of their own"},
+	{"test/attack", "", "attacks the programs from outside; no attacker has any of our code"},
 	{"value", "", "values and their one encoding"},
 	{"version", "", "a number"},
 }
@@ -154,6 +155,18 @@ func TestPackagesImportOnlyTheirLayersBelow(t *testing.T) {
 			name, own := strings.CutPrefix(path, internal)
 			if own && !slices.Contains(may, name) {
 				t.Errorf("%s imports %s, which layers does not allow: %s", p.short(), name, layers[i].why)
+			}
+		}
+	}
+}
+
+// TestAttackersHaveNoneOfOurCode: what an attacker sends must not depend on what we would
+// let them send.
+func TestAttackersHaveNoneOfOurCode(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, i := range s.tree.Imports {
+			if path := strings.Trim(i.Path.Value, `"`); s.pkg.short() == "test/attack" && strings.HasPrefix(path, module) {
+				t.Errorf("%s: an attack imports %s", s.at(i), path)
 			}
 		}
 	}

@@ -23,6 +23,7 @@ const root = "../.."
 const (
 	internal = "brine/internal/"
 	command  = "brine/cmd/"
+	module   = "brine/"
 )
 
 // listed is a package as 'go list' tells of it.
@@ -39,7 +40,9 @@ type listed struct {
 }
 
 // short is the name of one of our packages in the tables here.
-func (p listed) short() string { return strings.TrimPrefix(p.ImportPath, internal) }
+func (p listed) short() string {
+	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, internal), module)
+}
 
 // goList runs 'go list' for the patterns.
 func goList(t *testing.T, args ...string) []listed {
@@ -103,7 +106,7 @@ func loadOnce(t *testing.T) {
 // go list opens it does not see.
 func openDirs(t *testing.T) {
 	t.Helper()
-	for _, top := range []string{"cmd", "internal"} {
+	for _, top := range []string{"cmd", "internal", "test"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(string, fs.DirEntry, error) error { return nil })
 		if err != nil {
 			t.Fatal(err)
