@@ -47,6 +47,9 @@ type Options struct {
 	Log     *slog.Logger
 	// Reload reads the configuration anew, at SIGHUP.
 	Reload func() (*config.Master, error)
+	// SelfCheck is the pause between two checks whether the daemon serves; 0 is the
+	// usual one.
+	SelfCheck time.Duration
 }
 
 // Master is a master's daemon. New makes it, Run serves.
@@ -83,7 +86,8 @@ type Master struct {
 	reactor reactions
 	rules   []*reactor.Rule // of the reactor, until it begins
 	reload  func() (*config.Master, error)
-	undo    []func() // what New has opened, in order
+	every   time.Duration // between two self-checks
+	undo    []func()      // what New has opened, in order
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -99,7 +103,7 @@ type keyWaiters struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, jobs: newJobs(), room: newRoom(), present: newPresence(), serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), room: newRoom(), present: newPresence(), serving: make(chan struct{})}
 	m.files, m.deposit, m.runners = roots.New(o.Config.FileRoots), newDeposit(o.Config), runners(o)
 	m.waiting.on = map[chan struct{}]struct{}{}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -290,16 +294,38 @@ func (m *Master) Run(ctx context.Context) error {
 	if err := daemon.Notify("READY=1"); err != nil {
 		m.log.Warn("systemd was not told", "err", err)
 	}
+	deaf := m.checkItself()
 	for {
 		select {
 		case <-ctx.Done():
 			m.log.Info("the master is stopping", "reason", context.Cause(ctx).Error())
 			_ = daemon.Notify("STOPPING=1")
 			return nil
+		case err := <-deaf:
+			m.log.Error("the master runs and does not serve: it ends, so that it is started again", "err", err)
+			m.undo = append([]func(){daemon.EndWithin(deafStop)}, m.undo...)
+			return err
 		case <-hangups:
 			m.hangup()
 		}
 	}
+}
+
+// deafStop is how long a master that does not serve may take to stop.
+const deafStop = 20 * time.Second
+
+// checkItself finds out, while the master runs, whether it serves, and tells when it does
+// not.
+func (m *Master) checkItself() <-chan error {
+	deaf := make(chan error, 1)
+	self := m.relay.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store())
+	m.wg.Go(func() {
+		defer self.Close()
+		if err := (daemon.SelfCheck{Check: self.Check, Every: m.every, Log: m.log}).Run(m.ctx); err != nil {
+			deaf <- err
+		}
+	})
+	return deaf
 }
 
 // hangup re-reads what may change while the master runs. A configuration with

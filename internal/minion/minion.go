@@ -42,6 +42,9 @@ type Options struct {
 	Log     *slog.Logger
 	// Reload reads the configuration anew, at SIGHUP, and takes its log levels.
 	Reload func() (*config.Minion, error)
+	// SelfCheck is the pause between two checks whether the daemon serves; 0 is the
+	// usual one.
+	SelfCheck time.Duration
 }
 
 // Minion is a minion's daemon. New makes it, Run serves.
@@ -67,6 +70,7 @@ type Minion struct {
 	verdicts verdicts
 	origins  origins
 	told     logging.Throttle // of events that were refused
+	every    time.Duration    // between two self-checks
 	undo     []func()
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -79,7 +83,7 @@ var errStopping = errors.New("the minion is stopping")
 // New checks everything, takes the lock on the data, and opens the minion's own
 // bus. After an error nothing is left open.
 func New(ctx context.Context, o Options) (*Minion, error) {
-	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, jobs: newJobTable(o.Config.ProcessCountMax)}
+	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, every: o.SelfCheck, jobs: newJobTable(o.Config.ProcessCountMax)}
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, func() { m.cancel(errStopping) })
 	m.modules, m.custom = extension.OfMinion(extension.Modules, m.cfg.ModuleDirs, m.cfg.CacheDir, m.log), extension.OfMinion(extension.Returners, m.cfg.ModuleDirs, m.cfg.CacheDir, m.log)
@@ -221,6 +225,7 @@ func (m *Minion) Run(ctx context.Context) error {
 	if err := daemon.Notify("READY=1"); err != nil {
 		m.log.Warn("systemd was not told", "err", err)
 	}
+	deaf := m.checkItself()
 	for {
 		select {
 		case <-ctx.Done():
@@ -229,10 +234,31 @@ func (m *Minion) Run(ctx context.Context) error {
 			return nil
 		case err := <-refused:
 			return err
+		case err := <-deaf:
+			m.log.Error("the minion runs and does not serve: it ends, so that it is started again", "err", err)
+			m.undo = append([]func(){daemon.EndWithin(deafStop)}, m.undo...)
+			return err
 		case <-hangups:
 			m.hangup()
 		}
 	}
+}
+
+// deafStop is how long a minion that does not serve may take to stop.
+const deafStop = 20 * time.Second
+
+// checkItself finds out, while the minion runs, whether its bus serves, and tells when it
+// does not.
+func (m *Minion) checkItself() <-chan error {
+	deaf := make(chan error, 1)
+	self := m.relay.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store())
+	m.wg.Go(func() {
+		defer self.Close()
+		if err := (daemon.SelfCheck{Check: self.Check, Every: m.every, Log: m.log}).Run(m.ctx); err != nil {
+			deaf <- err
+		}
+	})
+	return deaf
 }
 
 // hangup takes what may change while the minion runs from a configuration that

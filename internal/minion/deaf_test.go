@@ -1,0 +1,50 @@
+package minion
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/bustest"
+	"brine/internal/config"
+	"brine/internal/daemon"
+)
+
+// TestADeafMinionEnds: the connection through which a minion serves its own bus is gone.
+func TestADeafMinionEnds(t *testing.T) {
+	bustest.CheckLeaks(t)
+	dir := t.TempDir()
+	text := "root_dir: " + dir + "\nid: web1\nmaster_type: disable\n"
+	if err := os.WriteFile(filepath.Join(dir, "minion"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.LoadMinion(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	m, err := New(t.Context(), Options{Config: cfg, Version: "test", Log: log, SelfCheck: 500 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(t.Context()) }()
+	c, err := bus.Dial(filepath.Join(cfg.SockDir, SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	m.broker.Conn().Close()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, daemon.ErrDeaf) {
+			t.Errorf("the minion ends with %v, want %v", err, daemon.ErrDeaf)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the minion runs on, and does not serve")
+	}
+}

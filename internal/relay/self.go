@@ -1,0 +1,86 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/journal"
+	"brine/internal/protocol"
+)
+
+// Self is the daemon as its own user: it asks through the local socket, as a tool does, so
+// that what would be broken for others is broken for it. It is for one goroutine.
+type Self struct {
+	relay  *Relay
+	socket string
+	store  journal.Store
+	conn   *bus.Conn
+	write  int // so many checks until the journal is written
+}
+
+// writeEvery is how many checks there are for each that writes: a disk may rest.
+const writeEvery = 6
+
+// Self returns the daemon behind the socket as its own user.
+func (r *Relay) Self(socket string, store journal.Store) *Self {
+	return &Self{relay: r, socket: socket, store: store}
+}
+
+// Check goes the whole way once, from the socket through the broker and a handler to the
+// journal and back, and now and then sees that the journal takes a write; after a failure
+// at once. A disk that is full is no failure of the daemon's: it says so itself, and waits.
+func (s *Self) Check(ctx context.Context) error {
+	err := s.ask(ctx)
+	if err == nil && s.write <= 0 && s.store.Err() == nil {
+		err = s.put(ctx)
+	}
+	if err != nil && s.store.Err() != nil {
+		err = nil
+	}
+	if s.write--; s.write < 0 {
+		s.write = writeEvery - 1
+	}
+	if err != nil {
+		s.Close()
+		s.write = 0
+	}
+	return err
+}
+
+// ask asks where the journal ends. The connection is kept, so that a check needs no
+// descriptors.
+func (s *Self) ask(ctx context.Context) error {
+	if s.conn == nil {
+		conn, err := bus.Dial(s.socket)
+		if err != nil {
+			return err
+		}
+		s.conn = conn
+	}
+	var end protocol.Place
+	if err := s.conn.Ask(ctx, protocol.OpPlace, nil, &end); err != nil {
+		return fmt.Errorf("ask the own daemon: %w", err)
+	}
+	return nil
+}
+
+func (s *Self) put(ctx context.Context) error {
+	table, err := s.relay.table(ctx, "self")
+	if err == nil {
+		err = table.Put(ctx, "checked", []byte(time.Now().UTC().Format(time.RFC3339)))
+	}
+	if err != nil {
+		return fmt.Errorf("write the journal: %w", err)
+	}
+	return nil
+}
+
+// Close ends the connection.
+func (s *Self) Close() {
+	if s.conn != nil {
+		s.conn.Close()
+		s.conn = nil
+	}
+}
