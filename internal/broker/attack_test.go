@@ -325,7 +325,7 @@ func TestOtherKindsOfPeersAreRefused(t *testing.T) {
 func serve(t *testing.T, b *bustest.Bus, called chan<- bus.Identity) {
 	t.Helper()
 	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleUser} {
-		b.Server.Handle(role, "echo", func(ctx context.Context, r *bus.Request) error {
+		b.Server.Handle(bustest.Probe(role, "echo"), func(ctx context.Context, r *bus.Request) error {
 			called <- r.From
 			return r.SendRaw(ctx, []byte("1"))
 		})
@@ -392,7 +392,7 @@ func TestHeadersOfAPeerHaveNoEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored := make(chan bus.Identity, 10)
-	b.Server.Handle(bus.RoleMinion, "fire", func(ctx context.Context, r *bus.Request) error {
+	b.Server.Handle("minionFire", func(ctx context.Context, r *bus.Request) error {
 		_, err := j.Append(ctx, event.Event{Tag: "mytag", Data: []byte("1"), From: r.From.Name}, "")
 		stored <- r.From
 		return err
@@ -463,7 +463,7 @@ func TestFloodOfRequestsIsBusyForItsAskerOnly(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
 	entered := make(chan struct{}, 1000)
-	b.Server.Handle(bus.RoleMinion, "wait", func(ctx context.Context, r *bus.Request) error {
+	b.Server.Handle(bustest.Probe(bus.RoleMinion, "wait"), func(ctx context.Context, r *bus.Request) error {
 		entered <- struct{}{}
 		<-ctx.Done()
 		return ctx.Err()
@@ -555,7 +555,7 @@ func TestUnfinishedRequests(t *testing.T) {
 func TestStrangersHoldNothing(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
-	b.Server.Handle(bus.RoleStranger, "ask", func(ctx context.Context, r *bus.Request) error { return r.SendRaw(ctx, []byte(`"ok"`)) })
+	b.Server.Handle("ask", func(ctx context.Context, r *bus.Request) error { return r.SendRaw(ctx, []byte(`"ok"`)) })
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -604,13 +604,13 @@ func TestLocalConnectCarriesNoCredentials(t *testing.T) {
 			if lines, served := r.Until("PONG"); !served {
 				t.Fatalf("not served: %q", lines)
 			}
-			for _, forbidden := range []string{"SUB > 1", "SUB salt.event.> 2", "SUB $SYS.> 3", "PUB salt.minion.web1.job 0\r\n", "PUB salt.user.1" + uid + ".req.x 0\r\n"} {
+			for _, forbidden := range []string{"SUB > 1", "SUB salt.event.> 2", "SUB $SYS.> 3", "PUB salt.minion.web1.job 0\r\n", "PUB salt.user.1" + uid + ".req.echo 0\r\n", "PUB salt.user." + uid + ".req.x 0\r\n"} {
 				r.Send(forbidden)
 				if line := r.Line(); !strings.HasPrefix(line, "-ERR 'Permissions Violation") {
 					t.Errorf("%s: %q", forbidden, line)
 				}
 			}
-			r.Send("PUB salt.user."+uid+".req.x 0\r\n", "PING")
+			r.Send("PUB salt.user."+uid+".req.echo 0\r\n", "PING")
 			if line := r.Line(); line != "PONG" {
 				t.Errorf("the user's own subject: %q", line)
 			}
@@ -751,7 +751,7 @@ func TestPortInUse(t *testing.T) {
 func TestNothingRunsAfterStop(t *testing.T) {
 	bustest.CheckLeaks(t)
 	b := bustest.StartStore(t)
-	b.Server.Handle(bus.RoleMinion, "wait", func(ctx context.Context, r *bus.Request) error {
+	b.Server.Handle(bustest.Probe(bus.RoleMinion, "wait"), func(ctx context.Context, r *bus.Request) error {
 		_ = r.Send(ctx, "waiting")
 		<-ctx.Done()
 		return ctx.Err()

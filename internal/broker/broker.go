@@ -84,6 +84,8 @@ type Options struct {
 	// they wait in the kernel, where they cost nothing.
 	Ready <-chan struct{}
 	Log   *slog.Logger
+	// Endpoints are what the daemon can be asked: connections may say that and no more.
+	Endpoints bus.Endpoints
 }
 
 // Broker is a running embedded server.
@@ -106,6 +108,9 @@ type Broker struct {
 // Start opens the listener and the store and returns when the server answers.
 // A port in use is an error that wraps syscall.EADDRINUSE.
 func Start(o Options) (*Broker, error) {
+	if err := o.Endpoints.Fault(); err != nil {
+		return nil, err
+	}
 	g := newGate(o)
 	listener, err := listen(o)
 	if err != nil {

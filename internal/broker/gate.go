@@ -24,6 +24,7 @@ type gate struct {
 	account *server.Account
 	daemon  string // the secret of the daemon's own connection
 	porch   *porch // nil without a listener
+	rights  bus.Rights
 
 	mu      sync.Mutex
 	local   map[string]*visitor     // one-time secrets of connections through the local socket
@@ -40,7 +41,7 @@ type visitor struct {
 
 func newGate(o Options) *gate {
 	return &gate{
-		opts: o, log: o.Log, daemon: secret(), local: map[string]*visitor{},
+		rights: o.Endpoints.Rights(), opts: o, log: o.Log, daemon: secret(), local: map[string]*visitor{},
 		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, perKey: map[string]int{},
 	}
 }
@@ -111,16 +112,16 @@ func hostOf(address string) string {
 
 // register gives the connection what the table has for its role.
 func (g *gate) register(c server.ClientAuthentication, i bus.Identity) bool {
-	c.RegisterUser(&server.User{Username: i.String(), Account: g.account, Permissions: permissions(i)})
+	c.RegisterUser(&server.User{Username: i.String(), Account: g.account, Permissions: permissions(g.rights, i)})
 	return true
 }
 
 // permissions translates the table. The server takes an empty list of allowed
 // subjects for "everything", so where the table has nothing, all is denied.
-func permissions(i bus.Identity) *server.Permissions {
+func permissions(rights bus.Rights, i bus.Identity) *server.Permissions {
 	return &server.Permissions{
-		Publish:   subjects(bus.Allowed(i, bus.Publish)),
-		Subscribe: subjects(bus.Allowed(i, bus.Subscribe)),
+		Publish:   subjects(rights.Allowed(i, bus.Publish)),
+		Subscribe: subjects(rights.Allowed(i, bus.Subscribe)),
 	}
 }
 

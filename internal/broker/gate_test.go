@@ -100,7 +100,7 @@ func TestNothingOutlivesItsConnection(t *testing.T) {
 // allowed subjects for everything.
 func TestPermissionsOfNobody(t *testing.T) {
 	for _, i := range []bus.Identity{{}, {Role: "operator", Name: "x"}, {Role: bus.RoleMinion}, {Role: bus.RoleUser}, {Role: bus.RoleStranger}} {
-		p := permissions(i)
+		p := permissions(bus.MasterEndpoints.Rights(), i)
 		if len(p.Publish.Allow) > 0 || len(p.Publish.Deny) != 1 || p.Publish.Deny[0] != ">" {
 			t.Errorf("%+v may publish %+v", i, p.Publish)
 		}

@@ -29,6 +29,7 @@ func startLocal(t *testing.T, store string) (*Broker, *bus.Server, string) {
 		Admit: func(p Peer) bus.Identity {
 			return bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(int(p.Local.UID))}
 		},
+		Endpoints: localEndpoints,
 		Gone: func(i bus.Identity) {
 			srv.Gone(i.Inbox())
 		},
@@ -37,7 +38,7 @@ func startLocal(t *testing.T, store string) (*Broker, *bus.Server, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Stop)
-	srv = bus.NewServer(b.Conn(), b.Owner, log)
+	srv = bus.NewServer(b.Conn(), b.Owner, localEndpoints, log)
 	t.Cleanup(srv.Stop)
 	path := filepath.Join(t.TempDir(), "d.sock")
 	l, err := socket.Listen(path, 0o666)
@@ -48,14 +49,22 @@ func startLocal(t *testing.T, store string) (*Broker, *bus.Server, string) {
 	return b, srv, path
 }
 
+// localEndpoints are for these tests.
+var localEndpoints = func() (list bus.Endpoints) {
+	for _, op := range []string{"echo", "flood", "panic", "wait"} {
+		list = append(list, bus.Endpoint{Op: op, Roles: []bus.Role{bus.RoleUser}, Check: bus.Own, Body: 64 << 20, Handler: op})
+	}
+	return list
+}()
+
 func TestRequestsOverTheLocalSocket(t *testing.T) {
 	t.Parallel()
 	_, srv, path := startLocal(t, "")
 	left := make(chan struct{})
-	srv.Handle(bus.RoleUser, "echo", func(ctx context.Context, r *bus.Request) error {
+	srv.Handle("echo", func(ctx context.Context, r *bus.Request) error {
 		return r.SendRaw(ctx, r.Body)
 	})
-	srv.Handle(bus.RoleUser, "flood", func(ctx context.Context, r *bus.Request) error {
+	srv.Handle("flood", func(ctx context.Context, r *bus.Request) error {
 		for n := range 20 {
 			if err := r.Send(ctx, strings.Repeat(strconv.Itoa(n%10), 1<<20)); err != nil {
 				return err
@@ -63,13 +72,13 @@ func TestRequestsOverTheLocalSocket(t *testing.T) {
 		}
 		return nil
 	})
-	srv.Handle(bus.RoleUser, "wait", func(ctx context.Context, r *bus.Request) error {
+	srv.Handle("wait", func(ctx context.Context, r *bus.Request) error {
 		_ = r.Send(ctx, "waiting")
 		<-ctx.Done()
 		close(left)
 		return ctx.Err()
 	})
-	srv.Handle(bus.RoleUser, "panic", func(context.Context, *bus.Request) error { panic("boom") })
+	srv.Handle("panic", func(context.Context, *bus.Request) error { panic("boom") })
 	if err := srv.Start(); err != nil {
 		t.Fatal(err)
 	}

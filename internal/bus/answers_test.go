@@ -18,17 +18,17 @@ import (
 func asker(t *testing.T) (*bustest.Bus, *bus.Conn) {
 	t.Helper()
 	b := bustest.Start(t)
-	b.Server.Handle(bus.RoleUser, "echo", func(ctx context.Context, r *bus.Request) error { return r.SendRaw(ctx, r.Body) })
-	b.Server.Handle(bus.RoleUser, "last", func(ctx context.Context, r *bus.Request) error { return r.Last(ctx, string(r.Body)) })
-	b.Server.Handle(bus.RoleUser, "long", func(ctx context.Context, r *bus.Request) error {
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, r *bus.Request) error { return r.SendRaw(ctx, r.Body) })
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "last"), func(ctx context.Context, r *bus.Request) error { return r.Last(ctx, string(r.Body)) })
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "long"), func(ctx context.Context, r *bus.Request) error {
 		var n int
 		if err := r.Decode(&n); err != nil {
 			return err
 		}
 		return r.Send(ctx, strings.Repeat("x", n))
 	})
-	b.Server.Handle(bus.RoleUser, "refused", func(context.Context, *bus.Request) error { return bus.Errorf(bus.Denied, "no") })
-	b.Server.Handle(bus.RoleUser, "never", func(ctx context.Context, _ *bus.Request) error { <-ctx.Done(); return ctx.Err() })
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "refused"), func(context.Context, *bus.Request) error { return bus.Errorf(bus.Denied, "no") })
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "never"), func(ctx context.Context, _ *bus.Request) error { <-ctx.Done(); return ctx.Err() })
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,8 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 		}
 		return nil
 	}
-	b.Server.Handle(bus.RoleMinion, "wait", wait)
-	b.Server.Handle(bus.RoleUser, "wait", wait)
+	b.Server.Handle(bustest.Probe(bus.RoleMinion, "wait"), wait)
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "wait"), wait)
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestFloodEndsItsConnection(t *testing.T) {
 	b := bustest.Start(t)
 	cut := make(chan string, 100)
 	b.Server.Cut, b.Server.Pace = func(inbox string) { cut <- inbox }, 20
-	b.Server.Handle(bus.RoleMinion, "ok", func(ctx context.Context, r *bus.Request) error { return r.Send(ctx, true) })
+	b.Server.Handle(bustest.Probe(bus.RoleMinion, "ok"), func(ctx context.Context, r *bus.Request) error { return r.Send(ctx, true) })
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -36,6 +37,9 @@ type Conn struct {
 	inbox string
 	next  atomic.Uint64
 	asked *answers // nil where each question subscribes for its answer
+
+	hears   bool     // the server's complaints, see HearComplaints
+	waiting sync.Map // then: subjects of requests without an answer yet, by *Stream
 }
 
 // NewNonce returns a fresh nonce for an inbox: 130 random bits as text.
@@ -80,12 +84,39 @@ func DialBySudo(path, user string) (*Conn, error) {
 	}
 	c := NewConn(nc, self)
 	c.AsksOften()
+	c.HearComplaints(func(error) {})
 	return c, nil
 }
 
 // quiet drops asynchronous complaints of the client library: what matters to a
 // caller arrives as the error of its call.
 func quiet(*nats.Conn, *nats.Subscription, error) {}
+
+// HearComplaints makes a request that the daemon does not have for this connection fail
+// at once. It takes the connection's handler of errors, which log is told
+// of too, and is called before the first request.
+func (c *Conn) HearComplaints(log func(error)) {
+	c.hears = true
+	c.NC.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		log(err)
+		c.complaint(err)
+	})
+}
+
+// complaint hears what the server complains of. That a request is one that the daemon
+// does not have for this user ends the wait for its answer; whatever else matters to a
+// caller arrives as the error of its call.
+func (c *Conn) complaint(err error) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return
+	}
+	c.waiting.Range(func(s, subject any) bool {
+		if strings.Contains(err.Error(), `Publish to "`+subject.(string)+`"`) {
+			s.(*Stream).refuse(Errorf(NotFound, "the daemon has no request %s", subject))
+		}
+		return true
+	})
+}
 
 type dialer func() (net.Conn, error)
 
@@ -147,10 +178,7 @@ func (c *Conn) Call(op string, in any) (*Stream, error) {
 
 // send publishes the request in as many pieces as it needs.
 func (c *Conn) send(op string, in any, reply string) error {
-	subject := RequestSubject(c.self.Role, c.self.Name, op)
-	if op == opAsk {
-		subject = AskSubject(c.self.Key)
-	}
+	subject := c.subject(op)
 	body, err := encode(in)
 	if err != nil {
 		return err
@@ -161,6 +189,13 @@ func (c *Conn) send(op string, in any, reply string) error {
 		}
 		return nil
 	})
+}
+
+func (c *Conn) subject(op string) string {
+	if op == opAsk {
+		return AskSubject(c.self.Key)
+	}
+	return RequestSubject(c.self.Role, c.self.Name, op)
 }
 
 // encode writes the body of a request behind its room: JSON, unless in has a form of its
@@ -224,6 +259,10 @@ func (c *Conn) question(op string, in any) (*Stream, error) {
 
 // request sends the request that s is the answer to.
 func (c *Conn) request(s *Stream, op string, in any) (*Stream, error) {
+	if c.hears {
+		s.first, s.refuse = context.WithCancelCause(context.Background())
+		c.waiting.Store(s, c.subject(op))
+	}
 	if err := c.send(op, in, s.reply); err != nil {
 		s.Close()
 		return nil, err
@@ -246,6 +285,9 @@ type Stream struct {
 	taken    int64 // bytes taken from the stream
 	credited int64 // bytes of those that the sender knows of
 	ended    bool
+
+	first  context.Context // ends where the server does not take the request; nil once it was answered
+	refuse context.CancelCauseFunc
 }
 
 // Window is how many bytes of an answer may be under way before the receiver has
@@ -273,8 +315,12 @@ func (s *Stream) Next(ctx context.Context) ([]byte, error) {
 		return nil, io.EOF
 	}
 	for {
-		m, err := s.sub.NextMsgWithContext(ctx)
+		m, err := s.next(ctx)
 		if err != nil {
+			if s.first != nil && s.first.Err() != nil {
+				s.ended = true
+				return nil, context.Cause(s.first)
+			}
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
@@ -306,6 +352,31 @@ func (s *Stream) Next(ctx context.Context) ([]byte, error) {
 	}
 }
 
+// next waits for a message, and for the first one only as long as the server takes the
+// request.
+func (s *Stream) next(ctx context.Context) (*nats.Msg, error) {
+	if s.first == nil {
+		return s.sub.NextMsgWithContext(ctx)
+	}
+	either, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.first, cancel)()
+	m, err := s.sub.NextMsgWithContext(either)
+	if err == nil {
+		s.begun()
+	}
+	return m, err
+}
+
+// begun says that the request was taken, or that nobody waits for it any more.
+func (s *Stream) begun() {
+	if s.first != nil {
+		s.conn.waiting.Delete(s)
+		s.refuse(nil)
+		s.first = nil
+	}
+}
+
 // Decode reads the next message into v. It returns io.EOF at the end.
 func (s *Stream) Decode(ctx context.Context, v any) error {
 	b, err := s.Next(ctx)
@@ -332,6 +403,7 @@ func (s *Stream) credit(n int) {
 
 // Close ends the interest in the answer. The daemon notices by itself.
 func (s *Stream) Close() {
+	s.begun()
 	_ = s.sub.Unsubscribe() // fails only when the connection is gone already
 }
 

@@ -20,13 +20,16 @@ var ErrAlone = errors.New("the request is handled alone")
 // maxInLot is the size in bytes of a request that is handled in lots.
 const maxInLot = 64 << 10
 
-// HandleLots registers the handler of small requests of an op, beside the one that
-// Handle registers for what is left to it. It is called before Start.
-func (s *Server) HandleLots(role Role, op string, h LotHandler) {
-	if s.lots[role] == nil {
-		s.lots[role] = map[string]*lots{}
+// HandleLots registers the handler of small requests, beside the one of that name that
+// Handle registers for what is left to it. Only what is the sender's own is handled so:
+// there is nothing to decide. It is called before Start.
+func (s *Server) HandleLots(name string, h LotHandler) {
+	for _, e := range s.endpoints {
+		if e.Handler == name && e.Check != Own {
+			panic("bus: requests that need a decision are not handled in lots: " + e.Op)
+		}
 	}
-	s.lots[role][op] = &lots{handle: h, alone: s.handlers[role][op], wake: make(chan struct{}, 1)}
+	s.lots[name] = &lots{handle: h, alone: s.handlers[name], wake: make(chan struct{}, 1)}
 }
 
 // lots are the requests of an op that wait for their LotHandler.
@@ -65,10 +68,8 @@ func (l *lots) take() []booked {
 
 // serveLots begins to serve what is handled in lots, until Stop.
 func (s *Server) serveLots() {
-	for _, of := range s.lots {
-		for _, l := range of {
-			s.wg.Go(func() { s.serveLot(l) })
-		}
+	for _, l := range s.lots {
+		s.wg.Go(func() { s.serveLot(l) })
 	}
 }
 
@@ -101,6 +102,7 @@ func (s *Server) answerLot(l *lots, list []booked) {
 func (s *Server) callLot(l *lots, list []booked) (errs []error) {
 	lot := make([]*Request, len(list))
 	for i, b := range list {
+		_ = b.Decide(nil) // it is the sender's own, see HandleLots
 		lot[i] = b.Request
 	}
 	defer func() {

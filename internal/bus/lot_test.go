@@ -20,8 +20,8 @@ func inLots(t *testing.T) (b *bustest.Bus, sizes chan int, begin chan struct{}) 
 	t.Helper()
 	b = bustest.Start(t)
 	sizes, begin = make(chan int, 1000), make(chan struct{}, 1000)
-	b.Server.Handle(bus.RoleUser, "echo", func(ctx context.Context, r *bus.Request) error { return r.Last(ctx, "alone: "+string(r.Body)) })
-	b.Server.HandleLots(bus.RoleUser, "echo", func(ctx context.Context, lot []*bus.Request) []error {
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, r *bus.Request) error { return r.Last(ctx, "alone: "+string(r.Body)) })
+	b.Server.HandleLots(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, lot []*bus.Request) []error {
 		<-begin
 		sizes <- len(lot)
 		errs := make([]error, len(lot))

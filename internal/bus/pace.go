@@ -62,7 +62,7 @@ func (s *Server) tooFast(from Identity, reply string, data []byte) error {
 	whole := s.partial[reply] == nil
 	taken, cut := true, false
 	if whole {
-		taken, cut = s.paces.take(from.String(), time.Now())
+		taken, cut = s.paces.take(asker(from), time.Now())
 	}
 	s.mu.Unlock()
 	if taken {

@@ -22,11 +22,9 @@ import (
 // Limits of the serving side, each against one asker that asks too much.
 const (
 	maxConcurrent  = 128              // requests of one asker at a time; listeners count
-	maxRequest     = 64 << 20         // bytes of one request
-	maxAsk         = 64 << 10         // bytes of a stranger's: a version and a few grains
 	maxPartial     = 16               // requests of one connection whose last piece is missing
-	maxHeld        = 2 * maxRequest   // bytes of one asker's requests that are not complete
-	maxUnderWay    = maxRequest       // bytes of one asker's requests that are being handled; one fits always
+	maxHeld        = 2 * largeBody    // bytes of one asker's requests that are not complete
+	maxUnderWay    = largeBody        // bytes of one asker's requests that are being handled; one fits always
 	tellPause      = time.Minute      // between two words on one asker's requests that were refused
 	maxTold        = 10_000           // askers of whom that is remembered
 	stallTimeout   = 60 * time.Second // an asker that takes nothing for so long may come again later
@@ -47,7 +45,23 @@ type Request struct {
 	Body  []byte
 	reply string
 	out   *answerer
+
+	endpoint *Endpoint
+	decided  atomic.Bool // to allow it
 }
+
+// Decide takes what the check of the request's endpoint has decided: nil is to allow it,
+// and an error is its refusal, which is returned. What was not decided has no answer: a
+// handler that forgot to ask fails.
+func (r *Request) Decide(err error) error {
+	if err == nil {
+		r.decided.Store(true)
+	}
+	return err
+}
+
+// errUndecided is a fault of ours: an answer without a decision.
+var errUndecided = errors.New("the request was answered before anybody decided to allow it")
 
 // Decode reads the body into v, which may have a form of its own; what it can not
 // read is a Usage error.
@@ -84,6 +98,9 @@ func (r *Request) Last(ctx context.Context, v any) error {
 	if err != nil {
 		return err
 	}
+	if !r.decided.Load() {
+		return errUndecided
+	}
 	if len(b) > MaxPart || r.out.last != nil || r.From.Role == RoleClient {
 		return r.SendRaw(ctx, b)
 	}
@@ -93,13 +110,20 @@ func (r *Request) Last(ctx context.Context, v any) error {
 
 // SendRaw is Send for what is encoded already, and for bytes that are no JSON.
 func (r *Request) SendRaw(ctx context.Context, b []byte) error {
-	return r.out.send(ctx, func(f func([]byte) error) error { return eachFrame(frameItem, b, f) })
+	return r.send(ctx, func(f func([]byte) error) error { return eachFrame(frameItem, b, f) })
 }
 
 // SendBody is SendRaw for what lies behind Room bytes, which saves to copy it. What body
 // holds is used up.
 func (r *Request) SendBody(ctx context.Context, body []byte) error {
-	return r.out.send(ctx, func(f func([]byte) error) error { return cut(frameItem, body, f) })
+	return r.send(ctx, func(f func([]byte) error) error { return cut(frameItem, body, f) })
+}
+
+func (r *Request) send(ctx context.Context, each func(func([]byte) error) error) error {
+	if !r.decided.Load() {
+		return errUndecided
+	}
+	return r.out.send(ctx, each)
 }
 
 // Server answers the requests of a bus. Make it with NewServer, register
@@ -114,12 +138,16 @@ type Server struct {
 	// Pace is how many requests a machine may make in a second; 0 is the default. It is
 	// set before Start.
 	Pace int
+	// Authorize decides the checks that need nothing of the body but who asks: an error
+	// is the refusal. Own is not asked. It is set before Start; nil refuses all.
+	Authorize func(ctx context.Context, r *Request, c Check) error
 
-	nc       *nats.Conn
-	log      *slog.Logger
-	owner    Owner
-	handlers map[Role]map[string]Handler
-	lots     map[Role]map[string]*lots
+	nc        *nats.Conn
+	log       *slog.Logger
+	owner     Owner
+	endpoints Endpoints
+	handlers  map[string]Handler // by their names in the endpoints
+	lots      map[string]*lots   // likewise
 
 	mu      sync.Mutex
 	streams map[string]*answerer // by reply subject
@@ -141,26 +169,44 @@ type Server struct {
 // Owner returns the identity of the living connection with this inbox prefix.
 type Owner func(inbox string) (Identity, bool)
 
-// NewServer returns a server that speaks over the daemon's own connection.
-func NewServer(nc *nats.Conn, owner Owner, log *slog.Logger) *Server {
+// NewServer returns a server that speaks over the daemon's own connection, and answers
+// what the endpoints have.
+func NewServer(nc *nats.Conn, owner Owner, endpoints Endpoints, log *slog.Logger) *Server {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
-		Stall: stallTimeout, nc: nc, owner: owner, log: log, handlers: map[Role]map[string]Handler{}, lots: map[Role]map[string]*lots{}, streams: map[string]*answerer{}, plain: map[string]*answerer{},
+		Stall: stallTimeout, nc: nc, owner: owner, endpoints: endpoints, log: log, handlers: map[string]Handler{}, lots: map[string]*lots{}, streams: map[string]*answerer{}, plain: map[string]*answerer{},
 		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, told: map[string]time.Time{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
 	}
 }
 
-// Handle registers the handler of op for a role. What is not registered for a
-// role is answered with NotFound, whatever other roles may ask.
-func (s *Server) Handle(role Role, op string, h Handler) {
-	if s.handlers[role] == nil {
-		s.handlers[role] = map[string]Handler{}
+// Handle registers the handler that endpoints name: what no endpoint names cannot be
+// registered, which is a fault of the program. It is called before Start.
+func (s *Server) Handle(name string, h Handler) {
+	if !slices.ContainsFunc(s.endpoints, func(e Endpoint) bool { return e.Handler == name }) {
+		panic("bus: no endpoint names the handler " + name)
 	}
-	s.handlers[role][op] = h
+	s.handlers[name] = h
+}
+
+// Served fails, naming them, for endpoints whose handlers nobody has registered.
+func (s *Server) Served() error {
+	var list []string
+	for _, e := range s.endpoints {
+		if s.handlers[e.Handler] == nil {
+			list = append(list, e.Handler)
+		}
+	}
+	if len(list) > 0 {
+		return fmt.Errorf("endpoints have no handlers: %s", strings.Join(list, ", "))
+	}
+	return nil
 }
 
 // Start begins to serve. It returns when the subscriptions stand.
 func (s *Server) Start() error {
+	if err := s.endpoints.Fault(); err != nil {
+		return err
+	}
 	if s.Pace > 0 {
 		s.paces.perSecond = float64(s.Pace)
 	}
@@ -220,7 +266,7 @@ func (s *Server) Gone(inbox string) {
 
 func (s *Server) request(m *nats.Msg) {
 	from, rest, ok := sender(m.Subject)
-	op := strings.TrimPrefix(rest, "req.")
+	op, jid := operation(rest)
 	var owner Identity
 	if ok {
 		owner, ok = s.ownInbox(from, m.Reply)
@@ -232,19 +278,36 @@ func (s *Server) request(m *nats.Msg) {
 		return
 	}
 	from.Nonce, from.Source, from.Sudo = nonceOf(m.Reply), owner.Source, owner.Sudo
+	if from.Role == RoleMinion {
+		from.Role = owner.Role // salt-call speaks as its minion, and may do less
+	}
+	endpoint := s.endpoints.Find(from.Role, op)
+	if endpoint == nil {
+		s.reject(from, op, m.Reply, Errorf(NotFound, "there is no request %q for a %s", op, from.Role))
+		return
+	}
 	if err := s.tooFast(from, m.Reply, m.Data); err != nil {
 		s.reject(from, op, m.Reply, err)
 		return
 	}
-	body, done, err := s.assemble(from, m)
+	body, done, err := s.assemble(from, endpoint, m)
 	switch {
 	case err != nil && CodeOf(err) == Busy:
 		s.reject(from, op, m.Reply, err)
 	case err != nil:
 		s.reject(from, op, m.Reply, Errorf(Usage, "request %s: %v", op, err))
 	case done:
-		s.dispatch(&Request{From: from, Op: op, Body: body, reply: m.Reply})
+		s.dispatch(&Request{From: from, Op: op, JID: jid, Body: body, reply: m.Reply, endpoint: endpoint})
 	}
+}
+
+// operation is what the end of a subject asks for; of a return with its jid, which is
+// not checked yet.
+func operation(rest string) (op string, jid salt.JID) {
+	if jid, ok := strings.CutPrefix(rest, opReturn); ok {
+		return opRet, salt.JID(jid)
+	}
+	return strings.TrimPrefix(rest, "req."), ""
 }
 
 // partial is a request whose last piece has not come.
@@ -256,22 +319,23 @@ type partial struct {
 // assemble puts together a request of several pieces. What an asker leaves
 // unfinished costs a bounded part of the memory, and a stranger's nothing: a
 // question whether a key is accepted fits into one piece.
-func (s *Server) assemble(from Identity, m *nats.Msg) (body []byte, done bool, err error) {
-	if from.Role == RoleClient {
+func (s *Server) assemble(from Identity, e *Endpoint, m *nats.Msg) (body []byte, done bool, err error) {
+	part := len(m.Data) > 0 && m.Data[0] == framePart
+	switch {
+	case from.Role == RoleClient && len(m.Data) > e.Body, from.Role == RoleStranger && part:
+		return nil, false, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, e.Body)
+	case from.Role == RoleClient:
 		return m.Data, true, nil // plain, and never in pieces
-	}
-	if from.Role == RoleStranger && (len(m.Data) > maxAsk || len(m.Data) > 0 && m.Data[0] == framePart) {
-		return nil, false, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, maxAsk)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.partial[m.Reply]
 	if p == nil {
-		if len(m.Data) == 0 || m.Data[0] != framePart {
-			var whole Assembler
+		if !part {
+			whole := Assembler{Limit: e.Body}
 			return whole.Add(m.Data)
 		}
-		if p, err = s.begin(from.String(), m.Reply); err != nil {
+		if p, err = s.begin(asker(from), m.Reply, e); err != nil {
 			return nil, false, err
 		}
 	}
@@ -289,11 +353,11 @@ func (s *Server) assemble(from Identity, m *nats.Msg) (body []byte, done bool, e
 }
 
 // begin books a request that comes in pieces.
-func (s *Server) begin(asker, reply string) (*partial, error) {
+func (s *Server) begin(asker, reply string, e *Endpoint) (*partial, error) {
 	if s.halves[inboxOf(reply)] >= maxPartial {
 		return nil, Errorf(Busy, "too many requests that are not complete: the limit is %d", maxPartial)
 	}
-	p := &partial{Assembler{Limit: maxRequest}, asker}
+	p := &partial{Assembler{Limit: e.Body}, asker}
 	s.partial[reply] = p
 	s.halves[inboxOf(reply)]++
 	return p, nil
@@ -324,15 +388,12 @@ func inboxOf(reply string) string {
 }
 
 func (s *Server) dispatch(r *Request) {
-	h := s.handlers[r.From.Role][r.Op]
-	if jid, ok := strings.CutPrefix(r.Op, opReturn); ok {
-		r.JID, h = salt.JID(jid), s.handlers[r.From.Role]["ret"]
-	}
+	h := s.handlers[r.endpoint.Handler]
 	if h == nil {
-		s.reject(r.From, r.Op, r.reply, Errorf(NotFound, "there is no request %q for a %s", r.Op, r.From.Role))
+		s.reject(r.From, r.Op, r.reply, Errorf(NotFound, "nothing serves the request %q", r.Op))
 		return
 	}
-	asker := r.From.String()
+	asker := asker(r.From)
 	ctx, cancel := context.WithCancel(s.ctx)
 	out := &answerer{nc: s.nc, reply: r.reply, asker: asker, limit: s.Stall, cancel: cancel, room: make(chan struct{}, 1)}
 	r.out = out
@@ -345,7 +406,7 @@ func (s *Server) dispatch(r *Request) {
 		s.streams[r.reply] = out
 		s.number(r.From, out)
 		s.wg.Add(1)
-		inLot = s.lots[r.From.Role][r.Op].add(b)
+		inLot = s.lots[r.endpoint.Handler].add(b)
 	}
 	s.mu.Unlock()
 	if busy != nil {
@@ -440,7 +501,13 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 				err = errors.New("panic")
 			}
 		}()
-		return h(ctx, r)
+		if err := s.authorize(ctx, r); err != nil {
+			return err
+		}
+		if err := h(ctx, r); err != nil || r.decided.Load() {
+			return err
+		}
+		return errUndecided
 	}()
 	if ctx.Err() != nil && s.ctx.Err() == nil {
 		if r.out.stalled.Load() { // it is told when it looks at last
@@ -465,6 +532,23 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 		s.log.Error("answer not sent", "op", r.Op, "err", err)
 	}
 }
+
+// authorize decides what can be decided by who asks.
+func (s *Server) authorize(ctx context.Context, r *Request) error {
+	switch c := r.endpoint.Check; {
+	case c == Own:
+		return r.Decide(nil)
+	case !c.Early():
+		return nil // the handler decides, see Decide
+	case s.Authorize == nil:
+		return Errorf(Denied, "nobody may do this")
+	default:
+		return r.Decide(s.Authorize(ctx, r, c))
+	}
+}
+
+// asker is whose bounds a request counts in: salt-call counts as its minion.
+func asker(i Identity) string { return kindOf(i.Role) + ":" + i.Name }
 
 func (s *Server) refuse(role Role, reply string, err error) {
 	if reply == "" {

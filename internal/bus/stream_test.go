@@ -15,7 +15,7 @@ import (
 func TestManySmallMessages(t *testing.T) {
 	const count = 5 * bus.QueueLen
 	b := bustest.Start(t)
-	b.Server.Handle(bus.RoleUser, "count", func(ctx context.Context, r *bus.Request) error {
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "count"), func(ctx context.Context, r *bus.Request) error {
 		for i := range count {
 			if err := r.Send(ctx, i); err != nil {
 				return err

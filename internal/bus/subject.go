@@ -123,7 +123,8 @@ func RequestSubject(role Role, name, op string) string {
 
 const (
 	opFire   = "fire"
-	opReturn = "ret."
+	opRet    = "ret"
+	opReturn = opRet + "." // and the jid
 )
 
 // CreditSubject is where the asking side says how much of an answer it has

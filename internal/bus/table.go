@@ -27,39 +27,29 @@ const (
 	Subscribe Verb = "subscribe"
 )
 
-// Table is the whole of what connections may do. What is not in it is refused:
-// there are no rules that deny, and a role without rules for a verb may do
-// nothing of that kind. The JetStream API and the system account are in no
-// rule but the daemon's own.
-var Table = []Rule{
+// Rights are the rules of one daemon, see Endpoints.Rights.
+type Rights []Rule
+
+// Table is what connections may do beside asking: with the rules that the endpoints of
+// a daemon make, it is the whole. What is in neither is refused: there are no rules
+// that deny, and a role without rules for a verb may do nothing of that kind. The
+// JetStream API and the system account are in no rule but the daemon's own.
+var Table = Rights{
 	{RoleMaster, Publish, ">", "the daemon speaks for itself on its own embedded server"},
 	{RoleMaster, Subscribe, ">", "the daemon hears everything that its clients may publish"},
 
-	{RoleMinion, Publish, "salt.minion.<id>.ret.*", "receipts, progress and returns of jobs"},
-	{RoleMinion, Publish, "salt.minion.<id>.fire", "events for the master's bus, answered when stored"},
-	{RoleMinion, Publish, "salt.minion.<id>.req.*", "requests: facts, publish, runner, files, mine"},
 	{RoleMinion, Publish, "salt.minion.<id>.credit", "room for more of an answer"},
-	{RoleMinion, Publish, "salt.key.<key>.req.ask", "am I accepted?"},
 	{RoleMinion, Subscribe, "salt.minion.<id>.job", "its own jobs, nobody else's"},
 	{RoleMinion, Subscribe, "<inbox>.>", "answers to this connection"},
 
-	{RoleCaller, Publish, "salt.minion.<id>.fire", "events fired by salt-call"},
-	{RoleCaller, Publish, "salt.minion.<id>.req.*", "requests of salt-call, its returns among them"},
 	{RoleCaller, Publish, "salt.minion.<id>.credit", "room for more of an answer"},
-	{RoleCaller, Publish, "salt.key.<key>.req.ask", "am I accepted?"},
 	{RoleCaller, Subscribe, "<inbox>.>", "answers to this connection"},
 
-	{RoleClient, Publish, "salt.client.<client>.req.fire", "events for the master's bus, as far as event_acl allows, answered when stored"},
-	{RoleClient, Publish, "salt.client.<client>.req.listen", "the events of the master's bus, as far as event_acl allows"},
-	{RoleClient, Publish, "salt.client.<client>.req.place", "where does the journal end?"},
-	{RoleClient, Publish, "salt.client.<client>.req.confirm", "a durable listener has done its work up to here"},
 	{RoleClient, Publish, "salt.client.<client>.ack.*.*", "so much of an answer was taken"},
 	{RoleClient, Subscribe, "<inbox>.>", "answers to this connection"},
 
-	{RoleStranger, Publish, "salt.key.<key>.req.ask", "am I accepted? nothing else is answered"},
 	{RoleStranger, Subscribe, "<inbox>.>", "the answer, and the word when it changes"},
 
-	{RoleUser, Publish, "salt.user.<uid>.req.*", "requests of the command line tools"},
 	{RoleUser, Publish, "salt.user.<uid>.credit", "room for more of an answer"},
 	{RoleUser, Subscribe, "<inbox>.>", "answers to this connection"},
 }
@@ -67,9 +57,9 @@ var Table = []Rule{
 // Allowed returns the subjects on which the identity may use verb, filled in.
 // An identity whose name or key is empty, or whose nonce is none, gets nothing
 // from a rule whose pattern needs it.
-func Allowed(i Identity, verb Verb) []string {
+func (rules Rights) Allowed(i Identity, verb Verb) []string {
 	var subjects []string
-	for _, r := range Table {
+	for _, r := range rules {
 		if r.Role != i.Role || r.Verb != verb || i.Role == RoleNobody {
 			continue
 		}

@@ -13,17 +13,23 @@ import (
 
 var update = flag.Bool("update", false, "write doc/subjects.md anew")
 
-// roles is the order of the table, from the most to the least trusted, users apart.
-var roles = []Role{RoleMaster, RoleMinion, RoleCaller, RoleClient, RoleStranger, RoleUser}
+// The rights of both daemons, without those that they share twice.
+var (
+	masterRights = MasterEndpoints.Rights()
+	bothRights   = append(slices.Clone(masterRights), onlyIn(MinionEndpoints.Rights(), masterRights)...)
+)
+
+func onlyIn(list, other Rights) (only Rights) {
+	for _, r := range list {
+		if !slices.ContainsFunc(other, func(o Rule) bool { return o.Role == r.Role && o.Verb == r.Verb && o.Pattern == r.Pattern }) {
+			only = append(only, r)
+		}
+	}
+	return only
+}
 
 func TestTableIsSorted(t *testing.T) {
-	place := func(r Rule) int {
-		n := 2 * slices.Index(roles, r.Role)
-		if r.Verb == Subscribe {
-			n++
-		}
-		return n
-	}
+	place := order
 	for i, r := range Table {
 		if place(r) < 0 {
 			t.Errorf("rule %d is for the unknown role %q", i, r.Role)
@@ -36,7 +42,7 @@ func TestTableIsSorted(t *testing.T) {
 
 func TestTableIsWellFormed(t *testing.T) {
 	seen := map[string]bool{}
-	for _, r := range Table {
+	for _, r := range bothRights {
 		name := fmt.Sprintf("%s %s %s", r.Role, r.Verb, r.Pattern)
 		if seen[name] {
 			t.Errorf("%s: twice", name)
@@ -79,7 +85,7 @@ func checkPattern(p string) error {
 
 // Whoever is not the daemon may use only what carries its own verified name.
 func TestEveryRuleIsTiedToItsHolder(t *testing.T) {
-	for _, r := range Table {
+	for _, r := range bothRights {
 		if r.Role == RoleMaster {
 			continue
 		}
@@ -95,21 +101,21 @@ func TestEveryRuleIsTiedToItsHolder(t *testing.T) {
 }
 
 func TestNobodyIsAllowedNothing(t *testing.T) {
-	for _, r := range Table {
+	for _, r := range bothRights {
 		if r.Role == RoleNobody {
 			t.Errorf("a rule for nobody: %s %s", r.Verb, r.Pattern)
 		}
 	}
 	nobody := Identity{Role: RoleNobody, Name: "web1", Key: strings.Repeat("a", 64), Nonce: NewNonce()}
 	for _, verb := range []Verb{Publish, Subscribe} {
-		if got := Allowed(nobody, verb); len(got) > 0 {
+		if got := masterRights.Allowed(nobody, verb); len(got) > 0 {
 			t.Errorf("nobody may %s %v", verb, got)
 		}
-		if got := Allowed(Identity{Role: "operator", Name: "x", Key: "y", Nonce: NewNonce()}, verb); len(got) > 0 {
+		if got := masterRights.Allowed(Identity{Role: "operator", Name: "x", Key: "y", Nonce: NewNonce()}, verb); len(got) > 0 {
 			t.Errorf("an unknown role may %s %v", verb, got)
 		}
 	}
-	if got := Allowed(Identity{Role: RoleMaster, Nonce: "internal"}, "delete"); len(got) > 0 {
+	if got := masterRights.Allowed(Identity{Role: RoleMaster, Nonce: "internal"}, "delete"); len(got) > 0 {
 		t.Errorf("an unknown verb allows %v", got)
 	}
 }
@@ -133,7 +139,7 @@ func TestAllowedOfBrokenIdentities(t *testing.T) {
 		"dots in the nonce":     {Name: "web1", Key: key, Nonce: nonce + ".x"},
 		"short nonce":           {Name: "web1", Key: key, Nonce: "abc"},
 	} {
-		for _, role := range roles[1:] {
+		for _, role := range roleOrder[1:] {
 			i.Role = role
 			for _, verb := range []Verb{Publish, Subscribe} {
 				checkBroken(t, name, i, verb)
@@ -144,7 +150,7 @@ func TestAllowedOfBrokenIdentities(t *testing.T) {
 
 func checkBroken(t *testing.T, name string, i Identity, verb Verb) {
 	t.Helper()
-	for _, r := range Table {
+	for _, r := range bothRights {
 		if r.Role != i.Role || r.Verb != verb {
 			continue
 		}
@@ -198,25 +204,59 @@ var about = map[Role]string{
 
 const docHead = `# Subjects of the bus
 
-Who may publish and subscribe to what. Printed from the table in ` + "`internal/bus/table.go`" + `, which the embedded
+Who may publish and subscribe to what, and what can be asked. Printed from the table in ` + "`internal/bus`" + `, which the embedded
 server enforces; what is not listed is refused, for queue subscriptions too. There are no rules that deny.
 
 In a subject ` + "`<id>`" + ` is the minion's id, ` + "`<client>`" + ` the client's name and ` + "`<uid>`" + ` the user's number, ` + "`<key>`" + ` the SHA-256 of the connection's
 public key, and ` + "`<inbox>`" + ` the prefix that belongs to this one connection. All of them come from what the server
-verified and never from a message. They are escaped into one token: letters, digits, ` + "`-`" + ` and ` + "`_`" + ` stay, every
+verified and never from a message. Requests of users are those to a master; a minion's daemon has its own, below. Names are escaped into one token: letters, digits, ` + "`-`" + ` and ` + "`_`" + ` stay, every
 other byte is ` + "`%`" + ` and two hexadecimal digits. ` + "`*`" + ` is one token and ` + "`>`" + ` all that follow.
+`
+
+// docRequests stands before the endpoints.
+const docRequests = `
+## Requests
+
+What a daemon can be asked: printed from the table in ` + "`internal/bus/endpoint.go`" + `, from which the rights on the subjects above
+are made too. There is no other request: the server refuses its subject, and a handler is registered for a row of this table or
+not at all. Each row has the check that stands before the answer, and the bytes of the largest request. Where the
+check needs nothing of the request but who sends it (*before*), the body is not decoded until it has allowed it.
+
+| check | decided | what allows it |
+|---|---|---|
 `
 
 func subjectsDoc() []byte {
 	var b bytes.Buffer
 	b.WriteString(docHead)
-	for _, role := range roles {
+	for _, role := range roleOrder {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| may | subject | for |\n|---|---|---|\n", role, about[role])
-		for _, r := range Table {
+		for _, r := range masterRights {
 			if r.Role == role {
 				fmt.Fprintf(&b, "| %s | `%s` | %s |\n", r.Verb, r.Pattern, r.Why)
 			}
 		}
 	}
+	b.WriteString(docRequests)
+	for _, c := range checks {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.Check, map[bool]string{true: "before", false: "with the body"}[c.early], c.words)
+	}
+	endpointsDoc(&b, "Of a master", MasterEndpoints)
+	endpointsDoc(&b, "Of a minion's daemon, by local users", MinionEndpoints)
 	return b.Bytes()
+}
+
+func endpointsDoc(b *bytes.Buffer, title string, list Endpoints) {
+	fmt.Fprintf(b, "\n### %s\n\n| request | of | check | largest | for |\n|---|---|---|---|---|\n", title)
+	for _, e := range list {
+		var roles []string
+		for _, r := range e.Roles {
+			roles = append(roles, string(r))
+		}
+		size := fmt.Sprintf("%d KiB", e.Body>>10)
+		if e.Body >= 1<<20 {
+			size = fmt.Sprintf("%d MiB", e.Body>>20)
+		}
+		fmt.Fprintf(b, "| `%s` | %s | `%s` | %s | %s |\n", e.Op, strings.Join(roles, ", "), e.Check, size, e.Why)
+	}
 }

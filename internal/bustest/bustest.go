@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,6 +42,21 @@ type Bus struct {
 	accepted map[salt.MinionID]pki.PublicKey
 }
 
+// Endpoints are those of a master, and some for tests of the bus itself, which are the
+// sender's own: Probe names their handlers.
+var Endpoints = func() bus.Endpoints {
+	list := slices.Clone(bus.MasterEndpoints)
+	for _, op := range []string{"count", "echo", "flood", "last", "long", "never", "ok", "panic", "refused", "wait"} {
+		for _, role := range []bus.Role{bus.RoleMinion, bus.RoleUser} {
+			list = append(list, bus.Endpoint{Op: op, Roles: []bus.Role{role}, Check: bus.Own, Body: 64 << 20, Handler: Probe(role, op), Why: "a test of the bus"})
+		}
+	}
+	return list
+}()
+
+// Probe is the name of the handler of an operation for tests.
+func Probe(role bus.Role, op string) string { return string(role) + "." + op }
+
 // Start starts a bus without a store. It is closed by the end of the test, which
 // then fails if something of it is still running.
 func Start(t testing.TB) *Bus {
@@ -66,13 +82,13 @@ func start(t testing.TB, store string) *Bus {
 	}
 	b.Broker, err = broker.Start(broker.Options{
 		Name: "test", Listen: "127.0.0.1:0", TLS: &tls.Config{Certificates: []tls.Certificate{certificate}}, StoreDir: store,
-		Admit: b.admit, Gone: b.gone, Log: b.Log,
+		Admit: b.admit, Gone: b.gone, Log: b.Log, Endpoints: Endpoints,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Stop)
-	b.Server = bus.NewServer(b.Conn(), b.Owner, b.Log)
+	b.Server = bus.NewServer(b.Conn(), b.Owner, Endpoints, b.Log)
 	t.Cleanup(b.Server.Stop)
 	b.Socket = filepath.Join(t.TempDir(), "d.sock")
 	l, err := socket.Listen(b.Socket, 0o666)

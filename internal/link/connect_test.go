@@ -47,7 +47,7 @@ func startMaster(t *testing.T, states ...protocol.KeyState) *master {
 	for _, s := range states[min(1, len(states)):] {
 		m.states <- s
 	}
-	m.Server.Handle(bus.RoleStranger, protocol.OpAsk, func(ctx context.Context, r *bus.Request) error {
+	m.Server.Handle("ask", func(ctx context.Context, r *bus.Request) error {
 		m.asked.Add(1)
 		i, _ := m.Owner(r.Inbox())
 		next := states

@@ -133,9 +133,7 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Link, error) {
 		}),
 		nats.UserInfo(self.Nonce, ""), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.IgnoreDiscoveredServers(), nats.SyncQueueLen(bus.QueueLen),
 		nats.NoReconnect(), nats.PingInterval(o.PingInterval), nats.MaxPingsOutstanding(1),
-		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			o.Log.Debug("connection to the master", "master", o.Name, "err", err)
-		}))
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		conn.Close()
 		switch {
@@ -147,6 +145,7 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Link, error) {
 		return nil, unwrapNATS(err)
 	}
 	l := &Link{Conn: bus.NewConn(nc, self), Master: hand.shown, Closed: closed, opts: o}
+	l.HearComplaints(func(err error) { o.Log.Debug("connection to the master", "master", o.Name, "err", err) })
 	if !o.Caller {
 		l.AsksOften()
 	}

@@ -133,6 +133,7 @@ func (m *Master) login(ctx context.Context, r *bus.Request) error {
 	}
 	if len(q.Certificate) > 0 && len(q.Signature) == 0 && q.Token == "" {
 		answer := protocol.LoggedIn{Challenge: m.logins.challenge(r.Inbox())}
+		_ = r.Decide(nil) // who is asked for a proof has got nothing yet
 		return m.unlessGone(ctx, r, answer)
 	}
 	grant, err := m.verify(ctx, r, q)
@@ -141,6 +142,7 @@ func (m *Master) login(ctx context.Context, r *bus.Request) error {
 	} else if unwritten != nil {
 		return unwritten
 	}
+	_ = r.Decide(nil)
 	answer := protocol.LoggedIn{Backend: grant.Backend, User: grant.Name, Groups: grant.Groups, Expires: grant.Expires}
 	if q.MakeToken {
 		if answer.Token, answer.Expires, err = m.gate.MakeToken(ctx, grant, q.Expire.Duration(), false); err != nil {

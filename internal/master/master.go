@@ -173,6 +173,7 @@ func (m *Master) openBroker() error {
 		return err
 	}
 	m.broker, err = broker.Start(broker.Options{
+		Endpoints:  bus.MasterEndpoints,
 		Name:       "salt-master",
 		Listen:     net.JoinHostPort(m.cfg.Interface, strconv.Itoa(m.cfg.RetPort)),
 		TLS:        &tls.Config{Certificates: []tls.Certificate{certificate}},
@@ -237,9 +238,12 @@ func (m *Master) retention() time.Duration {
 }
 
 func (m *Master) openServer() error {
-	m.server = bus.NewServer(m.broker.Conn(), m.broker.Owner, m.log)
-	m.server.Cut = m.cut
+	m.server = bus.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
+	m.server.Cut, m.server.Authorize = m.cut, m.authorize
 	m.register()
+	if err := m.server.Served(); err != nil {
+		return err
+	}
 	l, err := socket.Listen(filepath.Join(m.cfg.SockDir, SocketName), 0o666)
 	if err != nil {
 		return err

@@ -234,7 +234,7 @@ func (m *Master) readMine(ctx context.Context, r *bus.Request) error {
 	if err == nil {
 		err = m.unwritten(m.trail.Record(ctx, e))
 	}
-	if err != nil {
+	if r.Decide(err) != nil {
 		return err
 	}
 	if mistake != nil {

@@ -20,9 +20,6 @@ func (m *Master) peer(i bus.Identity) asker {
 // peerPublish runs a job for a minion and tells its course to the connection that
 // asked and to no other: the id of a job opens nothing.
 func (m *Master) peerPublish(ctx context.Context, r *bus.Request) error {
-	if err := checkSize(r); err != nil {
-		return err
-	}
 	var q protocol.Publish
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -37,17 +34,6 @@ func (m *Master) peerPublish(ctx context.Context, r *bus.Request) error {
 	return m.publishFor(ctx, r, q, m.peer(r.From))
 }
 
-// maxPeerRequest bounds what a minion may publish, in bytes: its words are read, held
-// against rules, signed, stored and sent to many.
-const maxPeerRequest = 4 << 20
-
-func checkSize(r *bus.Request) error {
-	if len(r.Body) > maxPeerRequest {
-		return bus.Errorf(bus.Usage, "a minion may publish %d bytes at once, and this is %d", maxPeerRequest, len(r.Body))
-	}
-	return nil
-}
-
 // plain says whether a request has nothing in it beside what a minion may ask for.
 // All else a user may ask for is refused: the settings of a returner, say, could
 // have the returning minion write where it pleases the asking one.
@@ -59,9 +45,6 @@ func plain(q protocol.Publish) bool {
 
 // peerRun runs a runner for a minion.
 func (m *Master) peerRun(ctx context.Context, r *bus.Request) error {
-	if err := checkSize(r); err != nil {
-		return err
-	}
 	var q protocol.Run
 	if err := r.Decode(&q); err != nil {
 		return err

@@ -37,7 +37,7 @@ func (m *Master) publish(ctx context.Context, r *bus.Request) error {
 // publishFor runs a job for whoever asks and tells its course.
 func (m *Master) publishFor(ctx context.Context, r *bus.Request, q protocol.Publish, who asker) error {
 	p, err := m.permitPublish(who, q)
-	if err != nil {
+	if r.Decide(err) != nil {
 		return err
 	}
 	if q.Subset > 0 {

@@ -29,10 +29,6 @@ func (m *Master) push(_ context.Context, r *bus.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	if m.deposit == nil {
-		m.notePush(r, q, "file_recv is off")
-		return bus.Errorf(bus.Denied, "the master takes no files of minions").WithHint("set file_recv: True in its configuration, and restart it")
-	}
 	err := m.deposit.Put(salt.MinionID(r.From.Name), deposit.Piece{Path: q.Path, Upload: q.Upload, Offset: q.Offset, Data: q.Data, SHA256: q.SHA256})
 	if err != nil {
 		return m.pushError(r, q, err)
@@ -43,10 +39,19 @@ func (m *Master) push(_ context.Context, r *bus.Request) error {
 	return nil
 }
 
+// mayPush says whether the master takes files of minions at all.
+func (m *Master) mayPush(r *bus.Request) error {
+	if m.deposit != nil {
+		return nil
+	}
+	m.notePush(r, "", "file_recv is off")
+	return bus.Errorf(bus.Denied, "the master takes no files of minions").WithHint("set file_recv: True in its configuration, and restart it")
+}
+
 // notePush tells log and audit trail of an attempt, each of them not too often.
-func (m *Master) notePush(r *bus.Request, q protocol.Push, reason string) {
+func (m *Master) notePush(r *bus.Request, path, reason string) {
 	if m.trail.Note(audit.Entry{Kind: audit.File, Who: audit.Who{Minion: r.From.Name}, Fun: "file." + r.Op, Reason: reason}) {
-		m.log.Warn("file not taken", "minion", r.From.Name, "path", q.Path, "reason", reason)
+		m.log.Warn("file not taken", "minion", r.From.Name, "path", path, "reason", reason)
 	}
 }
 
@@ -54,10 +59,10 @@ func (m *Master) notePush(r *bus.Request, q protocol.Push, reason string) {
 func (m *Master) pushError(r *bus.Request, q protocol.Push, err error) error {
 	switch {
 	case errors.Is(err, roots.ErrPath):
-		m.notePush(r, q, err.Error())
+		m.notePush(r, q.Path, err.Error())
 		return bus.Errorf(bus.Denied, "%w", err)
 	case errors.Is(err, deposit.ErrFull):
-		m.notePush(r, q, err.Error())
+		m.notePush(r, q.Path, err.Error())
 		return bus.Errorf(bus.Unavailable, "%w", err).WithHint("take some away on the master, below minions/%s/files of its cachedir", r.From.Name)
 	case errors.Is(err, deposit.ErrTooLarge):
 		return bus.Errorf(bus.Usage, "%w", err).WithHint("file_recv_max_size in the configuration of the master says how large")

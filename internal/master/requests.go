@@ -3,6 +3,7 @@ package master
 import (
 	"context"
 
+	"brine/internal/audit"
 	"brine/internal/bus"
 	"brine/internal/event"
 	"brine/internal/protocol"
@@ -10,39 +11,72 @@ import (
 	"brine/internal/salt"
 )
 
-// register says who may ask for what. What is not here is not served; each
-// handler for a user asks permit first.
+// register says what answers each request, see bus.MasterEndpoints: what has no row
+// there is not served.
 func (m *Master) register() {
 	s := m.server
-	s.Handle(bus.RoleStranger, protocol.OpAsk, m.ask) // the key of anybody
-	s.Handle(bus.RoleMinion, protocol.OpHello, m.hello)
-	s.Handle(bus.RoleMinion, protocol.OpGrains, m.grains)
-	s.Handle(bus.RoleMinion, protocol.OpLetters, m.letters)
-	s.HandleLots(bus.RoleMinion, protocol.OpLetters, m.letterLot)
-	s.Handle(bus.RoleMinion, protocol.OpRoom, m.makeRoom)
-	s.Handle(bus.RoleMinion, "ret", m.returned)
-	for _, minion := range []bus.Role{bus.RoleMinion, bus.RoleCaller} {
-		s.Handle(minion, protocol.OpPillar, m.pillar)
-		s.Handle(minion, protocol.OpFire, m.minionFire)
-		s.Handle(minion, protocol.OpReturn, m.localReturn)
-		s.Handle(minion, protocol.OpPublish, m.peerPublish)
-		s.Handle(minion, protocol.OpRun, m.peerRun)
-		s.Handle(minion, protocol.OpMine, m.changeMine)
-		s.Handle(minion, protocol.OpMineGet, m.readMine)
-		s.Handle(minion, protocol.OpFiles, m.listFiles)
-		s.Handle(minion, protocol.OpFile, m.sendFile)
-		s.Handle(minion, protocol.OpPush, m.push)
-		s.Handle(minion, protocol.OpRevoke, m.revoke)
+	for name, h := range map[string]bus.Handler{
+		"ask":         m.ask, // the key of anybody
+		"changeMine":  m.changeMine,
+		"follow":      m.follow,
+		"grains":      m.grains,
+		"hello":       m.hello,
+		"keyDeed":     m.keyDeed,
+		"letters":     m.letters,
+		"listFiles":   m.listFiles,
+		"localReturn": m.localReturn,
+		"login":       m.login,
+		"makeRoom":    m.makeRoom,
+		"minionFire":  m.minionFire,
+		"peerPublish": m.peerPublish,
+		"peerRun":     m.peerRun,
+		"pillar":      m.pillar,
+		"publish":     m.publish,
+		"push":        m.push,
+		"readMine":    m.readMine,
+		"returned":    m.returned,
+		"revoke":      m.revoke,
+		"run":         m.run,
+		"sendFile":    m.sendFile,
+	} {
+		s.Handle(name, h)
 	}
-	s.Handle(bus.RoleUser, protocol.OpPublish, m.publish)
-	s.Handle(bus.RoleUser, protocol.OpFollow, m.follow)
-	s.Handle(bus.RoleUser, protocol.OpRun, m.run)
-	s.Handle(bus.RoleUser, protocol.OpLogin, m.login)
-	s.Handle(bus.RoleUser, protocol.OpKeyDeed, m.keyDeed)
-	m.relay.RegisterClients(s)
-	m.relay.Register(s, func(ctx context.Context, i bus.Identity) relay.Asker {
+	s.HandleLots("letters", m.letterLot)
+	local := func(ctx context.Context, i bus.Identity) relay.Asker {
 		return m.onBus(ctx, m.localAsker(ctx, i)) // event_acl is about local users
-	})
+	}
+	m.relay.RegisterClients(s)
+	m.relay.Register(s, local)
+	m.relay.RegisterFire(s, local)
+}
+
+// authorize decides what needs nothing of a request but who sends it.
+func (m *Master) authorize(ctx context.Context, r *bus.Request, c bus.Check) error {
+	switch c {
+	case bus.Operator:
+		return m.operatorOnly(ctx, r)
+	case bus.FileRecv:
+		return m.mayPush(r)
+	case bus.KeyRevoke:
+		if m.cfg.AllowMinionKeyRevoke {
+			return nil
+		}
+		return bus.Errorf(bus.Denied, "this master does not let minions revoke their keys (allow_minion_key_revoke)")
+	}
+	return bus.Errorf(bus.Denied, "nobody may do this")
+}
+
+// operatorOnly refuses everybody but root and the daemon's own user.
+func (m *Master) operatorOnly(ctx context.Context, r *bus.Request) error {
+	who := m.localAsker(ctx, r.From)
+	if who.subject.Operator {
+		return nil
+	}
+	reason := "it is for root and the master's own user"
+	if m.trail.Note(audit.Entry{Kind: audit.Key, Who: who.who(), Fun: "bus." + r.Op, Reason: reason}) {
+		m.log.Warn("request refused", "op", r.Op, "user", who.name, "reason", reason)
+	}
+	return bus.Errorf(bus.Denied, "user %s may not do this (%s): %s", who.name, r.Op, reason).WithHint("root may do this")
 }
 
 // onBus is a local user as the bus of events knows it. With sudo_acl, who came by
@@ -65,7 +99,7 @@ func (m *Master) minionFire(ctx context.Context, r *bus.Request) error {
 		return err
 	}
 	events, err := m.minionEvents(salt.MinionID(r.From.Name), q)
-	if err != nil {
+	if r.Decide(err) != nil {
 		return err
 	}
 	fired := protocol.Fired{Outcome: protocol.Stored}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"brine/internal/acl"
+	"brine/internal/audit"
 	"brine/internal/bus"
 	"brine/internal/event"
 	"brine/internal/job"
@@ -301,14 +302,14 @@ func (m *Master) follow(ctx context.Context, r *bus.Request) error {
 		return err
 	}
 	if k == nil || !who.started(k) {
-		e, err := m.permit(who, question, "", "")
-		if err == nil {
+		var e audit.Entry
+		if e, err = m.permit(who, question, "", ""); err == nil {
 			e.JID = jid
 			err = m.unwritten(m.trail.Record(ctx, e))
 		}
-		if err != nil {
-			return err
-		}
+	}
+	if r.Decide(err) != nil {
+		return err
 	}
 	if k == nil {
 		return bus.Errorf(bus.NotFound, "the journal has no job %s", jid).WithHint("'salt-run jobs.list_jobs' lists those that it has")

@@ -19,9 +19,6 @@ const revokeDelay = time.Second
 // connection says.
 func (m *Master) revoke(ctx context.Context, r *bus.Request) error {
 	id := salt.MinionID(r.From.Name)
-	if !m.cfg.AllowMinionKeyRevoke {
-		return bus.Errorf(bus.Denied, "this master does not let minions revoke their keys (allow_minion_key_revoke)")
-	}
 	entries, err := m.keys.store.Of(id)
 	for _, e := range entries {
 		if e.State != pki.Accepted {

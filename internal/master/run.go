@@ -170,7 +170,7 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 		return bus.Errorf(bus.Usage, "%w", err) // before the arguments are in the journal, or in the trail
 	}
 	e, err := m.permit(who, acl.Question{Scope: scope, Commands: aclCommands([]job.Command{q.Command})}, "", "")
-	if err != nil {
+	if r.Decide(err) != nil {
 		return err
 	}
 	jid := m.clock.Next(time.Now())

@@ -238,18 +238,18 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 	t.Helper()
 	m := &system{Bus: bustest.Start(t), ready: make(chan struct{}), hold: make(chan struct{})}
 	key(m.Bus)
-	m.Server.Handle(bus.RoleMinion, protocol.OpHello, func(ctx context.Context, r *bus.Request) error {
+	m.Server.Handle("hello", func(ctx context.Context, r *bus.Request) error {
 		close(m.ready)
 		return r.Send(ctx, protocol.Welcome{Time: time.Now()})
 	})
-	m.Server.Handle(bus.RoleStranger, protocol.OpAsk, func(ctx context.Context, r *bus.Request) error {
+	m.Server.Handle("ask", func(ctx context.Context, r *bus.Request) error {
 		if err := r.Send(ctx, protocol.AskAnswer{State: protocol.KeyAccepted}); err != nil {
 			return err
 		}
 		<-ctx.Done()
 		return nil
 	})
-	m.Server.Handle(bus.RoleMinion, "ret", func(ctx context.Context, r *bus.Request) error {
+	m.Server.Handle("returned", func(ctx context.Context, r *bus.Request) error {
 		var rep job.Report
 		if err := r.Decode(&rep); err != nil {
 			return err
@@ -257,7 +257,7 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 		m.told(string(rep.State))
 		return nil
 	})
-	m.Server.Handle(bus.RoleMinion, protocol.OpLetters, func(ctx context.Context, r *bus.Request) error {
+	m.Server.Handle("letters", func(ctx context.Context, r *bus.Request) error {
 		var q protocol.Letters
 		if err := r.Decode(&q); err != nil {
 			return err

@@ -155,7 +155,8 @@ func (m *Minion) openBus(ctx context.Context) error {
 	var err error
 	store := filepath.Join(m.cfg.CacheDir, "journal")
 	m.broker, err = broker.Start(broker.Options{
-		Name: "salt-minion", StoreDir: store, Log: m.log,
+		Endpoints: bus.MinionEndpoints,
+		Name:      "salt-minion", StoreDir: store, Log: m.log,
 		Admit: func(p broker.Peer) bus.Identity {
 			if !m.mayConnect(int(p.Local.UID)) {
 				m.log.Warn("local connection refused: the minion's bus is for root, its own user and those whom event_acl names", "uid", p.Local.UID)
@@ -189,8 +190,12 @@ func (m *Minion) openBus(ctx context.Context) error {
 	if err := m.openUplinks(ctx); err != nil {
 		return err
 	}
-	m.server = bus.NewServer(m.broker.Conn(), m.broker.Owner, m.log)
+	m.server = bus.NewServer(m.broker.Conn(), m.broker.Owner, bus.MinionEndpoints, m.log)
+	m.server.Authorize = m.authorize
 	m.register()
+	if err := m.server.Served(); err != nil {
+		return err
+	}
 	l, err := socket.Listen(filepath.Join(m.cfg.SockDir, SocketName), 0o666)
 	if err != nil {
 		return err

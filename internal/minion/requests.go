@@ -11,26 +11,21 @@ import (
 	"brine/internal/value"
 )
 
-// register says what local tools may ask. The bus is open to those whom event_acl
-// names, all else to root and the daemon's own user only.
+// register says what answers each request of a local tool, see bus.MinionEndpoints. The
+// bus is open to those whom event_acl names, all else to root and the daemon's own user
+// only.
 func (m *Minion) register() {
 	s := m.server
 	m.relay.Register(s, m.asker)
-	s.Handle(bus.RoleUser, protocol.OpFire, m.localFire)
-	s.Handle(bus.RoleUser, protocol.OpMaster, m.operatorsOnly(m.passOn))
-	s.Handle(bus.RoleUser, protocol.OpReturn, m.operatorsOnly(m.passReturn))
-	s.Handle(bus.RoleUser, protocol.OpSchedule, m.operatorsOnly(m.scheduleRequest))
-	s.Handle(bus.RoleUser, protocol.OpRefresh, m.operatorsOnly(m.refresh))
-	s.Handle(bus.RoleUser, protocol.OpStatus, m.operatorsOnly(m.status))
-	s.Handle(bus.RoleUser, protocol.OpPublish, m.operatorsOnly(m.passToMaster))
-	s.Handle(bus.RoleUser, protocol.OpRun, m.operatorsOnly(m.passToMaster))
-	s.Handle(bus.RoleUser, protocol.OpMine, m.operatorsOnly(m.passToMaster))
-	s.Handle(bus.RoleUser, protocol.OpMineGet, m.operatorsOnly(m.passToMaster))
-	s.Handle(bus.RoleUser, protocol.OpFiles, m.operatorsOnly(m.passFiles))
-	s.Handle(bus.RoleUser, protocol.OpFile, m.operatorsOnly(m.passFiles))
-	s.Handle(bus.RoleUser, protocol.OpPush, m.operatorsOnly(m.passFiles))
-	s.Handle(bus.RoleUser, protocol.OpRevoke, m.operatorsOnly(m.passFiles))
-	s.Handle(bus.RoleUser, protocol.OpPillar, m.operatorsOnly(m.showPillar))
+	s.Handle("localFire", m.localFire)
+	s.Handle("passFiles", m.passFiles)
+	s.Handle("passOn", m.passOn)
+	s.Handle("passReturn", m.passReturn)
+	s.Handle("passToMaster", m.passToMaster)
+	s.Handle("refresh", m.refresh)
+	s.Handle("scheduleRequest", m.scheduleRequest)
+	s.Handle("showPillar", m.showPillar)
+	s.Handle("status", m.status)
 }
 
 // asker is who asks, with the tags that event_acl lets him hear and fire.
@@ -39,15 +34,14 @@ func (m *Minion) asker(ctx context.Context, i bus.Identity) relay.Asker {
 	return m.relay.Asker(u.UID, string(u.Name), u.Operator)
 }
 
-// operatorsOnly refuses h to everybody but root and the daemon's own user.
-func (m *Minion) operatorsOnly(h bus.Handler) bus.Handler {
-	return func(ctx context.Context, r *bus.Request) error {
-		if u := m.users.Lookup(ctx, r.From.UID()); !u.Operator {
-			m.log.Warn("request refused", "op", r.Op, "user", u.Name)
-			return bus.Errorf(bus.Denied, "user %s may not do this: it is for root and the minion's own user", u.Name)
-		}
-		return h(ctx, r)
+// authorize lets root and the daemon's own user do what is for nobody else.
+func (m *Minion) authorize(ctx context.Context, r *bus.Request, c bus.Check) error {
+	u := m.users.Lookup(ctx, r.From.UID())
+	if c == bus.Operator && u.Operator {
+		return nil
 	}
+	m.log.Warn("request refused", "op", r.Op, "user", u.Name)
+	return bus.Errorf(bus.Denied, "user %s may not do this: it is for root and the minion's own user", u.Name)
 }
 
 // localFire stores events on the minion's own bus, and passes on those whose tag
@@ -61,7 +55,7 @@ func (m *Minion) localFire(ctx context.Context, r *bus.Request) error {
 	}
 	who := m.asker(ctx, r.From)
 	fired, err := m.fireLocal(ctx, q, local{sender: salt.UserPrefix + who.Name, id: repeatID(r.From, q.ID), check: m.relay.MayFire(who)})
-	if err != nil {
+	if r.Decide(err) != nil {
 		return err
 	}
 	return r.Last(ctx, fired)

@@ -34,6 +34,7 @@ func (r *Relay) Dead(ctx context.Context, req *bus.Request, who Asker) error {
 	if _, ok := who.Hearing.Covers(""); !ok {
 		return r.ungranted(who, "listen", "")
 	}
+	_ = req.Decide(nil)
 	switch q.Do {
 	case protocol.DeadPut:
 		return r.bury(ctx, who, q.Letter)

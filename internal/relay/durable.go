@@ -180,6 +180,7 @@ func (r *Relay) Confirm(ctx context.Context, req *bus.Request, who Asker) error 
 	if h == nil || h.nonce != req.From.Nonce {
 		return bus.Errorf(bus.NotFound, "this connection does not hold the position %q", q.Durable)
 	}
+	_ = req.Decide(nil) // who holds it was let listen
 	last, err := r.journal.Last(ctx)
 	if err != nil {
 		return err

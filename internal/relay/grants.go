@@ -139,6 +139,7 @@ func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error 
 			return err
 		}
 	}
+	_ = req.Decide(nil)
 	fired, err := r.Put(ctx, q, who.Sender)
 	if err != nil {
 		return err

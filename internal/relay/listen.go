@@ -55,7 +55,7 @@ func (r *Relay) Listen(ctx context.Context, req *bus.Request, who Asker) error {
 		}
 		defer release()
 	}
-	if err := r.allowed(ctx, l.decision()); err != nil {
+	if err := req.Decide(r.allowed(ctx, l.decision())); err != nil {
 		return err
 	}
 	r.tail.join()
@@ -505,6 +505,7 @@ func (r *Relay) Place(ctx context.Context, req *bus.Request, who Asker) error {
 	if _, ok := who.Hearing.Covers(""); !ok {
 		return r.ungranted(who, "listen", "")
 	}
+	_ = req.Decide(nil)
 	last, err := r.journal.Last(ctx)
 	if err != nil {
 		return err

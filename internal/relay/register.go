@@ -4,39 +4,45 @@ import (
 	"context"
 
 	"brine/internal/bus"
-	"brine/internal/protocol"
 )
 
 // Register serves everything that local users may ask of the bus. who says what
 // the user behind a connection is and may hear.
 func (r *Relay) Register(s *bus.Server, who func(context.Context, bus.Identity) Asker) {
-	for op, h := range map[string]func(context.Context, *bus.Request, Asker) error{
-		protocol.OpFire:    r.FireFor,
-		protocol.OpListen:  r.Listen,
-		protocol.OpPlace:   r.Place,
-		protocol.OpConfirm: r.Confirm,
-		protocol.OpDead:    r.Dead,
-		protocol.OpStat:    r.Stat,
-		protocol.OpPurge:   r.Purge,
+	for name, h := range map[string]func(context.Context, *bus.Request, Asker) error{
+		"userListen":  r.Listen,
+		"userPlace":   r.Place,
+		"userConfirm": r.Confirm,
+		"userDead":    r.Dead,
+		"userStat":    r.Stat,
+		"userPurge":   r.Purge,
 	} {
-		s.Handle(bus.RoleUser, op, func(ctx context.Context, req *bus.Request) error {
-			return h(ctx, req, who(ctx, req.From))
-		})
+		s.Handle(name, handler(h, who))
 	}
+}
+
+// RegisterFire serves the events that local users fire, where they are for this bus alone.
+func (r *Relay) RegisterFire(s *bus.Server, who func(context.Context, bus.Identity) Asker) {
+	s.Handle("userFire", handler(r.FireFor, who))
 }
 
 // RegisterClients serves what clients may ask.
 func (r *Relay) RegisterClients(s *bus.Server) {
-	for op, h := range map[string]func(context.Context, *bus.Request, Asker) error{
-		protocol.OpFire:    r.FireFor,
-		protocol.OpListen:  r.Listen,
-		protocol.OpPlace:   r.Place,
-		protocol.OpConfirm: r.Confirm,
-	} {
-		s.Handle(bus.RoleClient, op, func(ctx context.Context, req *bus.Request) error {
-			who := r.Client(req.From)
-			who.Source = req.From.Source
-			return h(ctx, req, who)
-		})
+	who := func(_ context.Context, i bus.Identity) Asker {
+		client := r.Client(i)
+		client.Source = i.Source
+		return client
 	}
+	for name, h := range map[string]func(context.Context, *bus.Request, Asker) error{
+		"clientFire":    r.FireFor,
+		"clientListen":  r.Listen,
+		"clientPlace":   r.Place,
+		"clientConfirm": r.Confirm,
+	} {
+		s.Handle(name, handler(h, who))
+	}
+}
+
+func handler(h func(context.Context, *bus.Request, Asker) error, who func(context.Context, bus.Identity) Asker) bus.Handler {
+	return func(ctx context.Context, req *bus.Request) error { return h(ctx, req, who(ctx, req.From)) }
 }

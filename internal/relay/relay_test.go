@@ -47,12 +47,14 @@ func startWith(t testing.TB, set func(*bus.Server)) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, bus: b, relay: New(j, limit, b.Log), user: &atomic.Pointer[string]{}}
-	w.relay.Register(b.Server, func(_ context.Context, i bus.Identity) Asker {
+	who := func(_ context.Context, i bus.Identity) Asker {
 		if name := w.user.Load(); name != nil {
 			return w.relay.Asker(1234, *name, false)
 		}
 		return w.relay.Asker(i.UID(), "root", true)
-	})
+	}
+	w.relay.Register(b.Server, who)
+	w.relay.RegisterFire(b.Server, who)
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}

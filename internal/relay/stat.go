@@ -18,6 +18,7 @@ func (r *Relay) Stat(ctx context.Context, req *bus.Request, who Asker) error {
 		r.refused(who, "stat", "", "it is for operators")
 		return bus.Errorf(bus.Denied, "user %s may not look at the state of the bus: that is for operators", who.Name).WithHint("root may do this")
 	}
+	_ = req.Decide(nil)
 	extent, err := r.journal.Extent(ctx)
 	if err != nil {
 		return err
@@ -105,6 +106,7 @@ func (r *Relay) Purge(ctx context.Context, req *bus.Request, who Asker) error {
 		r.refused(who, "purge", "", "it is for operators")
 		return bus.Errorf(bus.Denied, "user %s may not purge the bus: that is for operators", who.Name).WithHint("root may do this")
 	}
+	_ = req.Decide(nil)
 	if q.Durable != "" {
 		return r.forget(ctx, req, who, q)
 	}

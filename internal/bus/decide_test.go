@@ -1,0 +1,149 @@
+package bus_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"brine/internal/bus"
+	"brine/internal/bustest"
+)
+
+// check is the table of one request with a check.
+func check(c bus.Check) bus.Endpoints {
+	return bus.Endpoints{{Op: "echo", Roles: []bus.Role{bus.RoleUser}, Check: c, Body: 1 << 10, Handler: "echo", Why: "a test"}}
+}
+
+// ask serves a table with one handler and returns what a user gets, who may publish it.
+func ask(t *testing.T, table bus.Endpoints, authorize func(context.Context, *bus.Request, bus.Check) error, h bus.Handler) error {
+	t.Helper()
+	b := bustest.Start(t)
+	s := bus.NewServer(b.Conn(), b.Owner, table, slog.New(slog.DiscardHandler))
+	s.Authorize = authorize
+	s.Handle("echo", h)
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	c, err := bus.Dial(b.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.Ask(t.Context(), "echo", 1, nil)
+}
+
+// A handler that forgets to ask for a permission has no answer, however it answers.
+func TestNothingIsAnsweredWithoutADecision(t *testing.T) {
+	for name, h := range map[string]bus.Handler{
+		"a message":      func(ctx context.Context, r *bus.Request) error { return r.Send(ctx, "secret") },
+		"the last":       func(ctx context.Context, r *bus.Request) error { return r.Last(ctx, "secret") },
+		"bytes":          func(ctx context.Context, r *bus.Request) error { return r.SendRaw(ctx, []byte("secret")) },
+		"nothing at all": func(context.Context, *bus.Request) error { return nil },
+		"a refusal": func(ctx context.Context, r *bus.Request) error {
+			_ = r.Decide(bus.Errorf(bus.Denied, "no"))
+			return r.Send(ctx, 1)
+		},
+	} {
+		if err := ask(t, check(bus.Published), nil, h); bus.CodeOf(err) != bus.Internal {
+			t.Errorf("%s: %v, want a fault of the daemon", name, err)
+		}
+	}
+	err := ask(t, check(bus.Published), nil, func(ctx context.Context, r *bus.Request) error {
+		_ = r.Decide(nil)
+		return r.Send(ctx, 1)
+	})
+	if err != nil {
+		t.Errorf("decided: %v", err)
+	}
+}
+
+// What is decided by who asks is decided before the handler is called.
+func TestEarlyChecks(t *testing.T) {
+	called := false
+	h := func(ctx context.Context, r *bus.Request) error { called = true; return r.Send(ctx, 1) }
+	refuse := func(context.Context, *bus.Request, bus.Check) error { return bus.Errorf(bus.Denied, "not you") }
+	for name, authorize := range map[string]func(context.Context, *bus.Request, bus.Check) error{"refused": refuse, "nobody to ask": nil} {
+		if err := ask(t, check(bus.Operator), authorize, h); bus.CodeOf(err) != bus.Denied || called {
+			t.Errorf("%s: %v, called %v", name, err, called)
+		}
+	}
+	allow := func(_ context.Context, _ *bus.Request, c bus.Check) error {
+		if c != bus.Operator {
+			t.Errorf("asked for the check %s", c)
+		}
+		return nil
+	}
+	if err := ask(t, check(bus.Operator), allow, h); err != nil || !called {
+		t.Errorf("allowed: %v, called %v", err, called)
+	}
+}
+
+func TestOnlyDeclaredHandlersCanBeRegistered(t *testing.T) {
+	b := bustest.Start(t)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("a handler that no endpoint names was registered")
+			}
+		}()
+		b.Server.Handle("nosuch", func(context.Context, *bus.Request) error { return nil })
+	}()
+	s := bus.NewServer(b.Conn(), b.Owner, check(""), slog.New(slog.DiscardHandler))
+	if err := s.Start(); err == nil || !strings.Contains(err.Error(), "no known check") {
+		t.Errorf("a server starts with an endpoint without a check: %v", err)
+	}
+}
+
+// salt-call speaks on the subjects of its minion and may do less than it: what is for the
+// daemon alone does not reach a handler.
+func TestACallerIsNoMinion(t *testing.T) {
+	b := bustest.Start(t)
+	served := make(chan bus.Identity, 10)
+	b.Server.Handle("hello", func(ctx context.Context, r *bus.Request) error { served <- r.From; return r.Send(ctx, 1) })
+	b.Server.Handle("pillar", func(ctx context.Context, r *bus.Request) error { served <- r.From; return r.Send(ctx, 1) })
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	client := b.As(t, bus.RoleCaller, "web1")
+	c := bus.NewConn(client.Conn, client.Self)
+	if err := c.Tell("hello", 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Ask(t.Context(), "pillar", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if from := <-served; from.Role != bus.RoleCaller || len(served) > 0 {
+		t.Errorf("%d requests were served, the first of %s %s", len(served)+1, from.Role, from)
+	}
+	if err := <-client.Violations; !strings.Contains(err.Error(), "salt.minion.web1.req.hello") {
+		t.Errorf("complaint: %v", err)
+	}
+}
+
+// A request has the size that the table has for its operation, whole and in pieces.
+func TestSizesOfRequests(t *testing.T) {
+	called := false
+	h := func(ctx context.Context, r *bus.Request) error { called = true; return r.Send(ctx, 1) }
+	for name, limit := range map[string]int{"whole": 1, "in pieces": 1 << 20} {
+		table := check(bus.Own)
+		table[0].Body = limit
+		b := bustest.Start(t)
+		s := bus.NewServer(b.Conn(), b.Owner, table, slog.New(slog.DiscardHandler))
+		s.Handle("echo", h)
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Stop)
+		c, err := bus.Dial(b.Socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		err = c.Ask(t.Context(), "echo", strings.Repeat("x", limit), nil)
+		if bus.CodeOf(err) != bus.Usage || !strings.Contains(err.Error(), "too large") || called {
+			t.Errorf("%s: %v, called %v", name, err, called)
+		}
+	}
+}
