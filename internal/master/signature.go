@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"brine/internal/config"
 	"brine/internal/link"
 	"brine/internal/pki"
 	"brine/internal/salt"
@@ -18,6 +19,10 @@ import (
 // or read, once at the start.
 func (m *Master) showSignature() ([]pkix.Extension, error) {
 	if !m.cfg.MasterSignPubkey {
+		if m.cfg.MasterUsePubkeySignature {
+			return nil, config.Mistake(salt.WithHint(errors.New("master_use_pubkey_signature is set, but master_sign_pubkey is not: minions would be shown no signature"),
+				"set master_sign_pubkey: True, too, or remove master_use_pubkey_signature"))
+		}
 		return nil, nil
 	}
 	sign := m.makeSignature
@@ -44,8 +49,7 @@ func (m *Master) makeSignature() ([]byte, error) {
 }
 
 // readSignature reads the signature that 'salt-key --gen-signature' made, perhaps
-// on another machine, and checks it where the public half of the signing pair is
-// here.
+// on another machine, and checks it: minions would refuse a master with another one.
 func (m *Master) readSignature() ([]byte, error) {
 	name := m.cfg.MasterPubkeySignature
 	if name == "" {
@@ -72,8 +76,7 @@ func (m *Master) checkSignature(path string, sig []byte, remedy string) error {
 	file := filepath.Join(m.cfg.PKIDir, m.cfg.MasterSignKeyName+".pub")
 	key, err := pki.LoadPublic(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		m.log.Warn("the signature of the master's key is not checked here: its verification key is not on this machine", "file", file)
-		return nil
+		return salt.WithHint(fmt.Errorf("%s cannot be checked: %w", path, err), "put the public half of the signing pair, which minions have too, to "+file)
 	}
 	if err != nil {
 		return err

@@ -42,6 +42,9 @@ func sign(_ context.Context, t *tool) error {
 	if err != nil {
 		return err
 	}
+	if elsewhere, ok := t.signedElsewhere(file, signed); ok {
+		return t.tellSignature(elsewhere, false, false)
+	}
 	key, created, err := t.signingKey()
 	if err != nil {
 		return err
@@ -194,18 +197,61 @@ func (t *tool) signingFile() string {
 // pair in pki_dir if it is missing there.
 func (t *tool) signingKey() (key *pki.PrivateKey, created bool, err error) {
 	key, err = pki.LoadPrivate(t.signingFile())
-	if err == nil || !errors.Is(err, fs.ErrNotExist) || t.opts.IsSet("priv") {
+	missing := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case err != nil && !missing, t.opts.IsSet("priv"), err == nil && !t.opts.Bool("auto-create"):
 		return key, false, explain(err)
-	}
-	if !t.opts.Bool("auto-create") {
+	case !t.opts.Bool("auto-create"):
 		return nil, false, salt.WithHint(err, "--auto-create makes it; a system of several masters copies one pair to all of them")
 	}
 	kind, bits, err := t.keyKind()
 	if err != nil {
 		return nil, false, err
 	}
+	if missing {
+		if err := t.setAside(); err != nil {
+			return nil, false, explain(err)
+		}
+	}
 	key, created, err = pki.EnsurePair(t.cfg.PKIDir, t.cfg.MasterSignKeyName, kind, bits)
 	return key, created, explain(err)
+}
+
+// verifyingFile is the public half of the signing pair of this master.
+func (t *tool) verifyingFile() string {
+	return filepath.Join(t.cfg.PKIDir, t.cfg.MasterSignKeyName+".pub")
+}
+
+// signedElsewhere returns the signature that is there already, with --auto-create on
+// a master that has only the public half of the signing pair: where that signature is
+// good, nothing is missing, and the private half is on another machine.
+func (t *tool) signedElsewhere(file string, signed named) (signature, bool) {
+	if !t.opts.Bool("auto-create") || t.opts.IsSet("priv") {
+		return signature{}, false
+	}
+	if _, err := os.Lstat(t.signingFile()); !errors.Is(err, fs.ErrNotExist) {
+		return signature{}, false
+	}
+	signer, err := t.verifyingKey()
+	if err != nil {
+		return signature{}, false
+	}
+	s := signature{file, signed, signer}
+	return s, t.check(s) == nil
+}
+
+// setAside makes room for a new signing pair where the public half of one is left
+// over, which nobody can sign for any more. It is kept, since minions have it.
+func (t *tool) setAside() error {
+	file := t.verifyingFile()
+	err := os.Rename(file, file+".old")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		t.env.Warn(salt.WithHint(fmt.Errorf("%s was there without its private half, and is now %s.old", file, filepath.Base(file)), "give minions the public half of the new pair"))
+	}
+	return err
 }
 
 // verifyingKey returns the public half of the signing key: from its own file,
@@ -218,7 +264,7 @@ func (t *tool) verifyingKey() (named, error) {
 		}
 		return named{t.signingFile(), key.Public()}, nil
 	}
-	file := filepath.Join(t.cfg.PKIDir, t.cfg.MasterSignKeyName+".pub")
+	file := t.verifyingFile()
 	key, err := pki.LoadPublic(file)
 	return named{file, key}, explain(err)
 }
