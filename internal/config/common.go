@@ -68,8 +68,8 @@ type Common struct {
 	MaxPayload int64 `yaml:"max_payload"`
 	// Further directories with modules.
 	ModuleDirs []string `yaml:"module_dirs"`
-	// Accept every key. On the minion: accept a changed master key. Never
-	// outside a laboratory.
+	// Accept every key. On the minion: accept any key of a master, without
+	// keeping it in the place of a pinned one. Never outside a laboratory.
 	OpenMode bool `yaml:"open_mode"`
 	// How the command-line tools show results; empty means the outputter that
 	// the function asks for.

@@ -171,6 +171,19 @@ func list(to *[]string) kind {
 	return field[[]string]{to: to, parse: parseList, show: showList}
 }
 
+// texts is a text, or a list of several; an empty text is none.
+func texts(to *[]string) kind {
+	return field[[]string]{to: to, parse: func(n *yaml.Node) ([]string, error) {
+		words, err := parseList(n)
+		return slices.DeleteFunc(words, func(w string) bool { return w == "" }), err
+	}, show: func(words []string) any {
+		if len(words) < 2 {
+			return strings.Join(words, "")
+		}
+		return showList(words)
+	}}
+}
+
 // commaList is a list whose single text may hold several, as a,b.
 func commaList(to *[]string) kind {
 	return field[[]string]{to: to, parse: func(n *yaml.Node) ([]string, error) {

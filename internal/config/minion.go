@@ -31,18 +31,26 @@ type Minion struct {
 
 	// The pause after a master that does not take this minion now: too many keys
 	// wait there, or rejected_retry or auth_safemode has it tried again. That a key
-	// is accepted is told at once.
+	// is accepted is told at once. A minion that is a service makes the first pause
+	// so long after a master that is refused or refuses it; each that follows is
+	// twice as long, with a random part.
 	AcceptanceWaitTime time.Duration `yaml:"acceptance_wait_time"`
-	// The longest such pause: each is longer by acceptance_wait_time until then; 0
-	// keeps all at acceptance_wait_time.
+	// The longest such pause: each is longer by acceptance_wait_time until then. 0
+	// keeps all at acceptance_wait_time, and those of a service at five minutes and
+	// a random part.
 	AcceptanceWaitTimeMax time.Duration `yaml:"acceptance_wait_time_max"`
+	// With verify_master_pubkey_sign: a master that sends no signature of its public
+	// key is judged as without that setting, with a warning. It is for the time in
+	// which the masters of a system begin to sign.
+	AllowUnsignedMaster bool `yaml:"allow_unsigned_master"`
 	// The signature of the master's public key is checked on each connection. It
 	// is without this setting, too.
 	AlwaysVerifySignature bool `yaml:"always_verify_signature"`
 	// A domain that is put behind an id that does not end with it.
 	AppendDomain string `yaml:"append_domain"`
-	// A minion that is refused, or refuses its masters, waits and tries again
-	// instead of ending.
+	// A minion that is refused, or refuses its masters, waits for
+	// acceptance_wait_time and tries again. Without it a minion in the foreground
+	// ends, and a service waits longer.
 	AuthSafemode bool `yaml:"auth_safemode"`
 	// How long each address of a master, and each answer on the way to a
 	// connection, is waited for.
@@ -83,13 +91,18 @@ type Minion struct {
 	// The pause between two looks for the first master; 0 takes that of
 	// master_alive_interval.
 	MasterFailbackInterval time.Duration `yaml:"master_failback_interval"`
-	// The fingerprint that the master's public key must have on first contact.
-	MasterFinger string `yaml:"master_finger"`
+	// The fingerprint that the master's public key must have, or a list of them for
+	// several masters. A key that is pinned must have it, too.
+	MasterFinger []string `yaml:"master_finger"`
 	// The port of the master.
 	MasterPort int `yaml:"master_port"`
 	// After so many rounds without a master the log has an error; the minion goes
 	// on for ever. -1 has none.
 	MasterTries int `yaml:"master_tries"`
+	// Which keys of masters are trusted that are new, and that no signature and no
+	// master_finger vouches for: first, the one of the first contact, as long as no
+	// key is pinned; each, the first one at each address of a list; never, none.
+	MasterTrustOnFirstUse string `yaml:"master_trust_on_first_use"`
 	// What several masters are for: str, one, or all of a list at once;
 	// failover, one of a list after the other; distributed, one of a list that
 	// follows from the id; disable, none.
@@ -173,6 +186,7 @@ func NewMinion() *Minion {
 		Master:                    []string{"salt"},
 		MasterPort:                4506,
 		MasterTries:               -1,
+		MasterTrustOnFirstUse:     "first",
 		MasterType:                "str",
 		MasterURIFormat:           "default",
 		MineEnabled:               true,
@@ -203,6 +217,7 @@ func (m *Minion) settings() []setting {
 	return slices.Concat(commonSettings(&m.Common), []setting{
 		{"acceptance_wait_time", duration(&m.AcceptanceWaitTime, time.Second, 0, day)},
 		{"acceptance_wait_time_max", duration(&m.AcceptanceWaitTimeMax, time.Second, 0, 30*day)},
+		{"allow_unsigned_master", boolean(&m.AllowUnsignedMaster)},
 		{"always_verify_signature", boolean(&m.AlwaysVerifySignature)},
 		{"append_domain", text(&m.AppendDomain)},
 		{"auth_safemode", boolean(&m.AuthSafemode)},
@@ -224,9 +239,10 @@ func (m *Minion) settings() []setting {
 		{"master_bus.tag", text(&m.MasterBusTag)},
 		{"master_failback", boolean(&m.MasterFailback)},
 		{"master_failback_interval", duration(&m.MasterFailbackInterval, time.Second, 0, day)},
-		{"master_finger", text(&m.MasterFinger)},
+		{"master_finger", texts(&m.MasterFinger)},
 		{"master_port", port(&m.MasterPort)},
 		{"master_tries", integer(&m.MasterTries, -1, maxCount)},
+		{"master_trust_on_first_use", oneOf(&m.MasterTrustOnFirstUse, "first", "each", "never")},
 		{"master_type", masterType(&m.MasterType)},
 		{"master_uri_format", oneOf(&m.MasterURIFormat, "default", "ip_only")},
 		{"mine_enabled", boolean(&m.MineEnabled)},

@@ -105,6 +105,18 @@ func PIDFile(path string) (remove func(), err error) {
 	return func() { os.Remove(path) }, nil
 }
 
+// Supervised says whether this process is a service: somebody waits for its word that
+// it is ready, systemd or Detach, or it is what a unit of systemd has started. Nobody
+// then looks at its end as one does who has typed the command.
+func Supervised() bool {
+	if os.Getenv("NOTIFY_SOCKET") != "" {
+		return true
+	}
+	// A shell in a desktop may have the unit of its terminal around it.
+	pid := os.Getenv("SYSTEMD_EXEC_PID")
+	return os.Getenv("INVOCATION_ID") != "" && (pid == "" || pid == strconv.Itoa(os.Getpid()))
+}
+
 // Notify tells systemd the state ("READY=1", "STOPPING=1", "RELOADING=1" ...).
 // Without systemd it does nothing. The protocol is that of sd_notify(3).
 func Notify(state string) error {

@@ -42,6 +42,28 @@ func serve(path string) {
 	select {}
 }
 
+func TestSupervised(t *testing.T) {
+	self := fmt.Sprint(os.Getpid())
+	for _, c := range []struct {
+		socket, unit, main string
+		want               bool
+	}{
+		{"", "", "", false},
+		{"/run/x", "", "", true},   // systemd, or -d
+		{"", "af01", self, true},   // of Type=simple
+		{"", "af01", "", true},     // likewise, of an old systemd
+		{"", "af01", "999", false}, // a shell in a terminal that is a unit
+		{"", "", self, false},
+	} {
+		t.Setenv("NOTIFY_SOCKET", c.socket)
+		t.Setenv("INVOCATION_ID", c.unit)
+		t.Setenv("SYSTEMD_EXEC_PID", c.main)
+		if got := Supervised(); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 func sid() int {
 	n, _, _ := syscall.Syscall(syscall.SYS_GETSID, 0, 0, 0)
 	return int(n)

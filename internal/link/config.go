@@ -2,9 +2,11 @@ package link
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"brine/internal/config"
 	"brine/internal/event"
 	"brine/internal/pki"
+	"brine/internal/salt"
 )
 
 // usualPing is how often a silent connection is tried out where the configuration
@@ -19,38 +22,61 @@ import (
 const usualPing = 10 * time.Second
 
 // FromConfig describes an attempt at the master that the configuration names like
-// this, as it wants it. It reads the verification key.
-func FromConfig(cfg *config.Minion, key *pki.PrivateKey, name string, log *slog.Logger) (Options, error) {
+// this, as it wants it. It reads the verification key; that it is no use shows in
+// the judgement of the master.
+func FromConfig(cfg *config.Minion, key *pki.PrivateKey, name string, log *slog.Logger) Options {
 	address := WithPort(name, cfg.MasterPort)
 	o := Options{
 		Address: address, Name: name, Source: cfg.SourceAddress, OnlyIPv4: cfg.IPv6 != nil && !*cfg.IPv6, ID: cfg.ID, Key: key, PinFile: pinFile(cfg, address), Timeout: cfg.AuthTimeout, PingInterval: usualPing, Log: log,
 		Trust: Trust{
-			Finger: cfg.MasterFinger, FingerHash: cfg.HashType, OpenMode: cfg.OpenMode, Verify: cfg.VerifyMasterPubkeySign,
+			Fingers: cfg.MasterFinger, FingerHash: cfg.HashType, FirstUse: firstUses[cfg.MasterTrustOnFirstUse], OpenMode: cfg.OpenMode,
+			Verify: cfg.VerifyMasterPubkeySign, AllowUnsigned: cfg.AllowUnsignedMaster,
 			VerifyFile: filepath.Join(cfg.PKIDir, cfg.MasterSignKeyName+".pub"), SHA1: cfg.SigningAlgorithm == "PKCS1v15-SHA1",
 		},
 	}
 	if cfg.MasterAliveInterval > 0 {
 		o.PingInterval = cfg.MasterAliveInterval * 2 / 3 // a loss is seen after two of them, which leaves time for the next master
 	}
-	if !o.Trust.Verify {
-		return o, nil
+	if o.Trust.Verify {
+		o.Trust.VerifyKey, o.Trust.VerifyErr = loadVerifyKey(o.Trust.VerifyFile)
 	}
-	var err error
-	o.Trust.VerifyKey, err = pki.LoadPublic(o.Trust.VerifyFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil // the judgement of the master says so, with the remedy
+	if o.Trust.Verify && !cfg.AllMasters() && !isPlain(o.PinFile) {
+		o.LatestFile = filepath.Join(cfg.PKIDir, plainPin) // as in Salt
 	}
-	return o, err
+	return o
 }
 
-// pinFile is where the master's key is kept. Masters of a list have keys of their
-// own: each is pinned by its address, unless signatures make pinning needless and
-// only one is in use at a time.
-func pinFile(cfg *config.Minion, address string) string {
-	if !cfg.MasterIsList || len(cfg.Master) < 2 || cfg.VerifyMasterPubkeySign && !cfg.AllMasters() {
-		return filepath.Join(cfg.PKIDir, "minion_master.pub")
+// firstUses are the words of master_trust_on_first_use. Another word, which the
+// configuration does not let pass, would be the strict FirstOnly.
+var firstUses = map[string]FirstUse{"first": FirstOnly, "each": EachMaster, "never": NeverFirst}
+
+// loadVerifyKey reads the key that signatures are checked with. One that is missing
+// is neither a key nor an error.
+func loadVerifyKey(file string) (pki.PublicKey, error) {
+	key, err := pki.LoadPublic(file)
+	switch {
+	case err == nil, errors.Is(err, fs.ErrNotExist):
+		return key, nil
+	case errors.Is(err, pki.ErrWantedPublic):
+		return pki.PublicKey{}, salt.WithHint(fmt.Errorf("%w: the verification key %s is a private key. If it is the signing key of the masters, whoever can read this minion's files can pretend to be a master", ErrSignature, file),
+			"remove it here and put the public half of the signing pair there; make a new pair if others may have read it")
 	}
-	return filepath.Join(cfg.PKIDir, "minion_master."+event.Escape(address)+".pub")
+	return pki.PublicKey{}, salt.WithHint(fmt.Errorf("%w: the verification key cannot be used: %w", ErrSignature, err),
+		"copy the public half of the masters' signing pair to "+file)
+}
+
+// pinFile is where the key of the master at this address is kept. Masters of a list
+// have keys of their own: each is pinned by its address, and stays so when it is the
+// only one later.
+func pinFile(cfg *config.Minion, address string) string {
+	file := filepath.Join(cfg.PKIDir, "minion_master."+event.Escape(address)+".pub")
+	if cfg.MasterIsList && len(cfg.Master) > 1 {
+		return file
+	}
+	if _, err := os.Lstat(file); err == nil {
+		return file
+	}
+	return filepath.Join(cfg.PKIDir, plainPin)
 }
 
 // WithPort adds the port to a host that has none. An IPv6 address may stand with

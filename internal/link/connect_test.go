@@ -155,12 +155,12 @@ func TestFinger(t *testing.T) {
 	m := startMaster(t, protocol.KeyAccepted)
 	o := m.options(t)
 	m.Accept(o.ID, o.Key)
-	o.Trust.Finger = bustest.Key(t).Public().SHA256()
+	o.Trust.Fingers = []string{bustest.Key(t).Public().SHA256()}
 	if _, err := link.Connect(t.Context(), o); !errors.Is(err, link.ErrMasterKey) {
 		t.Errorf("another fingerprint: %v, want ErrMasterKey", err)
 	}
 	expectPin(t, o, nil)
-	o.Trust.Finger = strings.ToUpper(m.Key.Public().SHA256())
+	o.Trust.Fingers = []string{strings.ToUpper(m.Key.Public().SHA256())}
 	connect(t, o)
 	expectPin(t, o, m.Key)
 }

@@ -40,7 +40,8 @@ type Options struct {
 	Source         string // the local address of the connection; "" leaves it to the system
 	ID             salt.MinionID
 	Key            *pki.PrivateKey
-	PinFile        string // where the master's public key is kept: minion_master.pub
+	PinFile        string // where the master's public key is kept: minion_master.pub; beside it are those of other masters
+	LatestFile     string // where a signed key is kept, too; "" for nowhere
 	Trust          Trust  // which master keys are taken
 	Caller         bool   // salt-call: no jobs
 	AutosignGrains map[string]string
@@ -68,6 +69,9 @@ type Link struct {
 func Connect(ctx context.Context, o Options) (*Link, error) {
 	if o.Name == "" {
 		o.Name = o.Address
+	}
+	if o.Trust.Verify && o.Trust.VerifyErr != nil {
+		return nil, o.Trust.VerifyErr // whoever the master is
 	}
 	addresses, err := resolve(ctx, o)
 	if err != nil {
@@ -156,11 +160,9 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Link, error) {
 	return l, nil
 }
 
-// settle pins the key, now that the handshake has proven it, and asks.
+// settle asks, and pins the key once a master has answered: the handshake has proven
+// it, but what only greets is no master, and must not be the first that was met.
 func (l *Link) settle(ctx context.Context, h *handshake) error {
-	if err := h.pin(); err != nil {
-		return err
-	}
 	stream, err := l.Call(protocol.OpAsk, protocol.Ask{AutosignGrains: l.opts.AutosignGrains, Version: l.opts.Version})
 	if err != nil {
 		return err
@@ -168,7 +170,11 @@ func (l *Link) settle(ctx context.Context, h *handshake) error {
 	l.asking = stream
 	ctx, cancel := context.WithTimeout(ctx, l.opts.Timeout)
 	defer cancel()
-	return l.next(ctx)
+	answered := l.next(ctx)
+	if answered != nil && !isRefusal(answered) {
+		return answered
+	}
+	return errors.Join(h.pin(), answered)
 }
 
 // Ready says whether the connection has the rights of an accepted minion.

@@ -6,9 +6,9 @@ import (
 	"encoding/asn1"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"brine/internal/atomicfile"
@@ -24,52 +24,120 @@ var SignatureOID = asn1.ObjectIdentifier{2, 25, 1298494721, 1}
 // Trust says which master keys a minion takes. The zero value pins the key of
 // the first contact.
 type Trust struct {
-	Finger     string // master_finger: what every contact must show; "" takes any
-	FingerHash string // hash_type, for Finger
-	OpenMode   bool   // a changed key is taken, too
+	Fingers    []string // master_finger: what every contact must show one of; none takes any
+	FingerHash string   // hash_type, for Fingers
+	FirstUse   FirstUse // master_trust_on_first_use
+	OpenMode   bool     // a key that is not the pinned one is taken, too, and not kept
 
-	Verify     bool          // verify_master_pubkey_sign: only a signed key is taken
-	VerifyFile string        // the public key that signatures are checked with
-	VerifyKey  pki.PublicKey // what is in it; zero when it is missing
-	SHA1       bool          // signing_algorithm names SHA-1: signatures of old pairs are taken
+	Verify        bool          // verify_master_pubkey_sign: only a signed key is taken
+	AllowUnsigned bool          // allow_unsigned_master: a key without a signature is judged as without Verify
+	VerifyFile    string        // the public key that signatures are checked with
+	VerifyKey     pki.PublicKey // what is in it; zero when it is missing
+	VerifyErr     error         // why it can not be used; nil when it is only missing
+	SHA1          bool          // signing_algorithm names SHA-1: signatures of old pairs are taken
 }
 
-// judge says whether a master that shows this key and signature (nil for none) is
-// trusted. pinned is the key that was trusted before, zero at the first contact.
-// It falls through to the comparison with pinned; each error is a refusal.
-func (t Trust) judge(address, pinFile string, pinned, shown pki.PublicKey, sig []byte) error {
+// FirstUse says which keys are trusted that were never seen before and that nothing
+// else vouches for.
+type FirstUse int
+
+// The zero value takes one key, as Salt does: that of the first master that is met.
+const (
+	FirstOnly  FirstUse = iota // as long as no key is pinned at all
+	EachMaster                 // the first key at each address
+	NeverFirst                 // none
+)
+
+// basis is what a master is trusted on. The zero value is a refusal.
+type basis int
+
+const (
+	refused   basis = iota
+	onSign          // a signature: the key takes the place of the pinned one
+	onPin           // the key is pinned
+	onFinger        // master_finger names it
+	onFirst         // the first contact
+	onOpening       // open_mode: the key is not kept
+)
+
+// judge says on what a master is trusted that shows this key and signature (nil for
+// none). It falls through to a refusal, which comes with an error.
+func (t Trust) judge(address string, p pins, shown pki.PublicKey, sig []byte) (basis, error) {
 	if err := t.judgeFinger(address, shown); err != nil {
-		return err
+		return refused, err
 	}
 	switch {
-	case t.Verify && sig == nil:
-		return salt.WithHint(fmt.Errorf("%w: The master did not send its public-key signature, but signature verification is enabled on the minion. Either disable signature verification on the minion or enable signing the public on the master! The master at %s has the fingerprint %s", ErrSignature, address, shown.SHA256()),
+	case t.Verify && t.VerifyErr != nil:
+		return refused, t.VerifyErr
+	case t.Verify && sig == nil && !t.AllowUnsigned:
+		return refused, salt.WithHint(fmt.Errorf("%w: The master did not send its public-key signature, but signature verification is enabled on the minion. Either disable signature verification on the minion or enable signing the public on the master! The master at %s has the fingerprint %s", ErrSignature, address, shown.SHA256()),
 			"the settings are verify_master_pubkey_sign of the minion and master_sign_pubkey of the master")
 	case !t.Verify && sig != nil:
-		return salt.WithHint(fmt.Errorf("%w: The masters sent its public-key signature, but signature verification is not enabled on the minion. Either enable signature verification on the minion or disable signing the public key on the master! The master at %s has the fingerprint %s", ErrSignature, address, shown.SHA256()),
+		return refused, salt.WithHint(fmt.Errorf("%w: The masters sent its public-key signature, but signature verification is not enabled on the minion. Either enable signature verification on the minion or disable signing the public key on the master! The master at %s has the fingerprint %s", ErrSignature, address, shown.SHA256()),
 			"the settings are verify_master_pubkey_sign of the minion, with the public half of the signing pair beside its keys, and master_sign_pubkey of the master")
-	case t.Verify:
-		return t.judgeSignature(address, shown, sig)
-	case pinned.IsZero(), pinned.Equal(shown), t.OpenMode:
-		return nil
+	case t.Verify && sig != nil:
+		if err := t.judgeSignature(address, shown, sig); err != nil {
+			return refused, err
+		}
+		return onSign, nil
 	}
-	return salt.WithHint(fmt.Errorf("%w: The master key has changed, the salt master could have been subverted, verify salt master's public key: the master at %s has the fingerprint %s, the trusted key in %s has %s",
-		ErrMasterKey, address, shown.SHA256(), pinFile, pinned.SHA256()),
-		"compare with 'salt-key -F master' on the master; if its key was changed on purpose, remove "+pinFile+" and restart the minion")
+	return t.judgePins(address, p, shown)
+}
+
+// judgePins compares the key with what is pinned. The key that was pinned at an
+// address is the only one there; any pinned one is good where none was.
+func (t Trust) judgePins(address string, p pins, shown pki.PublicKey) (basis, error) {
+	switch here := p.here(); {
+	case here.Equal(shown), here.IsZero() && p.has(shown):
+		return onPin, nil
+	case len(t.Fingers) > 0 && (p.empty() || p.isNew()): // judgeFinger has found it there
+		return onFinger, nil
+	case p.empty() && t.FirstUse != NeverFirst:
+		return onFirst, nil
+	case p.isNew() && t.FirstUse == EachMaster && !p.homeless():
+		return onFirst, nil
+	case t.OpenMode:
+		return onOpening, nil
+	}
+	return refused, p.refusal(address, shown)
+}
+
+// refusal says why shown is not trusted, and what an operator can do about it.
+func (p pins) refusal(address string, shown pki.PublicKey) error {
+	const compare = "compare with 'salt-key -F master' on the master; "
+	changed := func(file string) error {
+		return fmt.Errorf("%w: The master key has changed, the salt master could have been subverted, verify salt master's public key: the master at %s has the fingerprint %s, the trusted key in %s has %s",
+			ErrMasterKey, address, shown.SHA256(), file, p.keys[file].SHA256())
+	}
+	files := p.files()
+	switch {
+	case p.empty():
+		return salt.WithHint(fmt.Errorf("%w: no key is pinned, and master_trust_on_first_use is never; the master at %s has the fingerprint %s", ErrMasterKey, address, shown.SHA256()),
+			compare+"if it is the right one, name it in master_finger, or write its master.pub to "+p.own)
+	case len(files) == 1 && len(p.damaged) == 0 && (files[0] == p.own || isPlain(p.own)):
+		return salt.WithHint(changed(files[0]), compare+"if its key was changed on purpose, remove "+files[0]+" and restart the minion")
+	case !p.here().IsZero():
+		return salt.WithHint(changed(p.own), compare+"if its key was changed on purpose, remove "+p.own+" and write the new master.pub there")
+	}
+	hint := compare + "if it is a master of this minion, write its master.pub to " + p.own
+	if p.isNew() {
+		hint += ", or name its fingerprint in master_finger; with master_trust_on_first_use: each, each master of a list is pinned when it is first met, after those whose keys are pinned were met again"
+	}
+	return salt.WithHint(fmt.Errorf("%w: the master at %s has the fingerprint %s, which no pinned key has: %s", ErrMasterKey, address, shown.SHA256(), p), hint)
 }
 
 func (t Trust) judgeFinger(address string, shown pki.PublicKey) error {
-	if t.Finger == "" {
+	if len(t.Fingers) == 0 {
 		return nil
 	}
 	have, err := shown.Fingerprint(t.FingerHash)
 	if err != nil {
 		return err
 	}
-	if strings.EqualFold(have, t.Finger) {
+	if slices.ContainsFunc(t.Fingers, func(f string) bool { return strings.EqualFold(have, f) }) {
 		return nil
 	}
-	return salt.WithHint(fmt.Errorf("%w: the master at %s has the fingerprint %s, master_finger says %s", ErrMasterKey, address, have, t.Finger),
+	return salt.WithHint(fmt.Errorf("%w: the master at %s has the fingerprint %s, master_finger says %s", ErrMasterKey, address, have, strings.Join(t.Fingers, ", ")),
 		"compare with 'salt-key -F master' on the master; if it is the right one, correct master_finger")
 }
 
@@ -96,18 +164,19 @@ func (t Trust) judgeSignature(address string, shown pki.PublicKey, sig []byte) e
 type handshake struct {
 	trust   Trust
 	master  string // its name
-	pinFile string
+	latest  string // a second file for signed keys, "" for none
 	log     *slog.Logger
-	pinned  pki.PublicKey // zero at the first contact
+	pins    pins
 	shown   pki.PublicKey
+	sig     []byte
+	basis   basis
 	refusal error
 }
 
 func newHandshake(o Options) (*handshake, error) {
-	h := &handshake{trust: o.Trust, master: o.Name, pinFile: o.PinFile, log: o.Log}
+	h := &handshake{trust: o.Trust, master: o.Name, latest: o.LatestFile, log: o.Log}
 	var err error
-	h.pinned, err = pki.LoadPublic(o.PinFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if h.pins, err = loadPins(o.PinFile); err != nil {
 		// What can not be read is no trust.
 		return nil, salt.WithHint(fmt.Errorf("%w: %w", ErrMasterKey, err),
 			"repair the file; or compare with 'salt-key -F master' on the master, remove the file, and restart the minion")
@@ -124,18 +193,18 @@ func (h *handshake) verify(s tls.ConnectionState) error {
 	if err != nil {
 		return err
 	}
-	h.shown = key
-	sig := signatureOf(s.PeerCertificates[0])
-	if sig != nil && h.trust.Verify {
+	h.shown, h.sig = key, signatureOf(s.PeerCertificates[0])
+	signed := h.sig != nil && h.trust.Verify
+	if signed {
 		h.log.Debug("salt.crypt.verify_signature: Loading public key")
 		h.log.Debug("salt.crypt.verify_signature: Verifying signature")
 	}
-	h.refusal = h.trust.judge(h.master, h.pinFile, h.pinned, key, sig)
-	if h.refusal == nil && h.trust.Verify {
+	h.basis, h.refusal = h.trust.judge(h.master, h.pins, key, h.sig)
+	switch {
+	case h.basis == onSign:
 		h.log.Debug("Successfully verified signature of master public key with verification public key " + filepath.Base(h.trust.VerifyFile))
 		h.log.Info("Received signed and verified master pubkey from master " + h.master)
-	}
-	if errors.Is(h.refusal, ErrSignature) && sig != nil && h.trust.Verify {
+	case errors.Is(h.refusal, ErrSignature) && signed:
 		h.log.Debug("Failed to verify signature of public key")
 	}
 	return h.refusal
@@ -150,21 +219,73 @@ func signatureOf(c *x509.Certificate) []byte {
 	return nil
 }
 
-// pin keeps the key that the handshake has proven, if it is not the one that is
-// kept already.
+// pin keeps the key that the handshake has proven, unless it is kept already.
 func (h *handshake) pin() error {
-	if h.pinned.Equal(h.shown) {
+	h.tell()
+	if !h.outdated(h.pins.own) && !h.outdated(h.latest) {
 		return nil
 	}
-	switch {
-	case !h.pinned.IsZero() && h.trust.Verify: // masters with one signing key take turns
-		h.log.Debug("a signed key of another master", "master", h.master, "fingerprint", h.shown.SHA256(), "before", h.pinned.SHA256())
-	case !h.pinned.IsZero():
-		h.log.Warn("the master's key has changed; the new one is trusted from now on", "master", h.master, "fingerprint", h.shown.SHA256(), "before", h.pinned.SHA256())
-	default:
-		h.log.Info("trusting the master's key from now on", "master", h.master, "fingerprint", h.shown.SHA256(), "file", h.pinFile)
+	unlock, err := pki.LockDir(filepath.Dir(h.pins.own))
+	if err != nil {
+		return err
 	}
-	if err := atomicfile.Write(h.pinFile, h.shown.PEM(), 0o644); err != nil {
+	defer unlock()
+	// Two first contacts at the same time, of two masters or of salt-call and the
+	// daemon, must not both be the first.
+	if h.pins, err = loadPins(h.pins.own); err == nil {
+		h.basis, err = h.trust.judge(h.master, h.pins, h.shown, h.sig)
+	}
+	if err != nil {
+		return err
+	}
+	for _, file := range []string{h.pins.own, h.latest} {
+		if err := h.keep(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tell warns of trust that is less than the configuration says.
+func (h *handshake) tell() {
+	if h.trust.Verify && h.basis != onSign {
+		h.log.Warn("the master did not send a signature of its public key; allow_unsigned_master lets it pass", "master", h.master, "fingerprint", h.shown.SHA256())
+	}
+	if h.basis == onOpening {
+		h.log.Warn("the master's key is not a pinned one; open_mode lets it pass, and it is not kept", "master", h.master, "fingerprint", h.shown.SHA256(), "pinned", h.pins.String())
+	}
+}
+
+// outdated says whether a file of a pinned key is to be written: one that is not
+// there, or that holds another key than the one that was signed.
+func (h *handshake) outdated(file string) bool {
+	have, ok := h.pins.keys[file]
+	switch {
+	case file == "", h.basis == onOpening:
+		return false
+	case ok:
+		return h.basis == onSign && !have.Equal(h.shown)
+	}
+	return file == h.pins.own || h.basis == onSign
+}
+
+// keep writes a file of a pinned key, if it is outdated.
+func (h *handshake) keep(file string) error {
+	if !h.outdated(file) {
+		return nil
+	}
+	before, known := h.pins.keys[file]
+	switch {
+	case known && file == h.latest: // masters with one signing key take turns
+		h.log.Debug("a signed key of another master", "master", h.master, "fingerprint", h.shown.SHA256(), "before", before.SHA256())
+	case known:
+		h.log.Warn("the master has a new key, which is signed; it is trusted from now on", "master", h.master, "fingerprint", h.shown.SHA256(), "before", before.SHA256())
+	case h.basis == onPin:
+		h.log.Info("the master has a key that is pinned already; it is now kept for its address, too", "master", h.master, "fingerprint", h.shown.SHA256(), "file", file)
+	default:
+		h.log.Info("trusting the master's key from now on", "master", h.master, "fingerprint", h.shown.SHA256(), "file", file)
+	}
+	if err := atomicfile.Write(file, h.shown.PEM(), 0o644); err != nil {
 		return fmt.Errorf("keep the master's key: %w", err)
 	}
 	return nil

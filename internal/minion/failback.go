@@ -22,6 +22,9 @@ func (u *uplink) watchFirst(ctx context.Context, current *session, back chan<- *
 		next, err := u.openFirst(ctx, first)
 		if err != nil {
 			u.log.Debug("the first master is not back", "master", first, "err", err)
+			if refusal(err) {
+				u.tellRefused(ctx, first, err)
+			}
 			continue
 		}
 		if next == nil {

@@ -26,7 +26,7 @@ import (
 // listed is a minion with a list of masters.
 func listed(t *testing.T, settings string, masters ...net.Addr) *config.Minion {
 	t.Helper()
-	cfg := minionConfig(t, masters[0], settings)
+	cfg := minionConfig(t, masters[0], "master_trust_on_first_use: each\n"+settings)
 	cfg.Master, cfg.MasterIsList = nil, true
 	for _, m := range masters {
 		cfg.Master = append(cfg.Master, m.String())

@@ -40,6 +40,9 @@ type Options struct {
 	Config  *config.Minion
 	Version string
 	Log     *slog.Logger
+	// Service says that somebody who does not look at its end has started the minion:
+	// that a master is refused, or refuses it, does not end it.
+	Service bool
 	// Reload reads the configuration anew, at SIGHUP, and takes its log levels.
 	Reload func() (*config.Minion, error)
 	// SelfCheck is the pause between two checks whether the daemon serves; 0 is the
@@ -66,6 +69,7 @@ type Minion struct {
 	jobs     *jobTable
 	users    auth.Users
 	reload   func() (*config.Minion, error)
+	service  bool      // refusals do not end it
 	uplinks  []*uplink // to the masters; none with master_type disable
 	verdicts verdicts
 	origins  origins
@@ -83,7 +87,7 @@ var errStopping = errors.New("the minion is stopping")
 // New checks everything, takes the lock on the data, and opens the minion's own
 // bus. After an error nothing is left open.
 func New(ctx context.Context, o Options) (*Minion, error) {
-	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, every: o.SelfCheck, jobs: newJobTable(o.Config.ProcessCountMax)}
+	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, every: o.SelfCheck, service: o.Service, jobs: newJobTable(o.Config.ProcessCountMax)}
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, func() { m.cancel(errStopping) })
 	m.modules, m.custom = extension.OfMinion(extension.Modules, m.cfg.ModuleDirs, m.cfg.CacheDir, m.log), extension.OfMinion(extension.Returners, m.cfg.ModuleDirs, m.cfg.CacheDir, m.log)
@@ -140,10 +144,17 @@ func (m *Minion) keyFile() string { return filepath.Join(m.cfg.PKIDir, "minion.p
 // warnOfSigningKey looks for what must never be on a minion: who has the private
 // half of the signing pair can make any key a master's.
 func (m *Minion) warnOfSigningKey() {
-	path := filepath.Join(m.cfg.PKIDir, m.cfg.MasterSignKeyName+".pem")
-	if _, err := os.Lstat(path); err == nil {
-		m.log.Error("the private signing key of the masters is on this minion: whoever has it can pretend to be a master. Remove it here, and make a new pair if others may have read it", "file", path)
+	base := filepath.Join(m.cfg.PKIDir, m.cfg.MasterSignKeyName)
+	if _, err := os.Lstat(base + ".pem"); err == nil {
+		m.tellSigningKey(slog.LevelError, base+".pem")
 	}
+	if _, err := pki.LoadPublic(base + ".pub"); errors.Is(err, pki.ErrWantedPublic) {
+		m.tellSigningKey(logging.LevelCritical, base+".pub") // likely the same mistake on all minions
+	}
+}
+
+func (m *Minion) tellSigningKey(level slog.Level, file string) {
+	m.log.Log(m.ctx, level, "the private signing key of the masters is on this minion: whoever has it can pretend to be a master. Remove it here, and make a new pair if others may have read it", "file", file)
 }
 
 // localRetention bounds what the minion's own bus remembers.
@@ -204,8 +215,8 @@ func (m *Minion) openBus(ctx context.Context) error {
 	return nil
 }
 
-// Run serves until ctx ends or the master refuses this minion for good, which is
-// an error that wraps one of package link. When it returns nothing of the minion
+// Run serves until ctx ends or, unless the minion is a service, all masters refuse it
+// or are refused, which is an error that wraps one of package link. When it returns nothing of the minion
 // is running.
 func (m *Minion) Run(ctx context.Context) error {
 	defer m.close()
@@ -268,12 +279,19 @@ func (m *Minion) checkItself() <-chan error {
 
 // hangup takes what may change while the minion runs from a configuration that
 // was read anew; one with errors leaves the old one in force. Then it collects
-// the facts anew and tells them to the master.
+// the facts anew and tells them to the master. A pause between two attempts at a
+// master ends: whoever has repaired something need not wait for it.
 func (m *Minion) hangup() {
 	if err := m.takeConfig(); err != nil {
 		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
 	} else {
 		m.log.Info("configuration reloaded")
+	}
+	for _, u := range m.uplinks {
+		select {
+		case u.nudge <- struct{}{}:
+		default:
+		}
 	}
 	if err := m.refreshGrains(m.ctx); err != nil {
 		m.log.Error("facts not refreshed", "err", err)

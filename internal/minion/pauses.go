@@ -14,13 +14,14 @@ type pauses struct {
 	away time.Duration // the latest after masters that could not be reached; 0 for none
 	name time.Duration // the latest after a name without an address
 	wait time.Duration // the latest after masters that did not take this minion
+	bar  time.Duration // the latest after masters that refused it, or were refused
 }
 
 // firstPause is short, since most losses are.
 const firstPause = 50 * time.Millisecond
 
 // reset is called when a master was in use: what follows is a new loss.
-func (p *pauses) reset() { p.away, p.name, p.wait = 0, 0, 0 }
+func (p *pauses) reset() { p.away, p.name, p.wait, p.bar = 0, 0, 0, 0 }
 
 // unreachable is the pause after a round in which no master could be reached: each
 // is twice the one before, up to recon_max.
@@ -47,6 +48,22 @@ func (p *pauses) refused() time.Duration {
 		p.wait = min(p.wait+p.cfg.AcceptanceWaitTime, most)
 	}
 	return max(p.wait, firstPause)
+}
+
+// longestBar is up to where the pauses of barred grow where the configuration does not
+// say: an operator has to do something, and a fleet asks.
+const longestBar = 5 * time.Minute
+
+// barred is the pause after masters that refused this minion, or were refused, of
+// which nobody knows how long that lasts: acceptance_wait_time, each time twice as
+// long, up to acceptance_wait_time_max, with a random part of up to as much again.
+func (p *pauses) barred() time.Duration {
+	most := p.cfg.AcceptanceWaitTimeMax
+	if most <= 0 {
+		most = longestBar
+	}
+	p.bar = max(min(max(2*p.bar, p.cfg.AcceptanceWaitTime), most), firstPause)
+	return p.bar + rand.N(p.bar)
 }
 
 // spread adds a random part, so that a fleet does not come back all at once.

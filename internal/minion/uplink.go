@@ -30,6 +30,7 @@ type uplink struct {
 	pillar  atomic.Pointer[map[string]any]
 	waiting atomic.Pointer[string] // what for, when there is none
 	linked  chan struct{}          // signals that a session was made
+	nudge   chan struct{}          // ends the pause before the next attempt
 
 	// Only the loop that links knows these.
 	pauses     pauses
@@ -43,7 +44,7 @@ type uplink struct {
 }
 
 func newUplink(m *Minion, r *roster) *uplink {
-	return &uplink{m: m, log: m.log, roster: r, pauses: pauses{cfg: m.cfg}, linked: make(chan struct{}, 1)}
+	return &uplink{m: m, log: m.log, roster: r, pauses: pauses{cfg: m.cfg}, linked: make(chan struct{}, 1), nudge: make(chan struct{})}
 }
 
 // name is what the uplink is called in an answer: the master in use, or the first
@@ -90,11 +91,25 @@ func (u *uplink) keep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !sleep(ctx, pause) {
+		if !u.rest(ctx, pause) {
 			return nil
 		}
 	}
 	return nil
+}
+
+// rest returns when the pause is over, or nobody wants it any more; false when ctx has
+// ended first.
+func (u *uplink) rest(ctx context.Context, pause time.Duration) bool {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-u.nudge:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 // judge says what follows from a round without a master: a pause, or the end.
@@ -111,6 +126,10 @@ func (u *uplink) judge(err error) (time.Duration, error) {
 	u.m.verdicts.clear(u)
 	var pause time.Duration
 	switch {
+	case refusal(err) && !u.asksAgain(err):
+		pause = u.pauses.barred()
+		u.tellBarred(err, pause)
+		return pause, nil
 	case refusal(err), errors.Is(err, errFull):
 		pause = u.pauses.refused()
 		u.log.Error(fmt.Sprintf("the master does not take this minion now; waiting %s before the next attempt", pause), "err", err)
@@ -134,12 +153,28 @@ func (u *uplink) givesUp() bool {
 	return most != nil && u.nameless > *most && len(u.m.uplinks) == 1
 }
 
-// ends says whether a refusal by every master of this uplink is final.
+// ends says whether a refusal by every master of this uplink is final. To a service
+// none is: the right key may come back, and nobody is there to start it again.
 func (u *uplink) ends(err error) bool {
-	if u.m.cfg.AuthSafemode || u.m.cfg.RejectedRetry && errors.Is(err, link.ErrRejected) {
-		return false
+	return refusal(err) && !u.m.service && !u.asksAgain(err)
+}
+
+// asksAgain says whether the configuration wants this refusal to be taken for one
+// that may be over soon.
+func (u *uplink) asksAgain(err error) bool {
+	return u.m.cfg.AuthSafemode || u.m.cfg.RejectedRetry && errors.Is(err, link.ErrRejected)
+}
+
+// tellBarred says each time what was seen, and what an operator can do.
+func (u *uplink) tellBarred(err error, pause time.Duration) {
+	hint := salt.Hint(err)
+	if errors.Is(err, link.ErrRejected) || errors.Is(err, link.ErrDenied) {
+		u.log.Log(u.m.ctx, logging.LevelCritical, "The Salt Master has rejected this minion's public key!")
+		hint = "delete the public key for this minion on the Salt Master, compare fingerprints, and accept it"
 	}
-	return refusal(err)
+	u.setWaiting("the next attempt at its master, after this: " + err.Error())
+	u.log.Error("nothing is run for a master that is not trusted or refuses this minion; trying again",
+		"pause", pause.Round(time.Millisecond), "err", err, "hint", hint)
 }
 
 // tellAgain is how often the log repeats that no master can be reached.
@@ -241,10 +276,7 @@ func (u *uplink) open(ctx context.Context, name string) (*session, error) {
 func (u *uplink) dial(ctx context.Context, name string) (*link.Link, error) {
 	m := u.m
 	u.log.Debug("Attempting to authenticate with the Salt Master at " + name)
-	o, err := link.FromConfig(m.cfg, m.key, name, u.log)
-	if err != nil {
-		return nil, err
-	}
+	o := link.FromConfig(m.cfg, m.key, name, u.log)
 	u.log.Debug("Loaded minion key: " + m.keyFile())
 	o.Version, o.AutosignGrains = m.version, m.autosignGrains(ctx)
 	return link.Connect(ctx, o)

@@ -300,6 +300,32 @@ func TestWhatFollowsFromARound(t *testing.T) {
 	}
 }
 
+// TestAServiceIsNotEnded has nobody who would start it again.
+func TestAServiceIsNotEnded(t *testing.T) {
+	cfg := config.NewMinion()
+	m := &Minion{cfg: cfg, service: true, log: slog.New(slog.NewTextHandler(t.Output(), nil)), ctx: t.Context()}
+	u := newUplink(m, &roster{masters: []string{"a"}})
+	m.uplinks, m.verdicts.uplinks = []*uplink{u}, 1
+	for _, refusal := range []error{link.ErrMasterKey, link.ErrSignature, link.ErrRejected, link.ErrDenied} {
+		u.pauses.reset()
+		want := cfg.AcceptanceWaitTime
+		for i := range 10 {
+			pause, err := u.judge(fmt.Errorf("round %d: %w", i, refusal))
+			if err != nil || pause < want || pause >= 2*want {
+				t.Errorf("%v, round %d: pause %s, %v; want %s and up to as much again", refusal, i, pause, err, want)
+			}
+			want = min(2*want, longestBar)
+		}
+	}
+	u.pauses.reset()
+	cfg.AcceptanceWaitTime, cfg.AcceptanceWaitTimeMax = 0, time.Second
+	for range 10 {
+		if pause := u.pauses.barred(); pause < firstPause || pause >= 2*time.Second {
+			t.Errorf("up to a second: %s", pause)
+		}
+	}
+}
+
 // TestAllUplinksRefused ends the minion only when no uplink is left.
 func TestAllUplinksRefused(t *testing.T) {
 	m := &Minion{cfg: config.NewMinion(), log: slog.New(slog.NewTextHandler(t.Output(), nil)), ctx: t.Context()}

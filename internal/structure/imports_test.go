@@ -41,7 +41,7 @@ var layers = []layer{
 	{"cli/saltevent", "atomicfile bus cli cli/client config daemon event handler job pki protocol salt sink value", "asks a daemon and shows what comes; credentials of clients are files, as keys are"},
 	{"cli/saltkey", "atomicfile bus cli cli/client config job output pki protocol salt", "works on the key directory, whether or not a master runs; a running one it tells who decides"},
 	{"cli/saltmaster", "cli cli/serve config logging master version", "starts one daemon"},
-	{"cli/saltminion", "cli cli/serve config link logging minion version", "starts one daemon; the words of a refusal are those of link"},
+	{"cli/saltminion", "cli cli/serve config daemon link logging minion version", "starts one daemon; the words of a refusal are those of link"},
 	{"cli/saltpam", "cli pam pam/libpam", "asks PAM one question and ends; the only program that loads its library"},
 	{"cli/saltreturner", "cli returner/database returner/database/driver", "puts one return into a database and ends; the only program that a minion starts with drivers in it"},
 	{"cli/saltrun", "argument bus cli cli/client cli/course config event job output protocol salt", "asks the master and shows what comes"},

@@ -166,10 +166,7 @@ func goTo(ctx context.Context, env *cli.Env, cfg *config.Minion, key *pki.Privat
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the master at " + name })()
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	o, err := link.FromConfig(cfg, key, name, log)
-	if err != nil {
-		return nil, cli.Fail(cli.NoPermission, err)
-	}
+	o := link.FromConfig(cfg, key, name, log)
 	o.Caller, o.Version, o.Timeout = true, version.Version(), wait
 	l, err := link.Connect(ctx, o)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"brine/internal/cli"
 	"brine/internal/cli/serve"
 	"brine/internal/config"
+	"brine/internal/daemon"
 	"brine/internal/link"
 	"brine/internal/logging"
 	"brine/internal/minion"
@@ -43,7 +44,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	defer log.Close()
 	m, err := minion.New(ctx, minion.Options{
-		Config: cfg, Version: version.Version(), Log: log.Logger,
+		Config: cfg, Version: version.Version(), Log: log.Logger, Service: daemon.Supervised(),
 		Reload: func() (*config.Minion, error) {
 			cfg, notices, err := load()
 			serve.Tell(log.Logger, notices)

@@ -1,0 +1,106 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"brine/internal/pki"
+)
+
+// pins are the keys of masters that this minion trusts, by the files that hold
+// them. They belong to the minion and not to its configuration: whichever masters
+// that names, and in whatever order, no key that is pinned is forgotten.
+type pins struct {
+	own     string                   // the file for the master at this address
+	keys    map[string]pki.PublicKey // what is pinned, by file
+	damaged []string                 // other files, which cannot be read: what they held is not known
+}
+
+// Where the key of the only master is kept, and those of masters of a list.
+const (
+	plainPin   = "minion_master.pub"
+	pinPattern = "minion_master.*.pub"
+)
+
+// loadPins reads the pinned keys in the directory of own. It is an error when own
+// is there and cannot be used.
+func loadPins(own string) (pins, error) {
+	dir := filepath.Dir(own)
+	files, err := filepath.Glob(filepath.Join(dir, pinPattern))
+	if err != nil {
+		return pins{}, err
+	}
+	p := pins{own: own, keys: map[string]pki.PublicKey{}}
+	for _, file := range slices.Concat(files, []string{filepath.Join(dir, plainPin), own}) {
+		key, err := pki.LoadPublic(file)
+		switch {
+		case err == nil:
+			p.keys[file] = key
+		case errors.Is(err, fs.ErrNotExist):
+		case file == own:
+			return pins{}, err
+		default:
+			p.damaged = append(p.damaged, file)
+		}
+	}
+	return p, nil
+}
+
+// isPlain says whether a file is the one that names no address.
+func isPlain(file string) bool { return filepath.Base(file) == plainPin }
+
+// here is the key that was pinned for the very address, zero for none.
+func (p pins) here() pki.PublicKey {
+	if isPlain(p.own) {
+		return pki.PublicKey{}
+	}
+	return p.keys[p.own]
+}
+
+// isNew says whether the address is that of a master of a list, and no key was pinned
+// for it.
+func (p pins) isNew() bool { return !isPlain(p.own) && p.here().IsZero() }
+
+// empty says whether nothing was ever pinned: the next contact is the first.
+func (p pins) empty() bool { return len(p.keys) == 0 && len(p.damaged) == 0 }
+
+// has says whether key is pinned for any master of this minion.
+func (p pins) has(key pki.PublicKey) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(p.keys)), key.Equal)
+}
+
+// homeless says whether a key is pinned of which it is not known at which of several
+// addresses its master is, since there was only one master when it was pinned. Until
+// that master was met again, another key may be one that was put in its place.
+func (p pins) homeless() bool {
+	if len(p.damaged) > 0 {
+		return true
+	}
+	plain := p.keys[filepath.Join(filepath.Dir(p.own), plainPin)]
+	for file, key := range p.keys {
+		if !isPlain(file) && key.Equal(plain) {
+			return false
+		}
+	}
+	return !plain.IsZero()
+}
+
+// files are those of the keys, sorted.
+func (p pins) files() []string { return slices.Sorted(maps.Keys(p.keys)) }
+
+// String names the pinned keys for people.
+func (p pins) String() string {
+	var words []string
+	for _, file := range p.files() {
+		words = append(words, fmt.Sprintf("%s has %s", file, p.keys[file].SHA256()))
+	}
+	for _, file := range p.damaged {
+		words = append(words, file+" cannot be read")
+	}
+	return strings.Join(words, ", ")
+}
