@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -172,7 +173,10 @@ func (r *Relay) Hand(ctx context.Context, from uint64, match func(event.Head) bo
 // maxOfSender is how many dead letters the events of one sender may leave behind
 // with the daemon's handlers: a minion that fires what no handler can do must not
 // fill the room of all, where they would stop.
-const maxOfSender = 500
+const (
+	maxOfSender      = 500
+	maxBytesOfSender = 4 << 20 // beyond it the events are kept by their place only
+)
 
 // BuryOwn keeps a dead letter of the daemon's own handler. That of a sender who has
 // his share takes the place of his oldest, and a return counts as its minion's; the
@@ -184,7 +188,7 @@ func (r *Relay) BuryOwn(ctx context.Context, l *protocol.DeadLetter) error {
 	if err != nil {
 		return err
 	}
-	speaker := placeOf(daemonOwner, l).speaker
+	speaker := placeOf(daemonOwner, l, 0).speaker
 	same := slices.DeleteFunc(slices.Clone(have), func(p letterPlace) bool { return p.speaker != speaker })
 	switch {
 	case speaker != "" && len(same) >= maxOfSender:
@@ -196,8 +200,28 @@ func (r *Relay) BuryOwn(ctx context.Context, l *protocol.DeadLetter) error {
 	case len(have) >= maxLetters:
 		return bus.Errorf(bus.Busy, "there are %d dead letters of the reactor: that is the limit", len(have))
 	}
-	return r.keepLetter(ctx, daemonOwner, l)
+	room := r.roomOf(daemonOwner, l)
+	if speaker != "" {
+		sum := 0
+		for _, p := range same {
+			sum += p.size
+		}
+		room = min(room, maxBytesOfSender-sum)
+	}
+	return r.keepOwn(ctx, l, room)
 }
+
+// keepOwn keeps a letter of the daemon: where there is no room at least its place, which is
+// little, and bounded by the number of letters.
+func (r *Relay) keepOwn(ctx context.Context, l *protocol.DeadLetter, room int) error {
+	if err := r.keepLetter(ctx, daemonOwner, l, room, errNoRoom); !errors.Is(err, errNoRoom) {
+		return err
+	}
+	l.Stderr = ""
+	return r.keepLetter(ctx, daemonOwner, l, maxWords, errNoRoom)
+}
+
+var errNoRoom = errors.New("there is no room for the dead letter")
 
 // OwnLetters returns the dead letters of the daemon's handler of that name: one, or
 // with seq 0 all.

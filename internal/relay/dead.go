@@ -19,6 +19,15 @@ import (
 const (
 	maxLetter  = 900 << 10 // bytes of one; a larger event is kept by its place only
 	maxLetters = 10_000    // of one user
+
+	// The bytes of one user, and of all users together. An event for which there is no
+	// room is kept by its place only, as long as there is room for that.
+	maxOfUser  = 16 << 20
+	maxOfUsers = 128 << 20
+	// Those of the daemon's own handlers are apart: nobody may make its reactor stop.
+	maxOfDaemon = 64 << 20
+	// maxWords bounds a letter beside its event: what the handler said.
+	maxWords = 64 << 10
 )
 
 func letterKey(owner, name string, seq uint64) string {
@@ -57,11 +66,33 @@ func (r *Relay) bury(ctx context.Context, who Asker, l *protocol.DeadLetter) err
 	if err != nil {
 		return err
 	}
+	full := bus.Errorf(bus.Busy, "user %s has %d dead letters: that is the limit", who.Name, len(have)).
+		WithHint("'salt-event dead list' shows them; retry or drop some")
 	if len(have) >= maxLetters {
-		return bus.Errorf(bus.Busy, "user %s has %d dead letters: that is the limit", who.Name, len(have)).
-			WithHint("'salt-event dead list' shows them; retry or drop some")
+		return full
 	}
-	return r.keepLetter(ctx, who.Owner, l)
+	return r.keepLetter(ctx, who.Owner, l, r.roomOf(who.Owner, l), full)
+}
+
+// roomOf is how many bytes a letter of an owner may have. Its caller holds deadMu and
+// has counted.
+func (r *Relay) roomOf(owner string, l *protocol.DeadLetter) int {
+	his, all := 0, 0
+	for _, p := range r.dead {
+		if p.owner == owner {
+			his += p.size
+		}
+		if p.owner != daemonOwner {
+			all += p.size
+		}
+	}
+	if old, again := r.dead[letterKey(owner, l.Name, l.Seq)]; again {
+		his, all = his-old.size, all-old.size
+	}
+	if owner == daemonOwner {
+		return maxOfDaemon - his
+	}
+	return min(maxOfUser-his, maxOfUsers-all)
 }
 
 // letterPlace is what is known of a letter without reading it: to read all at each
@@ -71,23 +102,24 @@ type letterPlace struct {
 	name    string // of the handler
 	speaker string // whose event it is
 	seq     uint64
+	size    int // bytes
 }
 
-func placeOf(owner string, l *protocol.DeadLetter) letterPlace {
-	return letterPlace{owner, l.Name, event.Head{Tag: l.Tag, From: l.From}.Speaker(), l.Seq}
+func placeOf(owner string, l *protocol.DeadLetter, size int) letterPlace {
+	return letterPlace{owner, l.Name, event.Head{Tag: l.Tag, From: l.From}.Speaker(), l.Seq, size}
 }
 
 // buried returns the letters of an owner, the oldest first. Its caller holds deadMu.
 func (r *Relay) buried(ctx context.Context, owner string) ([]letterPlace, error) {
 	if r.dead == nil {
-		all, err := r.everyLetter(ctx)
+		dead := map[string]letterPlace{}
+		err := r.eachLetter(ctx, func(string) bool { return true }, func(l owned) {
+			dead[letterKey(l.owner, l.Name, l.Seq)] = placeOf(l.owner, &l.DeadLetter, l.size)
+		})
 		if err != nil {
 			return nil, err
 		}
-		r.dead = map[string]letterPlace{}
-		for _, l := range all {
-			r.dead[letterKey(l.owner, l.Name, l.Seq)] = placeOf(l.owner, &l.DeadLetter)
-		}
+		r.dead = dead
 	}
 	var list []letterPlace
 	for _, p := range r.dead {
@@ -99,30 +131,35 @@ func (r *Relay) buried(ctx context.Context, owner string) ([]letterPlace, error)
 	return list, nil
 }
 
-// keepLetter stores a letter. Its caller holds deadMu.
-func (r *Relay) keepLetter(ctx context.Context, owner string, l *protocol.DeadLetter) error {
+// keepLetter stores a letter of at most room bytes: whole, or its event by the place
+// only. The error full says that there is not even room for that. Its caller holds
+// deadMu.
+func (r *Relay) keepLetter(ctx context.Context, owner string, l *protocol.DeadLetter, room int, full error) error {
 	t, err := r.table(ctx, "dead")
 	if err != nil {
 		return err
 	}
 	l.Time = time.Now().UTC()
 	b, err := json.Marshal(l)
-	if err == nil && len(b) > maxLetter {
+	if err == nil && len(b) > min(maxLetter, room) {
 		l.Event = nil
 		b, err = json.Marshal(l)
 	}
 	if err != nil {
 		return err
 	}
-	if len(b) > maxLetter {
-		return bus.Errorf(bus.Usage, "the dead letter has %d bytes: the limit is %d", len(b), maxLetter)
+	if words := len(b) - len(l.Event); words > maxWords {
+		return bus.Errorf(bus.Usage, "the dead letter has %d bytes beside its event: the limit is %d", words, maxWords)
+	}
+	if len(b) > room {
+		return full
 	}
 	key := letterKey(owner, l.Name, l.Seq)
 	if err := t.Put(ctx, key, b); err != nil {
 		return err
 	}
 	if r.dead != nil {
-		r.dead[key] = placeOf(owner, l)
+		r.dead[key] = placeOf(owner, l, len(b))
 	}
 	return nil
 }
@@ -166,38 +203,41 @@ func (r *Relay) dropOne(ctx context.Context, owner string, l protocol.DeadLetter
 	return r.dropLetter(ctx, owner, l.Name, l.Seq)
 }
 
-// owned is a letter with whose it is.
+// owned is a letter with whose it is, and its bytes in the store.
 type owned struct {
 	protocol.DeadLetter
 	owner string
+	size  int
 }
 
 // letters returns the letters of who that q names, in the order of the journal.
 // Operators see those of the daemon's own handlers, too.
-func (r *Relay) letters(ctx context.Context, who Asker, q protocol.Dead) ([]owned, error) {
-	all, err := r.everyLetter(ctx)
-	return slices.DeleteFunc(all, func(l owned) bool {
-		his := l.owner == who.Owner || who.Operator && l.owner == daemonOwner
-		return !his || q.Name != "" && q.Name != l.Name || q.Seq != 0 && q.Seq != l.Seq
-	}), err
+func (r *Relay) letters(ctx context.Context, who Asker, q protocol.Dead) (list []owned, err error) {
+	mine := func(owner string) bool { return owner == who.Owner || who.Operator && owner == daemonOwner }
+	err = r.eachLetter(ctx, mine, func(l owned) {
+		if (q.Name == "" || q.Name == l.Name) && (q.Seq == 0 || q.Seq == l.Seq) {
+			list = append(list, l)
+		}
+	})
+	sort.Slice(list, func(i, j int) bool { return list[i].Seq < list[j].Seq })
+	return list, err
 }
 
-// everyLetter reads all letters.
-func (r *Relay) everyLetter(ctx context.Context) ([]owned, error) {
+// eachLetter reads the letters of those owners.
+func (r *Relay) eachLetter(ctx context.Context, of func(owner string) bool, f func(owned)) error {
 	t, err := r.table(ctx, "dead")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var list []owned
-	err = t.Each(ctx, func(key string, b []byte) {
-		var l owned
-		l.owner, _, _ = strings.Cut(key, "/")
+	return t.Each(ctx, func(key string, b []byte) {
+		l := owned{size: len(b)}
+		if l.owner, _, _ = strings.Cut(key, "/"); !of(l.owner) {
+			return
+		}
 		if err := json.Unmarshal(b, &l.DeadLetter); err != nil {
 			r.log.Error("unreadable dead letter passed over", "key", key, "err", err)
 			return
 		}
-		list = append(list, l)
+		f(l)
 	})
-	sort.Slice(list, func(i, j int) bool { return list[i].Seq < list[j].Seq })
-	return list, err
 }

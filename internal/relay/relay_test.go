@@ -722,6 +722,57 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
+// Dead letters lie outside of the limit of the journal: a user with one right cannot fill
+// the disk by them, nor the room of others.
+func TestDeadLettersAreBounded(t *testing.T) {
+	w := start(t)
+	w.grant("fred: {listen: app/*}")
+	w.as("fred")
+	c := w.dial()
+	put := func(seq uint64, size, words int) error {
+		l := &protocol.DeadLetter{Name: "a", Seq: seq, Tag: "app/x", Event: json.RawMessage(`"` + strings.Repeat("x", size) + `"`), Stderr: strings.Repeat("e", words)}
+		return c.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: l}, nil)
+	}
+	if err := put(1, 10, maxWords); bus.CodeOf(err) != bus.Usage {
+		t.Errorf("words without end: %v", err)
+	}
+	refused := error(nil)
+	n := uint64(1)
+	for ; n < 1000 && refused == nil; n++ {
+		refused = put(n, 800<<10, maxWords-1000)
+	}
+	if bus.CodeOf(refused) != bus.Busy || n < 30 {
+		t.Errorf("%d letters, then %v", n, refused)
+	}
+	sum, whole := 0, 0
+	err := w.relay.eachLetter(t.Context(), func(string) bool { return true }, func(l owned) {
+		if sum += l.size; l.Event != nil {
+			whole++
+		}
+	})
+	if err != nil || sum > maxOfUser || whole < 15 {
+		t.Errorf("%d bytes are kept, %d events whole, want %d bytes at most: %v", sum, whole, maxOfUser, err)
+	}
+	// The reactor has room of its own, and a sender a share of it.
+	for seq := range uint64(40) {
+		l := &protocol.DeadLetter{Name: "deploy", Seq: seq + 1, Tag: "app/x", From: "eve", Event: json.RawMessage(`"` + strings.Repeat("x", 800<<10) + `"`)}
+		if err := w.relay.BuryOwn(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.relay.BuryOwn(t.Context(), &protocol.DeadLetter{Name: "deploy", Seq: 100, From: "web1", Event: json.RawMessage(`"small"`)}); err != nil {
+		t.Fatal(err)
+	}
+	sum = 0
+	letters, err := w.relay.letters(t.Context(), Asker{Owner: daemonOwner}, protocol.Dead{})
+	for _, l := range letters {
+		sum += l.size
+	}
+	if err != nil || len(letters) != 41 || sum > maxBytesOfSender+40*1000 || letters[40].Event == nil {
+		t.Errorf("%d letters of the reactor in %d bytes: %v", len(letters), sum, err)
+	}
+}
+
 func TestStat(t *testing.T) {
 	w := start(t)
 	c := w.dial()
@@ -744,7 +795,7 @@ func TestStat(t *testing.T) {
 func TestDeadLettersOfOneSender(t *testing.T) {
 	w := start(t)
 	for i := range uint64(maxOfSender) {
-		if err := w.relay.keepLetter(t.Context(), daemonOwner, &protocol.DeadLetter{Name: "deploy", Seq: 10 + i, From: "eve"}); err != nil {
+		if err := w.relay.keepLetter(t.Context(), daemonOwner, &protocol.DeadLetter{Name: "deploy", Seq: 10 + i, From: "eve"}, maxLetter, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
