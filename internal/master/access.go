@@ -1,7 +1,9 @@
 package master
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"os"
 	"strings"
 
@@ -191,6 +193,10 @@ func (m *Master) decide(who asker, q acl.Question, tgt, kind string) (audit.Entr
 	return audit.Entry{}, nil, refusal(who, q, d)
 }
 
+// errNoRule is for somebody whom no rule is for, and who was allowed something all the
+// same.
+var errNoRule = errors.New("no rule is for who asks")
+
 // rulesOf are the rules that hold for somebody.
 func (m *Master) rulesOf(who asker) *acl.Rules {
 	if who.rules != nil {
@@ -250,8 +256,8 @@ func functions(q acl.Question) string {
 // permitPublish decides about a job by what its target says, and then looks which
 // minions that is, among those that the rules are for: neither the answer nor the time
 // that it takes depends on others. That the target could not be understood is told to
-// those only who may run the functions somewhere.
-func (m *Master) permitPublish(who asker, q protocol.Publish) (permitted, error) {
+// those only who may run the functions somewhere; where no rule is for who asks it is not even read.
+func (m *Master) permitPublish(ctx context.Context, who asker, q protocol.Publish) (permitted, error) {
 	commands := q.Commands
 	if q.Preview && len(commands) == 0 {
 		commands = []job.Command{{Function: "test.ping"}} // it tells as much
@@ -263,8 +269,19 @@ func (m *Master) permitPublish(who asker, q protocol.Publish) (permitted, error)
 		return permitted{}, bus.Errorf(bus.Denied, "Authorization error occurred. User %s may not set the returners of minions: they write files and reach other machines as root does", who.name).
 			WithHint("root may; else leave --return_config and --return_kwargs out")
 	}
-	t, mistake := m.parseTarget(q)
-	e, within, err := m.decide(who, acl.Question{Commands: aclCommands(commands), Target: t}, q.Target, q.TargetType)
+	question := acl.Question{Commands: aclCommands(commands)}
+	if !m.rulesOf(who).Any(acl.Question{Subject: who.subject}) {
+		_, err := m.permit(who, question, q.Target, q.TargetType)
+		return permitted{}, cmp.Or(err, errNoRule)
+	}
+	t, mistake := m.parseTarget(ctx, who, q)
+	end, err := m.takeTurn(ctx, who, t)
+	if err != nil {
+		return permitted{}, err
+	}
+	defer end()
+	question.Target = t
+	e, within, err := m.decide(who, question, q.Target, q.TargetType)
 	if err != nil {
 		return permitted{}, err
 	}
@@ -308,7 +325,7 @@ func (m *Master) explain(ctx context.Context, who asker, e runner.Explain) (runn
 	case "mine":
 		q.Scope = acl.Mine
 	default:
-		t, err := m.parseTarget(protocol.Publish{Target: e.Target, TargetType: e.TargetType})
+		t, err := m.parseTarget(ctx, who, protocol.Publish{Target: e.Target, TargetType: e.TargetType})
 		if err == nil {
 			err = m.mayTarget(who, t)
 		}

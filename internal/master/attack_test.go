@@ -13,6 +13,7 @@ import (
 
 	"brine/internal/job"
 	"brine/internal/link"
+	"brine/internal/salt"
 )
 
 // The attacks of a minion whose key is in the hands of somebody else, who speaks
@@ -324,4 +325,54 @@ func TestFloodOfOneMinion(t *testing.T) {
 	if n := a.jobs(); n > served+2 {
 		t.Errorf("%d jobs were run, want those of web1 and root", n)
 	}
+}
+
+// Targets that take long: of one who may nothing they are not even looked at, and of one
+// who may they wait behind each other.
+func TestDearTargets(t *testing.T) {
+	a := underAttack(t)
+	a.minion(salt.MinionID(strings.Repeat("a", 60)+"b"), pong) // what the expression takes long with
+	const dear = `{"tgt":"(?!db)(a+)+c","tgt_type":"pcre","commands":[{"fun":"test.ping","arg":[],"kwarg":{}}],"timeout":1}`
+	ask := func(nc *nats.Conn, from string, count int) <-chan *nats.Msg {
+		inbox := nc.NewInbox()
+		inbox = inbox[:strings.LastIndexByte(inbox, '.')+1]
+		answers := make(chan *nats.Msg, 10*count)
+		sub, err := nc.ChanSubscribe(inbox+"*", answers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sub.Unsubscribe() })
+		for n := range count {
+			if err := nc.PublishRequest("salt.minion."+from+".req.publish", inbox+"dear"+strconv.Itoa(n), []byte("i"+dear)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return answers
+	}
+	began, answers := time.Now(), ask(a.evil.NC, "evil", 100)
+	for range 100 {
+		select {
+		case m := <-answers:
+			if !strings.Contains(string(m.Data), `"denied"`) {
+				t.Fatalf("evil was told %.200s", m.Data)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("who may nothing has it evaluate for long: %d are left", len(answers))
+		}
+	}
+	t.Logf("100 that are refused took %s", time.Since(began))
+
+	answers = ask(a.web1.NC, "web1", 40) // at most a quarter of a second each
+	var slowest time.Duration
+	for range 10 {
+		at := time.Now()
+		if _, got, err := publish(t, a.user(), ping("db1", "glob")); err != nil || got["db1"].State != job.Done {
+			t.Errorf("root is not served: %v, %v", got, err)
+		}
+		slowest = max(slowest, time.Since(at))
+	}
+	if n := len(answers); n > 30 {
+		t.Errorf("%d targets of web1 were evaluated side by side: %s", n, (<-answers).Data)
+	}
+	t.Logf("meanwhile the slowest of ten pings took %s", slowest)
 }

@@ -54,43 +54,44 @@ type Options struct {
 
 // Master is a master's daemon. New makes it, Run serves.
 type Master struct {
-	cfg     *config.Master
-	version string
-	log     *slog.Logger
-	key     *pki.PrivateKey
-	keys    *keyring
-	broker  *broker.Broker
-	server  *bus.Server
-	journal *journal.Journal
-	facts   *facts
-	mine    *mine
-	pillars pillars
-	files   *roots.Roots
-	deposit *deposit.Deposit // nil where no files are taken
-	runners *extension.Set   // that people have added
-	ledger  *ledger
-	trail   *audit.Log
-	relay   *relay.Relay
-	present *presence
-	jobs    *jobs
-	room    *room
-	waiting keyWaiters
-	serving chan struct{}    // closed when everything is open; connections wait for it
-	told    logging.Throttle // of words on keys that are not accepted
-	clock   job.Clock        // of job ids
-	steady  job.Steady       // of the expiry of jobs
-	users   auth.Users
-	access  atomic.Pointer[access]
-	gate    *eauth.Gate // external_auth
-	logins  logins
-	reactor reactions
-	rules   []*reactor.Rule // of the reactor, until it begins
-	reload  func() (*config.Master, error)
-	every   time.Duration // between two self-checks
-	undo    []func()      // what New has opened, in order
-	ctx     context.Context
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	cfg         *config.Master
+	version     string
+	log         *slog.Logger
+	key         *pki.PrivateKey
+	keys        *keyring
+	broker      *broker.Broker
+	server      *bus.Server
+	journal     *journal.Journal
+	facts       *facts
+	mine        *mine
+	pillars     pillars
+	files       *roots.Roots
+	deposit     *deposit.Deposit // nil where no files are taken
+	runners     *extension.Set   // that people have added
+	ledger      *ledger
+	trail       *audit.Log
+	relay       *relay.Relay
+	present     *presence
+	jobs        *jobs
+	room        *room
+	evaluations *evaluations
+	waiting     keyWaiters
+	serving     chan struct{}    // closed when everything is open; connections wait for it
+	told        logging.Throttle // of words on keys that are not accepted
+	clock       job.Clock        // of job ids
+	steady      job.Steady       // of the expiry of jobs
+	users       auth.Users
+	access      atomic.Pointer[access]
+	gate        *eauth.Gate // external_auth
+	logins      logins
+	reactor     reactions
+	rules       []*reactor.Rule // of the reactor, until it begins
+	reload      func() (*config.Master, error)
+	every       time.Duration // between two self-checks
+	undo        []func()      // what New has opened, in order
+	ctx         context.Context
+	cancel      context.CancelFunc
+	wg          sync.WaitGroup
 }
 
 // keyWaiters are the strangers who asked whether they are accepted.
@@ -103,7 +104,7 @@ type keyWaiters struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), room: newRoom(), present: newPresence(), serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), room: newRoom(), evaluations: newEvaluations(), present: newPresence(), serving: make(chan struct{})}
 	m.files, m.deposit, m.runners = roots.New(o.Config.FileRoots), newDeposit(o.Config), runners(o)
 	m.waiting.on = map[chan struct{}]struct{}{}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))

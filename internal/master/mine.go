@@ -221,7 +221,8 @@ func (m *Master) readMine(ctx context.Context, r *bus.Request) error {
 	if len(q.Names) == 0 || len(q.Names) > maxMineRead {
 		return bus.Errorf(bus.Usage, "%d names of the mine at once: there may be 1 to %d", len(q.Names), maxMineRead)
 	}
-	t, mistake := m.parseTarget(protocol.Publish{Target: q.Target, TargetType: q.TargetType})
+	who := m.peer(r.From)
+	t, mistake := m.parseTarget(ctx, who, protocol.Publish{Target: q.Target, TargetType: q.TargetType})
 	commands := make([]acl.Command, len(q.Names))
 	for i, name := range q.Names {
 		if err := checkMineName(name); err != nil {
@@ -229,7 +230,6 @@ func (m *Master) readMine(ctx context.Context, r *bus.Request) error {
 		}
 		commands[i].Function = salt.Function(name)
 	}
-	who := m.peer(r.From)
 	e, err := m.permit(who, acl.Question{Scope: acl.Mine, Commands: commands, Target: t}, q.Target, q.TargetType)
 	if err == nil {
 		err = m.unwritten(m.trail.Record(ctx, e))
@@ -240,11 +240,20 @@ func (m *Master) readMine(ctx context.Context, r *bus.Request) error {
 	if mistake != nil {
 		return mistake
 	}
+	end, err := m.takeTurn(ctx, who, t)
+	if err != nil {
+		return err
+	}
+	defer end()
+	limit := time.Now().Add(maxEvaluation)
 	reader := newMineReader(m, salt.MinionID(who.minion()))
 	for _, id := range m.named(t) {
 		items := reader.items(id, m.mine.of(id), q.Names)
 		if len(items) == 0 {
 			continue // whoever has nothing for the reader is not even looked at
+		}
+		if err := inTime(limit); err != nil {
+			return err
 		}
 		ok, err := m.meant(id, t, nil)
 		if err != nil {

@@ -36,7 +36,7 @@ func (m *Master) publish(ctx context.Context, r *bus.Request) error {
 
 // publishFor runs a job for whoever asks and tells its course.
 func (m *Master) publishFor(ctx context.Context, r *bus.Request, q protocol.Publish, who asker) error {
-	p, err := m.permitPublish(who, q)
+	p, err := m.permitPublish(ctx, who, q)
 	if r.Decide(err) != nil {
 		return err
 	}
@@ -97,10 +97,17 @@ func functionList(commands []job.Command) string {
 }
 
 // parseTarget reads a target.
-func (m *Master) parseTarget(q protocol.Publish) (*target.Target, error) {
+func (m *Master) parseTarget(ctx context.Context, who asker, q protocol.Publish) (*target.Target, error) {
 	kind, err := target.ParseKind(q.TargetType)
 	if err != nil {
 		return nil, bus.Errorf(bus.Usage, "%v", err)
+	}
+	if len(q.Target) > longTarget && kind != target.List {
+		end, err := m.evaluations.begin(ctx, who.identity.String())
+		if err != nil {
+			return nil, err
+		}
+		defer end()
 	}
 	t, err := target.Parse(q.Target, kind, target.Options{Delimiter: q.Delimiter, Nodegroups: m.nodegroups()})
 	if err != nil {
@@ -128,7 +135,11 @@ func (m *Master) resolve(t *target.Target, within []*target.Target) (job.Start, 
 		}
 		return start, nil
 	}
+	limit := time.Now().Add(maxEvaluation)
 	for _, id := range known {
+		if err := inTime(limit); err != nil {
+			return job.Start{}, err
+		}
 		ok, err := m.meant(id, t, within)
 		if err != nil {
 			return job.Start{}, bus.Errorf(bus.Usage, "target: %v", err)

@@ -167,7 +167,7 @@ func (m *Master) reactionJob(ctx context.Context, r *reactor.Rule, i handler.Ite
 	}
 	q.Metadata = value.Value{V: map[string]any{"reactor": r.Name, "event_id": i.ID(), "event_seq": i.Event.Seq}}
 	who := asker{name: "reactor:" + r.Name, subject: acl.Subject{Kind: acl.Local, Name: "reactor:" + r.Name, Operator: true}}
-	may, err := m.permitPublish(who, q)
+	may, err := m.permitPublish(ctx, who, q)
 	if err != nil {
 		return err
 	}

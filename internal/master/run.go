@@ -27,7 +27,7 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 		Files: m.files, Custom: m.runners,
 		Accepted: m.keys.ids,
 		Resolve: func(expression, kind string) ([]salt.MinionID, error) {
-			p, err := m.forRunner(who, protocol.Publish{Target: expression, TargetType: kind})
+			p, err := m.forRunner(m.ctx, who, protocol.Publish{Target: expression, TargetType: kind})
 			return p.start.Minions, err
 		},
 		Presence: m.present.has,
@@ -110,7 +110,7 @@ func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]jo
 	if e.Own {
 		permit = m.forRunner
 	}
-	p, err := permit(who, q)
+	p, err := permit(ctx, who, q)
 	if err != nil {
 		return nil, err
 	}
@@ -135,14 +135,19 @@ func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]jo
 
 // forRunner is a job that a runner needs itself: who may run the runner may have it
 // done.
-func (m *Master) forRunner(who asker, q protocol.Publish) (permitted, error) {
-	t, err := m.parseTarget(q)
+func (m *Master) forRunner(ctx context.Context, who asker, q protocol.Publish) (permitted, error) {
+	t, err := m.parseTarget(ctx, who, q)
 	if err == nil {
 		err = m.mayTarget(who, t)
 	}
 	if err != nil {
 		return permitted{}, err
 	}
+	end, err := m.takeTurn(ctx, who, t)
+	if err != nil {
+		return permitted{}, err
+	}
+	defer end()
 	start, err := m.resolve(t, nil)
 	d := acl.Decision{Verdict: acl.Allow, Rule: "runner"}
 	question := acl.Question{Commands: aclCommands(q.Commands), Minions: start.Minions}

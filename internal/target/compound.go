@@ -276,8 +276,8 @@ func splitWord(word string) (kind Kind, delimiter, expr string) {
 	return Glob, "", word
 }
 
-// parseWord parses a word that is no nodegroup.
-func parseWord(word string) (node, error) {
+// leaf parses a word that is no nodegroup.
+func (ng *nodegroups) leaf(word string) (node, error) {
 	kind, delimiter, expr := splitWord(word)
 	switch {
 	case kind == "":
@@ -285,5 +285,5 @@ func parseWord(word string) (node, error) {
 	case expr == "" && kind != List:
 		return nil, errors.New("nothing follows the @")
 	}
-	return newLeaf(expr, kind, delimiter)
+	return ng.cost.leaf(expr, kind, delimiter)
 }

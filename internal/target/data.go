@@ -234,7 +234,13 @@ func (s *search) compare(v any, rest string) bool {
 	if !ok {
 		return false
 	}
-	ok, err := p.match(strings.ToLower(text(v)))
+	is := text(v)
+	dear := 1
+	if s.kind == GrainPCRE || s.kind == PillarPCRE {
+		dear += len(rest) / patternStep
+	}
+	s.steps += len(is) / textStep * dear
+	ok, err := p.match(strings.ToLower(is))
 	if err != nil {
 		s.err = err
 	}

@@ -16,6 +16,7 @@ type nodegroups struct {
 	defined map[string]any
 	within  []string // the groups that are being resolved
 	words   int      // resolved so far
+	cost    cost     // of what was parsed so far
 }
 
 // parse parses words that may name groups.
@@ -31,7 +32,7 @@ func (ng *nodegroups) parse(words []string) (node, error) {
 func (ng *nodegroups) word(word string) (node, error) {
 	name, ok := strings.CutPrefix(word, "N@")
 	if !ok {
-		return parseWord(word)
+		return ng.leaf(word)
 	}
 	return ng.resolve(name)
 }

@@ -102,6 +102,7 @@ type Target struct {
 	kind    Kind
 	text    string // as written, normalised
 	root    node
+	cost    cost
 	expired atomic.Bool // a match took too long: the next would as well
 }
 
@@ -114,17 +115,22 @@ func Parse(expr string, kind Kind, opt Options) (*Target, error) {
 	if _, err := ParseKind(string(kind)); err != nil {
 		return nil, err
 	}
+	if len(expr) > MaxText {
+		return nil, fmt.Errorf("%w: %w: it has %d bytes, the limit is %d", ErrSyntax, ErrTooExpensive, len(expr), MaxText)
+	}
 	t := &Target{kind: kind, text: expr}
 	var err error
+	ng := &nodegroups{defined: opt.Nodegroups}
 	switch kind {
 	case Compound:
 		t.text = strings.Join(strings.Fields(expr), " ")
-		t.root, err = (&nodegroups{defined: opt.Nodegroups}).parse(strings.Fields(expr))
+		t.root, err = ng.parse(strings.Fields(expr))
 	case Nodegroup:
-		t.root, err = (&nodegroups{defined: opt.Nodegroups}).resolve(expr)
+		t.root, err = ng.resolve(expr)
 	default:
-		t.root, err = newLeaf(expr, kind, opt.Delimiter)
+		t.root, err = ng.cost.leaf(expr, kind, opt.Delimiter)
 	}
+	t.cost = ng.cost
 	if err != nil && kind != Nodegroup {
 		return nil, fmt.Errorf("%w %.200q: %w", ErrSyntax, expr, err)
 	}

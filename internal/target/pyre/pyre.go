@@ -98,6 +98,10 @@ func (re *Regexp) Linear() (expr string, ok bool) {
 	return re.linear.String(), true
 }
 
+// Backtracks says whether the pattern needs the engine that goes back, whose time is
+// bounded by a clock alone.
+func (re *Regexp) Backtracks() bool { return re.linear == nil }
+
 // Match tells whether s matches. An error means that the answer is not known
 // within the bounds of this package; a caller that decides about access must
 // take it as a refusal.
