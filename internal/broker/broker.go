@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"brine/internal/blockfile"
 	"brine/internal/bus"
 	"brine/internal/salt"
 	"brine/internal/socket"
@@ -102,6 +103,9 @@ type Broker struct {
 	ended    []bus.Identity // of whose end Gone is still to be told
 	locals   []net.Listener
 	users    map[uint32]int // local connections, by uid
+	markMu   sync.Mutex
+	mark     *blockfile.Mark  // of the store, while it is open
+	lost     []blockfile.Lost // what was found to be lost when it was opened
 	wg       sync.WaitGroup
 }
 
@@ -239,6 +243,9 @@ func (b *Broker) checkStore() error {
 
 func (b *Broker) open(fatal <-chan string) error {
 	if err := b.checkStore(); err != nil {
+		return err
+	}
+	if err := b.recoverStore(); err != nil {
 		return err
 	}
 	b.server.Start()
@@ -409,6 +416,7 @@ func (b *Broker) Stop() {
 	b.server.Shutdown()
 	b.server.WaitForShutdown()
 	b.wg.Wait()
+	b.leaveStore()
 }
 
 // secret returns what nobody can guess.

@@ -178,11 +178,15 @@ var masterSpaces = []string{
 }
 
 // AuditSpace holds the events of the audit trail, JournalSpace what the journal says of
-// its own room.
+// its own room and files.
 const (
 	AuditSpace   = "salt/audit"
 	JournalSpace = "salt/journal"
 )
+
+// JournalLost is the tag of the event that tells of a part of the journal, or of what
+// else the daemon keeps, that cannot be read any more.
+const JournalLost = JournalSpace + "/lost"
 
 // IsAudit says whether tag belongs to the audit trail.
 func IsAudit(tag string) bool { return tag == AuditSpace || strings.HasPrefix(tag, AuditSpace+"/") }

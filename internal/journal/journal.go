@@ -41,8 +41,10 @@ func piece(h nats.Header, data []byte) (part string, text []byte) {
 	return h.Get(oldPartHeader), data
 }
 
-// stream is the one stream of events.
-const stream = "EVENTS"
+// Stream is the name of the one stream of events, for who looks at its files.
+const Stream = "EVENTS"
+
+const stream = Stream
 
 // Options bound what the journal keeps.
 type Options struct {
@@ -53,6 +55,9 @@ type Options struct {
 	// written along, so that the next start need not read them from the journal; "" for
 	// none.
 	Names string
+	// Reserve writes down that sequences of the stream up to that one may be given out,
+	// so that none is a second time, whatever is lost; nil is for a journal without that.
+	Reserve func(stream string, upto uint64) error
 }
 
 // Journal is an open journal. Its methods may be called concurrently.
@@ -98,6 +103,9 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
 	w.tap.begin(s.CachedInfo().State.LastSeq)
+	if o.Reserve != nil {
+		w.reserve = func(upto uint64) error { return o.Reserve(stream, upto) }
+	}
 	j := &Journal{js: js, stream: s, writer: w, names: newNames(), shares: newShares(o.MaxBytes), cut: true, closed: w.closed, stop: make(chan struct{})}
 	if err := j.recall(ctx, s.CachedInfo().State); err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)

@@ -56,8 +56,10 @@ type writer struct {
 	room   chan struct{}   // something was acknowledged
 	grown  chan struct{}   // and this, for who writes down what
 
-	order  sync.Mutex      // held while a lot is sent; it guards failed
-	failed <-chan struct{} // of the store, when the latest lot began
+	order    sync.Mutex      // held while a lot is sent; it guards what follows
+	failed   <-chan struct{} // of the store, when the latest lot began
+	reserve  func(upto uint64) error
+	reserved uint64 // the sequence up to which it was called
 
 	mu         sync.Mutex // guards the rest
 	sent, done mark       // messages that were sent, and acknowledged
@@ -233,11 +235,39 @@ func (w *writer) send(m *nats.Msg) (*Pending, error) {
 func (w *writer) put(m *nats.Msg, p *Pending, last bool) error {
 	err := w.wait(p)
 	if err == nil {
+		err = w.ahead()
+	}
+	if err == nil {
 		err = w.one(m, p, last)
 	}
 	if err != nil {
 		return fmt.Errorf("store the event: %w", err)
 	}
+	return nil
+}
+
+// reserveStep is how many sequences are reserved at once, and reserveLeft how many are left
+// when the next are: more than what may be under way when an answer is missing.
+const (
+	reserveStep = 1 << 20
+	reserveLeft = 1 << 16
+)
+
+// ahead reserves the sequence of the next message, which is known only about.
+func (w *writer) ahead() error {
+	if w.reserve == nil {
+		return nil
+	}
+	w.mu.Lock()
+	next := w.tap.seq + (w.sent.n - w.tap.n) + 1
+	w.mu.Unlock()
+	if next+reserveLeft <= w.reserved {
+		return nil
+	}
+	if err := w.reserve(next + reserveStep); err != nil {
+		return fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	w.reserved = next + reserveStep
 	return nil
 }
 

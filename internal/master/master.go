@@ -20,12 +20,14 @@ import (
 
 	"brine/internal/audit"
 	"brine/internal/auth"
+	"brine/internal/blockfile"
 	"brine/internal/broker"
 	"brine/internal/bus"
 	"brine/internal/config"
 	"brine/internal/daemon"
 	"brine/internal/deposit"
 	"brine/internal/eauth"
+	"brine/internal/event"
 	"brine/internal/extension"
 	"brine/internal/job"
 	"brine/internal/journal"
@@ -34,6 +36,7 @@ import (
 	"brine/internal/reactor"
 	"brine/internal/relay"
 	"brine/internal/roots"
+	"brine/internal/runner"
 	"brine/internal/socket"
 )
 
@@ -200,7 +203,7 @@ func (m *Master) storeDir() string { return filepath.Join(m.cfg.CacheDir, "journ
 func (m *Master) openJournal(ctx context.Context) error {
 	var err error
 	m.journal, err = journal.Open(ctx, m.broker.Conn(), journal.Options{
-		MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes, Store: m.broker.Store(), Names: filepath.Join(m.storeDir(), "names"),
+		MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes, Store: m.broker.Store(), Names: filepath.Join(m.storeDir(), "names"), Reserve: m.broker.Reserve,
 	})
 	if err != nil {
 		return err
@@ -212,6 +215,8 @@ func (m *Master) openJournal(ctx context.Context) error {
 	}
 	m.relay = relay.New(m.journal, m.cfg.MaxEventSize, m.log)
 	m.relay.SetGrants(grants)
+	now, _ := m.broker.Lost()
+	m.tellLost(now)
 	if err := m.openTrail(ctx); err != nil {
 		return err
 	}
@@ -228,6 +233,42 @@ func (m *Master) openJournal(ctx context.Context) error {
 		return err
 	}
 	return m.openGate(ctx)
+}
+
+// tellLost tells listeners of what is lost of the store.
+func (m *Master) tellLost(now []blockfile.Lost) {
+	m.relay.SetLost(m.lostEvents())
+	for _, l := range now {
+		m.relay.Announce(event.JournalLost, l.Map())
+	}
+}
+
+// lostEvents is what is lost of the journal of events.
+func (m *Master) lostEvents() (spans []relay.Span) {
+	_, all := m.broker.Lost()
+	for _, l := range all {
+		if l.Stream == journal.Stream {
+			spans = append(spans, relay.Span{From: l.From, To: l.To})
+		}
+	}
+	return spans
+}
+
+// verifyJournal looks at all of the store, for a runner.
+func (m *Master) verifyJournal(ctx context.Context) (runner.JournalReport, error) {
+	r, err := m.broker.Verify(ctx)
+	if err != nil {
+		return runner.JournalReport{}, err
+	}
+	if len(r.Lost) > 0 {
+		m.tellLost(r.Lost)
+	}
+	report := runner.JournalReport{Blocks: r.Blocks, Bytes: r.Bytes, Records: r.Records}
+	_, all := m.broker.Lost()
+	for _, l := range all {
+		report.Lost = append(report.Lost, l.Map())
+	}
+	return report, nil
 }
 
 // retention is how long the journal keeps events and jobs; 0 is for ever.
@@ -278,6 +319,7 @@ func (m *Master) Run(ctx context.Context) error {
 	close(m.serving)
 	m.react(m.rules)
 	m.wg.Go(m.keepSeen)
+	m.broker.WatchStore(m.tellLost)
 	m.wg.Go(func() { m.watchKeys(changed) })
 	m.wg.Go(m.announcePresence)
 	m.wg.Go(m.sweepTokens)

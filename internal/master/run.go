@@ -49,6 +49,7 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 		},
 		Lint:      m.lint,
 		Audit:     m.auditRunner(),
+		Verify:    m.verifyJournal,
 		Keys:      m.keys.by(who.who()),
 		MasterKey: m.key.Public(),
 		Config:    config.Disclose(m.cfg.Raw),

@@ -17,10 +17,12 @@ import (
 	"time"
 
 	"brine/internal/auth"
+	"brine/internal/blockfile"
 	"brine/internal/broker"
 	"brine/internal/bus"
 	"brine/internal/config"
 	"brine/internal/daemon"
+	"brine/internal/event"
 	"brine/internal/extension"
 	"brine/internal/job"
 	"brine/internal/journal"
@@ -186,7 +188,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 	}
 	m.undo = append(m.undo, m.broker.Stop)
 	j, err := journal.Open(ctx, m.broker.Conn(), journal.Options{
-		MaxAge: localRetention, MaxBytes: m.cfg.OutboxMaxBytes, Store: m.broker.Store(), Names: filepath.Join(store, "names"),
+		MaxAge: localRetention, MaxBytes: m.cfg.OutboxMaxBytes, Store: m.broker.Store(), Names: filepath.Join(store, "names"), Reserve: m.broker.Reserve,
 	})
 	if err != nil {
 		return err
@@ -198,6 +200,9 @@ func (m *Minion) openBus(ctx context.Context) error {
 	}
 	m.relay, m.journal = relay.New(j, m.cfg.MaxEventSize, m.log), j
 	m.relay.SetGrants(grants)
+	now, _ := m.broker.Lost()
+	m.tellLost(now)
+	m.broker.WatchStore(m.tellLost)
 	if err := m.openUplinks(ctx); err != nil {
 		return err
 	}
@@ -213,6 +218,21 @@ func (m *Minion) openBus(ctx context.Context) error {
 	}
 	m.broker.ServeLocal(l)
 	return nil
+}
+
+// tellLost tells listeners of this machine of what is lost of the store.
+func (m *Minion) tellLost(now []blockfile.Lost) {
+	_, all := m.broker.Lost()
+	var spans []relay.Span
+	for _, l := range all {
+		if l.Stream == journal.Stream {
+			spans = append(spans, relay.Span{From: l.From, To: l.To})
+		}
+	}
+	m.relay.SetLost(spans)
+	for _, l := range now {
+		m.relay.Announce(event.JournalLost, l.Map())
+	}
 }
 
 // Run serves until ctx ends or, unless the minion is a service, all masters refuse it

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"brine/internal/atomicfile"
+	"brine/internal/blockfile"
 	"brine/internal/bus"
 	"brine/internal/journal"
 	"brine/internal/protocol"
@@ -116,8 +117,25 @@ func openOutbox(ctx context.Context, m *Minion, link *atomic.Pointer[session], n
 		return nil, err
 	}
 	m.undo = append(m.undo, o.requests.close)
-	o.lost, err = readLosses(filepath.Join(m.cfg.CacheDir, "outbox_lost"+name))
-	return o, err
+	if o.lost, err = readLosses(filepath.Join(m.cfg.CacheDir, "outbox_lost"+name)); err != nil {
+		return nil, err
+	}
+	now, _ := m.broker.Lost()
+	for _, l := range now {
+		if l.Stream == queueName+name {
+			o.damaged(l)
+		}
+	}
+	return o, nil
+}
+
+// damaged counts letters that cannot be read any more: what they carried is not known.
+func (o *outbox) damaged(l blockfile.Lost) {
+	from, to := max(l.From, o.span.First), max(l.To, l.From)
+	if to < from {
+		return // it was delivered
+	}
+	o.change(func(now *losses) { now.Total += to - from + 1; now.Untold += to - from + 1 })
 }
 
 // outgoing is something for the master.

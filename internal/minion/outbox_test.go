@@ -1,6 +1,7 @@
 package minion_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -178,5 +179,47 @@ func TestLargeReturns(t *testing.T) {
 	u, _ = publish(t, c, zeros(3*large))
 	if text, _ := u.Return.V.(string); u.State != job.Failed || !strings.HasPrefix(text, "ERROR: the return was not delivered") {
 		t.Errorf("a return that is too large: %s with %.200s (%s)", u.State, text, u.Text)
+	}
+}
+
+// TestADamagedOutboxIsTold: what of an outbox cannot be read any more is counted, the
+// master is told, and what is readable behind it is delivered.
+func TestADamagedOutboxIsTold(t *testing.T) {
+	p, m := pairWith(t, func(*config.Minion) {})
+	p.lose()
+	for n := range 3 {
+		data := fmt.Sprintf(`{"tag":"kept","data":{"n":%d,"text":"letter-%d"}}`, n, n)
+		if _, err := p.fire(fireEvent("fire_master", data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.stop()
+	files, err := filepath.Glob(filepath.Join(p.minion.CacheDir, "journal/jetstream/*/streams/OUTBOX/msgs/*.blk"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(b, []byte("letter-1"))
+	if at < 0 {
+		t.Fatal("the letter is not in the file")
+	}
+	b[at] ^= 1
+	write(t, files[0], string(b))
+	p.restart(m)
+	p.back()
+	until(t, "the outbox is empty", func() bool { return p.status().Outbox == 0 })
+	told := p.atMaster("salt/minion/web1/outbox/lost")
+	if len(told) != 1 || !strings.Contains(string(told[0].Data), `"data":{"lost":1,"total":1}`) {
+		t.Errorf("the master is told %+v", told)
+	}
+	var have []int
+	for _, e := range p.atMaster("kept") {
+		have = append(have, number(t, e))
+	}
+	if fmt.Sprint(have) != "[0 2]" {
+		t.Errorf("at the master are %v", have)
 	}
 }

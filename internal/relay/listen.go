@@ -276,6 +276,11 @@ func (l *listener) catchUp(ctx context.Context) error {
 		if err := l.gap(ctx, expected, e.Seq+1-uint64(max(e.Pieces, 1))); err != nil {
 			return err
 		}
+		if l.lost > 0 { // it is told before what is behind it: the asker may want no more than that
+			if err := l.settle(ctx); err != nil {
+				return err
+			}
+		}
 		expected = e.Seq + 1
 		if err := l.read(ctx, e, &heads); err != nil {
 			return err
@@ -318,8 +323,8 @@ func (l *listener) read(ctx context.Context, e journal.Text, heads *event.Heads)
 }
 
 // gap notes what the journal has discarded between the place that was expected next and
-// the first one where there was something. Other places without an event are those that
-// were purged, or parts of long ones.
+// the first one where there was something, and what is lost there. Other places without an
+// event are those that were purged, or parts of long ones.
 func (l *listener) gap(ctx context.Context, expected, first uint64) error {
 	if first <= expected {
 		return nil
@@ -328,7 +333,8 @@ func (l *listener) gap(ctx context.Context, expected, first uint64) error {
 	if err != nil {
 		return err
 	}
-	l.lost += max(min(extent.First, first), expected) - expected
+	discarded := max(min(extent.First, first), expected)
+	l.lost += discarded - expected + l.relay.lostBetween(discarded, first)
 	return nil
 }
 

@@ -36,6 +36,7 @@ type Relay struct {
 	log     *slog.Logger
 	tail    *tail
 	grants  atomic.Pointer[event.Grants]
+	lost    atomic.Pointer[[]Span] // of the journal
 	audit   func(context.Context, Decision) (bool, error)
 	told    logging.Throttle // of refusals without an audit
 	started time.Time
@@ -60,6 +61,26 @@ func New(j *journal.Journal, limit int64, log *slog.Logger) *Relay {
 		journal: j, limit: limit, log: log, tail: &tail{journal: j, log: log}, started: time.Now().UTC(),
 		holders: map[string]*holder{}, tables: map[string]*journal.Table{},
 	}
+}
+
+// Span is sequences of the journal, both ends among them.
+type Span struct{ From, To uint64 }
+
+// SetLost names what cannot be read of the journal any more: a listener that comes by is
+// told how many events it misses by that, at most.
+func (r *Relay) SetLost(spans []Span) { r.lost.Store(&spans) }
+
+// lostBetween counts sequences that are lost.
+func (r *Relay) lostBetween(from, before uint64) (n uint64) {
+	spans := r.lost.Load()
+	if spans == nil {
+		return 0
+	}
+	for _, s := range *spans {
+		begin, end := max(s.From, from), min(s.To+1, before)
+		n += max(end, begin) - begin
+	}
+	return n
 }
 
 // Store stores one event of the daemon itself and returns its place. id names it

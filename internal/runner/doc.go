@@ -40,6 +40,7 @@ type Host struct {
 	Lint      func(ctx context.Context) []Finding                     // what is strange about the access rules
 
 	Audit     Audit
+	Verify    func(context.Context) (JournalReport, error) // the files of the journal
 	Keys      KeyStore
 	MasterKey pki.PublicKey
 	Config    map[string]any // of the master, by Salt's key names, without secrets
@@ -97,6 +98,7 @@ func Table(h *Host) module.Table {
 		eventModule(h),
 		fileserverModule(h),
 		jobsModule(h),
+		journalModule(h),
 		manageModule(h),
 		networkModule(h),
 		pillarModule(h),

@@ -28,6 +28,7 @@ var foreign = []struct {
 	{"github.com/go-sql-driver/mysql", "returner/database/driver sink sink/dbtest", "a destination of the sink, and of returns"},
 	{"github.com/itchyny/gojq", "cli/saltevent event reactor sink", "filters of events are written in the language of jq"},
 	{"github.com/jackc/pgx/v5", "returner/database/driver sink sink/dbtest", "a destination of the sink, and of returns"},
+	{"github.com/minio/highwayhash", "blockfile", "the sums in the blocks of the embedded server's store"},
 	{natsServer, "bench/bareserver broker", "both daemons reach the server through broker; bareserver is what it is compared with"},
 	{"github.com/nats-io/nats.go", "bench/bare bench/bareserver bench/fleet broker bus bustest journal link master minion", "whoever holds a connection; tools hold one through bus"},
 	{"github.com/nats-io/nats.go/jetstream", "journal", "the journal is the one user of JetStream"},

@@ -1,0 +1,371 @@
+// Package blockfile looks at the files of the embedded server's store as they lie on the
+// disk: before the server opens them, when they may be damaged, and when somebody asks.
+//
+// The server, when it finds a damaged record, cuts off the block there: all that is
+// readable behind it is gone, and it says so to nobody. Here a damaged record is made into
+// an erased one of the same length, so that the server reads on behind it; a copy of the
+// block as it was is kept; and what was lost is told. Messages are not interpreted here.
+package blockfile
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Lost is a part of a stream that cannot be read.
+type Lost struct {
+	Stream string    `json:"stream"`
+	From   uint64    `json:"from"` // sequences that may be lost: none beside these is
+	To     uint64    `json:"to"`   // 0 for an unknown one: it was the end of the stream
+	After  time.Time `json:"after,omitzero"`
+	Before time.Time `json:"before,omitzero"` // when the messages around them were stored
+	Block  string    `json:"block"`           // the file
+	Offset int64     `json:"offset"`
+	Bytes  int64     `json:"bytes"`
+	Copy   string    `json:"copy,omitempty"` // of the block as it was
+}
+
+// Map is the same as data.
+func (l Lost) Map() map[string]any {
+	m := map[string]any{
+		"stream": l.Stream, "from": int64(l.From), "to": int64(l.To), "block": l.Block, "offset": l.Offset, "bytes": l.Bytes,
+	}
+	for key, at := range map[string]time.Time{"after": l.After, "before": l.Before} {
+		if !at.IsZero() {
+			m[key] = at.Format(time.RFC3339Nano)
+		}
+	}
+	if l.Copy != "" {
+		m["copy"] = l.Copy
+	}
+	return m
+}
+
+// Report is what was found.
+type Report struct {
+	Blocks  int
+	Bytes   int64
+	Records uint64
+	Lost    []Lost
+	Last    map[string]uint64 // the last sequence of each stream
+	Torn    map[string]bool   // whether its end is damaged
+}
+
+// Checker looks at a store.
+type Checker struct {
+	Dir    string // of the store
+	Repair bool   // make damaged records into erased ones; else they are only told of
+	// Running says that a server has the store open: the newest block of each stream is
+	// looked at, but not repaired, since it is written to.
+	Running bool
+	// Pause is called between two blocks, so that who looks in passing takes no time from
+	// others; an error ends it. It may be nil.
+	Pause func() error
+
+	newestOnly bool // of each stream, unless there is something wrong with that
+}
+
+// copies is the folder for blocks as they were, beside the store's own.
+const (
+	copies    = "damaged"
+	maxCopies = 16
+)
+
+// Check looks at all streams.
+func (c Checker) Check() (*Report, error) {
+	r := &Report{Last: map[string]uint64{}, Torn: map[string]bool{}}
+	dirs, err := filepath.Glob(filepath.Join(c.Dir, "jetstream", "*", "streams", "*", "msgs"))
+	if err != nil {
+		return r, err
+	}
+	for _, dir := range dirs {
+		if err := c.stream(dir, r); err != nil {
+			return r, fmt.Errorf("check the store: %w", err)
+		}
+	}
+	return r, nil
+}
+
+func (c Checker) stream(dir string, r *Report) error {
+	name := filepath.Base(filepath.Dir(dir))
+	blocks, err := blocksOf(dir)
+	if err != nil {
+		return err
+	}
+	if c.newestOnly {
+		blocks = blocks[max(0, len(blocks)-2):] // the newest may have no message yet
+	}
+	lost := len(r.Lost)
+	for i, n := range blocks {
+		b := &block{checker: c, stream: name, dir: dir, number: n, newest: i == len(blocks)-1, report: r}
+		if err := b.check(); err != nil {
+			return err
+		}
+		r.Blocks++
+		if c.Pause != nil {
+			if err := c.Pause(); err != nil {
+				return err
+			}
+		}
+	}
+	if c.Repair && !c.Running && len(r.Lost) > lost { // the index is of the blocks as they were
+		if err := os.Remove(filepath.Join(dir, "index.db")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// blocksOf returns the numbers of a stream's blocks in their order.
+func blocksOf(dir string) ([]int, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var blocks []int
+	for _, e := range entries {
+		if base, ok := strings.CutSuffix(e.Name(), ".blk"); ok {
+			if n, err := strconv.Atoi(base); err == nil {
+				blocks = append(blocks, n)
+			}
+		}
+	}
+	slices.Sort(blocks)
+	return blocks, nil
+}
+
+func blockPath(dir string, n int) string { return filepath.Join(dir, strconv.Itoa(n)+".blk") }
+
+// block is one that is looked at.
+type block struct {
+	checker Checker
+	stream  string
+	dir     string
+	number  int
+	newest  bool // it is the one that is written to
+	report  *Report
+
+	sums  sums
+	text  []byte
+	found []damage
+	last  record // the latest message
+}
+
+// damage is a part of a block that has no readable record.
+type damage struct {
+	at, end   int
+	seq       uint64 // of the record that takes its place
+	from, to  uint64 // the sequences that it may have had
+	after     time.Time
+	before    time.Time
+	discarded bool // it is cut off
+}
+
+func (b *block) check() (err error) {
+	path := blockPath(b.dir, b.number)
+	b.text, err = os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it was removed meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	if b.sums, err = newSums(b.stream, b.number); err != nil {
+		return err
+	}
+	b.walk()
+	if len(b.found) > 0 && b.checker.Running { // or it was written while it was read
+		if again, err := os.ReadFile(path); err != nil || !bytes.Equal(again, b.text) {
+			b.text, b.found = again, nil
+			b.walk()
+		}
+	}
+	b.report.Bytes += int64(len(b.text))
+	b.report.Last[b.stream] = max(b.report.Last[b.stream], b.last.seq)
+	return b.settle(path)
+}
+
+// walk goes over the records.
+func (b *block) walk() {
+	b.last = record{seq: b.report.Last[b.stream]}
+	records := uint64(0)
+	for at := 0; at < len(b.text); {
+		r, ok := b.sums.read(b.text[at:])
+		if !ok {
+			at = b.damaged(at)
+			continue
+		}
+		records++
+		b.pass(r)
+		at += r.size
+	}
+	b.report.Records += records
+}
+
+// pass notes a readable record.
+func (b *block) pass(r record) {
+	switch {
+	case r.kind == tombstone:
+		b.report.Last[b.stream] = max(b.report.Last[b.stream], r.seq)
+		return
+	case r.seq <= b.last.seq:
+		return
+	}
+	b.last = r
+	if n := len(b.found); n > 0 && b.found[n-1].to == 0 {
+		b.found[n-1].to, b.found[n-1].before = r.seq-1, r.time
+		return
+	}
+	if n := len(b.report.Lost); n > 0 { // the end of the block before
+		if l := &b.report.Lost[n-1]; l.Stream == b.stream && l.To == 0 {
+			l.To, l.Before = r.seq-1, r.time
+		}
+	}
+}
+
+// damaged notes what cannot be read at that offset, and returns where it ends.
+func (b *block) damaged(at int) (end int) {
+	d := damage{at: at, end: len(b.text), from: b.last.seq + 1, seq: b.last.seq + 1, after: b.last.time}
+	if next, ok := b.next(at); ok {
+		d.end = next
+	}
+	if d.end == len(b.text) && (b.newest || d.end-d.at < leastSize) {
+		d.discarded = true // nothing is behind it
+	}
+	if d.discarded && b.newest && b.onlyTorn(at) {
+		return d.end // a write that was cut off, of which nobody was told, unless the power went, too
+	}
+	b.found = append(b.found, d)
+	return d.end
+}
+
+// next returns where the next readable record is: at best where the damaged one says that
+// it ends.
+func (b *block) next(at int) (int, bool) {
+	if r, _, _, ok := frame(b.text[at:]); ok {
+		if _, ok := b.sums.read(b.text[at+r.size:]); ok {
+			return at + r.size, true
+		}
+	}
+	for next := at + leastSize; next+leastSize <= len(b.text); next++ {
+		if r, ok := b.sums.read(b.text[next:]); ok && (r.kind != message || r.seq > b.last.seq) {
+			return next, true
+		}
+	}
+	return 0, false
+}
+
+// onlyTorn says whether the rest of the block is the beginning of the next record.
+func (b *block) onlyTorn(at int) bool {
+	rest := b.text[at:]
+	if len(rest) < headSize {
+		return true
+	}
+	size := int(binary.LittleEndian.Uint32(rest) &^ headersBit)
+	seq := binary.LittleEndian.Uint64(rest[4:])
+	return size > len(rest) && size <= mostSize && (seq&(erasedBit|tombBit) != 0 || seq == b.last.seq+1)
+}
+
+// settle tells of the damage, and repairs it.
+func (b *block) settle(path string) error {
+	if len(b.found) == 0 {
+		return nil
+	}
+	kept := ""
+	if b.checker.Repair && !(b.checker.Running && b.newest) {
+		var err error
+		if kept, err = b.keep(path); err != nil {
+			return err
+		}
+		if err := b.repair(path); err != nil {
+			return err
+		}
+	}
+	for _, d := range b.found {
+		b.report.Lost = append(b.report.Lost, Lost{
+			Stream: b.stream, From: d.from, To: d.to, After: d.after, Before: d.before,
+			Block: path, Offset: int64(d.at), Bytes: int64(d.end - d.at), Copy: kept,
+		})
+		if d.discarded && b.newest {
+			b.report.Torn[b.stream] = true
+		}
+	}
+	return nil
+}
+
+// keep copies the block as it was; the oldest copies go.
+func (b *block) keep(path string) (string, error) {
+	dir := filepath.Join(b.checker.Dir, copies)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "*.blk"))
+	if err != nil {
+		return "", err
+	}
+	for ; len(old) >= maxCopies; old = old[1:] {
+		if err := os.Remove(old[0]); err != nil {
+			return "", err
+		}
+	}
+	copied := filepath.Join(dir, fmt.Sprintf("%s.%s.%s", time.Now().UTC().Format("20060102T150405.000000000"), b.stream, filepath.Base(path)))
+	return copied, os.WriteFile(copied, b.text, 0o600)
+}
+
+// repair writes a record that is erased over each damage. Its sequence is the last one
+// that may be lost: those before it are known to be gone by that.
+func (b *block) repair(path string) (err error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	for _, d := range b.found {
+		if d.discarded {
+			err = f.Truncate(int64(d.at))
+		} else {
+			_, err = f.WriteAt(b.sums.blank(d.end-d.at, max(d.seq, d.to), erasedBit, d.after), int64(d.at))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return f.Sync()
+}
+
+// SkipTo makes the stream go on behind that sequence. The store must be closed. It adds
+// a block with a word of a removed message, as the server itself does when it remembers
+// more than it finds.
+func SkipTo(dir, stream string, seq uint64) error {
+	dirs, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", stream, "msgs"))
+	if err != nil || len(dirs) == 0 {
+		return err
+	}
+	blocks, err := blocksOf(dirs[0])
+	if err != nil {
+		return err
+	}
+	n := 1
+	if len(blocks) > 0 {
+		n = blocks[len(blocks)-1] + 1
+	}
+	s, err := newSums(stream, n)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(blockPath(dirs[0], n), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(s.blank(leastSize, seq, tombBit, time.Now()))
+	return errors.Join(err, f.Sync(), f.Close())
+}

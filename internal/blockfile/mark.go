@@ -1,0 +1,142 @@
+package blockfile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"brine/internal/atomicfile"
+)
+
+// Mark is a small file beside the store that is synced before what it says matters: how
+// the store was left, and which sequences may have been shown.
+type Mark struct {
+	Clean bool   `json:"clean"` // it was closed in order
+	Boot  string `json:"boot"`  // of the machine, when it was opened
+	// High is up to which sequence those of a stream may have been given out; of one that
+	// was closed in order, which was the last.
+	High map[string]uint64 `json:"high,omitempty"`
+	// Lost is what was found to be lost, the latest at the end.
+	Lost []Lost `json:"lost,omitempty"`
+}
+
+// maxLost is how many are remembered.
+const maxLost = 256
+
+func markPath(dir string) string { return filepath.Join(dir, "state.json") }
+
+// ReadMark returns the mark of the store, the zero value where there is none.
+func ReadMark(dir string) (Mark, error) {
+	m := Mark{}
+	b, err := os.ReadFile(markPath(dir))
+	if err == nil {
+		err = json.Unmarshal(b, &m)
+		if err != nil { // it is written whole or not at all, so somebody else has changed it
+			return Mark{}, fmt.Errorf("read %s: %w", markPath(dir), err)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if m.High == nil {
+		m.High = map[string]uint64{}
+	}
+	return m, err
+}
+
+// Write writes it to the disk.
+func (m Mark) Write(dir string) error {
+	m.Lost = m.Lost[max(0, len(m.Lost)-maxLost):]
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(markPath(dir), b, 0o600)
+}
+
+// boot names the time since which the kernel has lost nothing of what was written.
+func boot() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "unknown" // then each start is taken for one after a power cut
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// Recover prepares a store that is not open for the server: after anything but an orderly
+// stop it looks at all of it, and repairs it. A sequence that may have been shown is not
+// given out again, whatever was lost: the streams of High go on behind it. It returns what
+// was lost, and the mark, which is written, for the time to come.
+func Recover(dir string) (Mark, []Lost, error) {
+	m, err := ReadMark(dir)
+	if err != nil {
+		return m, nil, err
+	}
+	r, err := inspect(dir, m)
+	if err != nil {
+		return m, nil, err
+	}
+	lost := r.Lost
+	for stream, high := range m.High {
+		last, torn := r.Last[stream], r.Torn[stream]
+		if last >= high || !m.Clean && !torn && m.Boot == boot() && m.Boot != "unknown" {
+			continue // nothing was lost with the power
+		}
+		lost = endAt(lost, stream, last, high)
+		if err := SkipTo(dir, stream, high); err != nil {
+			return m, nil, fmt.Errorf("repair the store: %w", err)
+		}
+	}
+	m.Clean, m.Boot, m.Lost = false, boot(), append(m.Lost, lost...)
+	return m, lost, m.Write(dir)
+}
+
+// inspect looks at the ends of the streams after an orderly stop, and at all else if they
+// are not where they were, or it was none.
+func inspect(dir string, m Mark) (*Report, error) {
+	c := Checker{Dir: dir, Repair: true}
+	if m.Clean {
+		r, err := ends(dir)
+		whole := err == nil && len(r.Lost) == 0
+		for stream, high := range m.High {
+			whole = whole && r.Last[stream] >= high
+		}
+		if whole || err != nil {
+			return r, err
+		}
+	}
+	return c.Check()
+}
+
+// ends looks at the newest blocks alone.
+func ends(dir string) (*Report, error) {
+	return Checker{Dir: dir, newestOnly: true}.Check()
+}
+
+// Leave writes down that the store was closed in order.
+func (m Mark) Leave(dir string) error {
+	r, err := ends(dir)
+	if err != nil {
+		return err
+	}
+	m.Clean = true
+	for stream := range m.High {
+		m.High[stream] = r.Last[stream]
+	}
+	return m.Write(dir)
+}
+
+// endAt notes that the end of the stream is lost, up to high.
+func endAt(lost []Lost, stream string, last, high uint64) []Lost {
+	for i := range lost {
+		if l := &lost[i]; l.Stream == stream && l.To == 0 {
+			l.To = high
+			return lost
+		}
+	}
+	return append(lost, Lost{Stream: stream, From: last + 1, To: high})
+}

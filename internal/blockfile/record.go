@@ -1,0 +1,111 @@
+package blockfile
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"time"
+
+	"github.com/minio/highwayhash"
+)
+
+// The form of a record in a block, as the file store of nats-server 2.10 to 2.15 writes
+// it: length, sequence, time, length of the subject; then subject, headers and data, and
+// a sum. TestTheServersOwnBlocks holds this to the server that is linked.
+const (
+	headSize  = 22
+	sumSize   = 8
+	leastSize = headSize + sumSize
+	mostSize  = 32 << 20
+
+	headersBit = 1 << 31 // of the length: there are headers
+	erasedBit  = 1 << 63 // of the sequence: the message was erased
+	tombBit    = 1 << 62 // of the sequence: it says that a message was removed
+)
+
+// record is what is known of one record.
+type record struct {
+	size int
+	seq  uint64
+	time time.Time
+	kind kind
+}
+
+type kind int
+
+const (
+	message kind = iota
+	erased
+	tombstone
+)
+
+// sums checks the records of one block.
+type sums struct{ hash hash.Hash64 }
+
+func newSums(stream string, block int) (sums, error) {
+	key := sha256.Sum256(fmt.Appendf(nil, "%s-%d", stream, block))
+	h, err := highwayhash.New64(key[:])
+	return sums{h}, err
+}
+
+// frame reads what the head of the record at the beginning of b says. It is false where
+// that cannot be.
+func frame(b []byte) (r record, subject, body int, ok bool) {
+	if len(b) < leastSize {
+		return r, 0, 0, false
+	}
+	size := binary.LittleEndian.Uint32(b)
+	subject = int(binary.LittleEndian.Uint16(b[20:]))
+	body = subject
+	if size&headersBit != 0 {
+		body += 4
+	}
+	r.size = int(size &^ headersBit)
+	if r.size < leastSize+body || r.size > len(b) || r.size > mostSize {
+		return r, 0, 0, false
+	}
+	r.seq = binary.LittleEndian.Uint64(b[4:])
+	switch {
+	case r.seq&tombBit != 0:
+		r.kind = tombstone
+	case r.seq&erasedBit != 0 || r.seq == 0:
+		r.kind = erased
+	}
+	r.seq &^= tombBit | erasedBit
+	r.time = time.Unix(0, int64(binary.LittleEndian.Uint64(b[12:]))).UTC()
+	return r, subject, body, true
+}
+
+// read reads the record at the beginning of b; it is false if there is no whole one.
+func (s sums) read(b []byte) (record, bool) {
+	r, subject, body, ok := frame(b)
+	if !ok {
+		return r, false
+	}
+	data := b[headSize : r.size-sumSize]
+	var sum [sumSize]byte
+	return r, bytes.Equal(s.of(b[4:20], data[:subject], data[body:], sum[:0]), b[r.size-sumSize:r.size])
+}
+
+func (s sums) of(head, subject, data, into []byte) []byte {
+	s.hash.Reset()
+	s.hash.Write(head)
+	s.hash.Write(subject)
+	s.hash.Write(data)
+	return s.hash.Sum(into)
+}
+
+// blank is a record without a message, of that many bytes, at least leastSize. To the
+// store it says that the message was there, and is no more.
+func (s sums) blank(size int, seq uint64, bit uint64, at time.Time) []byte {
+	b := make([]byte, size)
+	binary.LittleEndian.PutUint32(b, uint32(size))
+	binary.LittleEndian.PutUint64(b[4:], seq|bit)
+	if !at.IsZero() {
+		binary.LittleEndian.PutUint64(b[12:], uint64(at.UnixNano()))
+	}
+	s.of(b[4:20], nil, b[headSize:size-sumSize], b[size-sumSize:size-sumSize])
+	return b
+}

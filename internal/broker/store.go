@@ -1,0 +1,133 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"brine/internal/blockfile"
+)
+
+// recoverStore prepares the files of the store for the server, and tells of what is lost.
+func (b *Broker) recoverStore() error {
+	if b.opts.StoreDir == "" {
+		return nil
+	}
+	mark, lost, err := blockfile.Recover(b.opts.StoreDir)
+	if err != nil {
+		return err
+	}
+	b.mark, b.lost = &mark, lost
+	b.tellLost(lost)
+	return nil
+}
+
+func (b *Broker) tellLost(lost []blockfile.Lost) {
+	for _, l := range lost {
+		b.opts.Log.Error("a part of the store is lost", "stream", l.Stream, "from", l.From, "to", l.To, "after", l.After, "before", l.Before, "file", l.Block, "offset", l.Offset, "bytes", l.Bytes, "copy", l.Copy)
+	}
+}
+
+// Pauses of the look at a store that was closed in order, which takes no time from others.
+const (
+	checkAfter = 10 * time.Second
+	checkPause = 100 * time.Millisecond // between two blocks, of 8 MiB
+)
+
+// watchStore looks once at all of a store that is open, since a reader that meets damage
+// makes the server cut off the block there.
+func (b *Broker) watchStore(found func([]blockfile.Lost)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	b.wg.Go(func() {
+		select {
+		case <-b.quit:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	select {
+	case <-time.After(checkAfter):
+	case <-ctx.Done():
+		return
+	}
+	r, err := b.verify(ctx, checkPause)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		b.opts.Log.Error("the store was not looked at", "err", err)
+	case len(r.Lost) > 0:
+		found(r.Lost)
+	}
+}
+
+// WatchStore begins to look at all of the store, gently. found is told of what is lost.
+func (b *Broker) WatchStore(found func([]blockfile.Lost)) {
+	b.wg.Go(func() { b.watchStore(found) })
+}
+
+// Verify looks at all of the store now.
+func (b *Broker) Verify(ctx context.Context) (*blockfile.Report, error) { return b.verify(ctx, 0) }
+
+func (b *Broker) verify(ctx context.Context, pause time.Duration) (*blockfile.Report, error) {
+	c := blockfile.Checker{Dir: b.opts.StoreDir, Repair: true, Running: true, Pause: func() error {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+			return nil
+		}
+	}}
+	r, err := c.Check()
+	if err != nil {
+		return r, err
+	}
+	b.tellLost(r.Lost)
+	b.markMu.Lock()
+	defer b.markMu.Unlock()
+	if b.mark != nil && len(r.Lost) > 0 {
+		b.mark.Lost = append(b.mark.Lost, r.Lost...)
+		err = b.mark.Write(b.opts.StoreDir)
+	}
+	return r, err
+}
+
+// leaveStore writes down that the store was closed in order.
+func (b *Broker) leaveStore() {
+	b.markMu.Lock()
+	defer b.markMu.Unlock()
+	if b.mark == nil || b.health.Err() != nil {
+		return
+	}
+	if err := b.mark.Leave(b.opts.StoreDir); err != nil {
+		b.opts.Log.Error("that the store was closed is not written down: the next start looks at all of it", "err", err)
+	}
+	b.mark = nil
+}
+
+// Lost is what was found to be lost when the store was opened, and All what was at any
+// start, the latest at the end.
+func (b *Broker) Lost() (now, all []blockfile.Lost) {
+	b.markMu.Lock()
+	defer b.markMu.Unlock()
+	if b.mark == nil {
+		return b.lost, b.lost
+	}
+	return b.lost, b.mark.Lost
+}
+
+// Reserve writes down, and to the disk, that the sequences of a stream up to seq may be
+// given out: whatever is lost, the stream goes on behind them.
+func (b *Broker) Reserve(stream string, seq uint64) error {
+	b.markMu.Lock()
+	defer b.markMu.Unlock()
+	if b.mark == nil || seq <= b.mark.High[stream] {
+		return nil
+	}
+	before := b.mark.High[stream]
+	b.mark.High[stream] = seq
+	err := b.mark.Write(b.opts.StoreDir)
+	if err != nil {
+		b.mark.High[stream] = before
+	}
+	return err
+}

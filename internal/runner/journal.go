@@ -1,0 +1,33 @@
+package runner
+
+import (
+	"context"
+
+	"brine/internal/module"
+)
+
+// JournalReport is what a look at the journal's files found.
+type JournalReport struct {
+	Blocks  int
+	Bytes   int64
+	Records uint64
+	Lost    []any // now, and earlier as far as that is remembered
+}
+
+// journalModule looks at the journal. It is for operators, and for those whose rule
+// names it.
+func journalModule(h *Host) *module.Module {
+	return &module.Module{Name: "journal", Doc: "The journal of events, jobs and returns.", Functions: []module.Function{
+		{Name: "verify", Doc: "Read all files of the journal and check each record. What cannot be read is returned, with its sequences and the times around them, also what was found before; what is readable behind it is kept.",
+			Example: "salt-run journal.verify", Run: func(ctx context.Context, c *module.Call) (any, error) {
+				r, err := h.Verify(ctx)
+				if err != nil {
+					return nil, err
+				}
+				if len(r.Lost) > 0 {
+					c.SetRetcode(1)
+				}
+				return map[string]any{"ok": len(r.Lost) == 0, "blocks": r.Blocks, "bytes": r.Bytes, "records": int64(r.Records), "lost": r.Lost}, nil
+			}},
+	}}
+}
