@@ -1,0 +1,48 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+// FuzzRequest hands a server any message of a minion that the broker lets through. What it
+// takes for a request is of that minion, and its answer goes to the minion's own inbox.
+func FuzzRequest(f *testing.F) {
+	owner := Identity{Role: RoleMinion, Name: "evil", Key: strings.Repeat("a", 64), Nonce: strings.Repeat("n", 20)}
+	inbox := owner.Inbox()
+	f.Add("salt.minion.evil.req.publish", inbox+".1", []byte(`i{"tgt":"*"}`))
+	f.Add("salt.minion.evil.ret.20260101000000000000", inbox+".2", []byte("p{"))
+	f.Add("salt.minion.evil.fire", inbox+".1.2", []byte{})
+	f.Add("salt.minion.web1.req.publish", "_INBOX.master.x.1", []byte("i{}"))
+	f.Add("salt.minion.evil.credit", inbox+".1", []byte(inbox+".1 100"))
+	f.Fuzz(func(t *testing.T, subject, reply string, body []byte) {
+		s := NewServer(&nats.Conn{}, func(prefix string) (Identity, bool) { return owner, prefix == inbox }, slog.New(slog.DiscardHandler))
+		s.Handle(RoleMinion, "publish", func(context.Context, *Request) error { return nil })
+		from, _, ok := sender(subject)
+		if !ok {
+			return
+		}
+		if _, own := s.ownInbox(from, reply); own && (from.Name != "evil" || from.Role != RoleMinion || !strings.HasPrefix(reply, inbox+".") || strings.ContainsAny(reply, "*> ")) {
+			t.Fatalf("a request on %q may be answered on %q", subject, reply)
+		}
+		m := &nats.Msg{Subject: subject, Reply: reply, Data: bytes.Clone(body)}
+		s.credit(m)
+		s.acked(m)
+	})
+}
+
+// FuzzErrors reads the error that a daemon has sent: it is text for a terminal.
+func FuzzErrors(f *testing.F) {
+	f.Add(encodeError(Errorf(Denied, "no rule allows it")))
+	f.Add([]byte(`{"code":5}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if err := decodeError(b); err == nil || CodeOf(err) == "" {
+			t.Errorf("%q is the error %v", b, err)
+		}
+	})
+}
