@@ -2,7 +2,6 @@ package bus
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -21,8 +20,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("salt.minion.web1.req.publish", "_INBOX.master.x.1", []byte("i{}"))
 	f.Add("salt.minion.evil.credit", inbox+".1", []byte(inbox+".1 100"))
 	f.Fuzz(func(t *testing.T, subject, reply string, body []byte) {
-		s := NewServer(&nats.Conn{}, func(prefix string) (Identity, bool) { return owner, prefix == inbox }, slog.New(slog.DiscardHandler))
-		s.Handle(RoleMinion, "publish", func(context.Context, *Request) error { return nil })
+		s := NewServer(&nats.Conn{}, func(prefix string) (Identity, bool) { return owner, prefix == inbox }, MasterEndpoints, slog.New(slog.DiscardHandler))
 		from, _, ok := sender(subject)
 		if !ok {
 			return
