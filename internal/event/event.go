@@ -5,9 +5,11 @@ package event
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -173,7 +175,7 @@ func (h Head) Speaker() string {
 // masterSpaces are the tag spaces in which only the master speaks; a name here
 // owns itself and everything below it.
 var masterSpaces = []string{
-	"key", "minion", AuditSpace, JournalSpace, "salt/auth", "salt/job", "salt/key", "salt/minion", "salt/peer",
+	"key", "minion", AuditSpace, JournalSpace, "salt/auth", "salt/beacon", "salt/job", "salt/key", "salt/minion", "salt/peer",
 	"salt/presence", "salt/run", "salt/wheel",
 }
 
@@ -192,16 +194,17 @@ const JournalLost = JournalSpace + "/lost"
 func IsAudit(tag string) bool { return tag == AuditSpace || strings.HasPrefix(tag, AuditSpace+"/") }
 
 // CheckMinionTag checks that the minion id may fire tag on the master's bus:
-// nothing in the master's spaces except what is below its own
-// salt/minion/<id> and minion/refresh/<id>. Letter case, doubled, leading and
-// trailing slashes and blanks do not help to slip into a space, nor do
-// characters that only look like ASCII: those are simply other tags.
+// nothing in the master's spaces except what is below its own salt/minion/<id>,
+// salt/beacon/<id> and minion/refresh/<id>. Letter case, doubled, leading and
+// trailing slashes, blanks, and parts such as .. that a reader of paths would resolve
+// do not help to slip into a space, nor do characters that only look like ASCII: those
+// are simply other tags.
 func CheckMinionTag(id salt.MinionID, tag string) error {
 	if err := CheckTag(tag); err != nil {
 		return err
 	}
-	for _, own := range []string{"salt/minion/" + string(id), "minion/refresh/" + string(id)} {
-		if tag == own || strings.HasPrefix(tag, own+"/") {
+	for _, own := range []string{"salt/minion/" + string(id), "salt/beacon/" + string(id), "minion/refresh/" + string(id)} {
+		if (tag == own || strings.HasPrefix(tag, own+"/")) && !climbs(tag) {
 			return nil
 		}
 	}
@@ -212,7 +215,7 @@ func CheckMinionTag(id salt.MinionID, tag string) error {
 	if _, err := salt.ParseJID(strings.Split(plain, "/")[0]); err == nil {
 		return fmt.Errorf("%w: %q, a bare job id announces a job", ErrReserved, tag)
 	}
-	if space := spaceOf(plain); space != "" {
+	if space := cmp.Or(spaceOf(plain), spaceOf(resolve(plain))); space != "" {
 		return fmt.Errorf("%w: %q is within %s", ErrReserved, tag, space)
 	}
 	return nil
@@ -233,7 +236,25 @@ func spaceOf(plain string) string {
 func Reserved(tag string) bool {
 	plain := normalise(tag)
 	_, err := salt.ParseJID(strings.Split(plain, "/")[0])
-	return plain == "" || err == nil || spaceOf(plain) != ""
+	return plain == "" || err == nil || spaceOf(plain) != "" || spaceOf(resolve(plain)) != ""
+}
+
+// climbs says whether a part of the tag is one that a reader of paths would resolve.
+func climbs(tag string) bool {
+	for part := range strings.SplitSeq(tag, "/") {
+		if p := strings.TrimSpace(part); p == "." || p == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// resolve is a normalised tag as a reader of paths would take it.
+func resolve(plain string) string {
+	if !climbs(plain) {
+		return plain
+	}
+	return strings.TrimPrefix(path.Clean("/"+plain), "/")
 }
 
 // normalise folds what a careless reader of tags would take as the same tag.

@@ -48,6 +48,8 @@ func TestMinionMayNotSpeakForTheMaster(t *testing.T) {
 	for _, tag := range []string{
 		"salt/job/20261121113344286549/ret/web2", "salt/job/20261121113344286549/new", "salt/auth", "salt/key", "salt/run/x",
 		"salt/wheel/x/ret", "salt/presence/change", "salt/minion/web2/start", "salt/minion/web1x/start", "salt/minion",
+		"salt/minion/web1/../web2/start", "salt/minion/web1/..", "salt/minion/web1/ .. /web2", "salt/minion/web1/./start", "x/../salt/job/1/ret/web2", "../salt/auth", "salt/./minion/web2/start",
+		"salt/beacon/web2/load", "salt/beacon", "SALT//beacon/web2", "salt/beacon/web1/../web2/load", "salt/journal/drop",
 		"SALT/JOB/x", "salt//job/x", "/salt/job/x", "salt/ job/x", " salt/job", "salt/job/", "salt/peer/refused",
 		"20261121113344286549", "salt/audit/x", "key", "minion/refresh/web2",
 		"//",
@@ -56,7 +58,7 @@ func TestMinionMayNotSpeakForTheMaster(t *testing.T) {
 			t.Errorf("web1 may fire %q", tag)
 		}
 	}
-	for _, tag := range []string{"mytag", "salt/minion/web1/start", "salt/beacon/web1/load", "minion_start", "salty/job", "minion/refresh/web1", "keys"} {
+	for _, tag := range []string{"mytag", "salt/minion/web1/start", "salt/beacon/web1/load", "minion_start", "salty/job", "minion/refresh/web1", "keys", "app/../x", "salt/minion/web1/...", "a/.b"} {
 		if err := CheckMinionTag("web1", tag); err != nil {
 			t.Errorf("web1 may not fire %q: %v", tag, err)
 		}

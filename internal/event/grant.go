@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
-
-	"brine/internal/salt"
 )
 
 // Grants say which ordinary users may fire and hear which tags: the setting
@@ -25,6 +23,8 @@ import (
 //	    - deploy/*            # a list is for both
 //	  client:dashboard:       # a client, by the name of its credentials
 //	    listen: monitoring/*
+//	  ldap:fred:              # who has logged in by a backend of external_auth
+//	    listen: deploy/*
 //
 // The nil Grants are none.
 type Grants struct{ rules []grant }
@@ -44,9 +44,20 @@ type right struct {
 type Grant struct{ Rule, Where string }
 
 // holds says whether the rule is for this user. Rules for clients, programs that
-// come over the network, say so: a pattern for users is never for them too.
+// come over the network, say so, and those for a user who has logged in name the backend:
+// a pattern for the users of this machine is never for them too.
 func (g grant) holds(user string) bool {
-	return g.user.match(user) && strings.HasPrefix(g.user.text, salt.ClientPrefix) == strings.HasPrefix(user, salt.ClientPrefix)
+	return g.user.match(user) && kindOf(g.user.text) == kindOf(user)
+}
+
+// kindOf is what stands before the colon of a name: "client", or a backend; "" for a
+// user of this machine.
+func kindOf(name string) string {
+	kind, _, found := strings.Cut(name, ":")
+	if !found {
+		return ""
+	}
+	return kind
 }
 
 // GrantError is a mistake in event_acl. Node is where it stands; nil is the

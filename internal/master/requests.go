@@ -43,8 +43,15 @@ func (m *Master) register() {
 	}
 	s.HandleLots("letters", m.letterLot)
 	local := func(ctx context.Context, i bus.Identity) relay.Asker {
-		return m.onBus(ctx, m.localAsker(ctx, i)) // event_acl is about local users
+		return m.onBus(ctx, m.asker(ctx, i))
 	}
+	m.relay.SetWhile(func(ctx context.Context, i bus.Identity, f func(context.Context) error) error {
+		who := m.asker(ctx, i)
+		if who.refused != nil {
+			return who.refused
+		}
+		return m.whileGood(ctx, who, f)
+	})
 	m.relay.RegisterClients(s)
 	m.relay.Register(s, local)
 	m.relay.RegisterFire(s, local)
@@ -68,7 +75,7 @@ func (m *Master) authorize(ctx context.Context, r *bus.Request, c bus.Check) err
 
 // operatorOnly refuses everybody but root and the daemon's own user.
 func (m *Master) operatorOnly(ctx context.Context, r *bus.Request) error {
-	who := m.localAsker(ctx, r.From)
+	who := m.asker(ctx, r.From)
 	if who.subject.Operator {
 		return nil
 	}
@@ -79,9 +86,17 @@ func (m *Master) operatorOnly(ctx context.Context, r *bus.Request) error {
 	return bus.Errorf(bus.Denied, "user %s may not do this (%s): %s", who.name, r.Op, reason).WithHint("root may do this")
 }
 
-// onBus is a local user as the bus of events knows it. With sudo_acl, who came by
-// sudo stands for himself there too.
+// onBus is a user as the bus of events knows it. With sudo_acl, who came by
+// sudo stands for himself there too; a login replaces what the kernel says.
 func (m *Master) onBus(ctx context.Context, who asker) relay.Asker {
+	switch {
+	case who.refused != nil:
+		return m.relay.External(who.identity.UID(), "ended", who.name) // nobody's rules
+	case who.login != nil:
+		a := m.relay.External(who.identity.UID(), who.login.Backend, who.login.Name)
+		a.Source = who.identity.Source
+		return a
+	}
 	uid, name, operator := who.identity.UID(), who.name, who.subject.Operator
 	if operator && who.subject.Sudo != "" && m.access.Load().sudo {
 		uid, name, operator = m.users.ID(ctx, salt.UserName(who.subject.Sudo)), who.subject.Sudo, false

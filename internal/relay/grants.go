@@ -49,6 +49,14 @@ func (r *Relay) Asker(uid int, name string, operator bool) Asker {
 	return a
 }
 
+// External describes a user who has logged in by a backend of external_auth, with what the
+// rules let them hear. They are never an operator, nor the user of this machine with the
+// same name.
+func (r *Relay) External(uid int, backend, name string) Asker {
+	name = backend + ":" + name
+	return Asker{Owner: name, Name: name, Sender: salt.UserPrefix + name, UID: uid, external: true, Hearing: r.grants.Load().Hearing(name)}
+}
+
 // Client describes a client with what the rules let it hear. It is never an
 // operator.
 func (r *Relay) Client(i bus.Identity) Asker {
@@ -176,7 +184,7 @@ func (r *Relay) MayFire(who Asker) func(tag string) error {
 		if who.Operator {
 			return nil
 		}
-		if who.client && event.Reserved(tag) {
+		if (who.client || who.external) && event.Reserved(tag) {
 			return r.ungranted(who, "fire", tag)
 		}
 		if _, ok := r.grants.Load().MayFire(who.Name, tag); !ok {

@@ -17,14 +17,15 @@ import (
 
 // Asker is who listens, as the daemon verified.
 type Asker struct {
-	Owner   string // of positions and dead letters: the number of a user, or the name of a client
-	Name    string // for people and rules
-	Sender  string // of the events that it fires
-	UID     int    // the kernel's word, for the record; -1 for clients
-	Sudo    string // the user behind it, where it came by sudo
-	Source  string // for people: which process
-	Hearing event.Hearing
-	client  bool // comes over the network: the tag spaces of the master are closed to it
+	Owner    string // of positions and dead letters: the number of a user, or the name of a client
+	Name     string // for people and rules
+	Sender   string // of the events that it fires
+	UID      int    // the kernel's word, for the record; -1 for clients
+	Sudo     string // the user behind it, where it came by sudo
+	Source   string // for people: which process
+	Hearing  event.Hearing
+	external bool // has logged in by a backend: likewise
+	client   bool // comes over the network: the tag spaces of the master are closed to it
 	// Operator may look at everybody's positions and purge.
 	Operator bool
 }

@@ -17,13 +17,19 @@ func (r *Relay) Register(s *bus.Server, who func(context.Context, bus.Identity) 
 		"userStat":    r.Stat,
 		"userPurge":   r.Purge,
 	} {
-		s.Handle(name, handler(h, who))
+		s.Handle(name, r.handler(h, who))
 	}
+}
+
+// SetWhile sets what runs the answers to users: it ends the context of one that may not go
+// on. It is set before anybody is served.
+func (r *Relay) SetWhile(while func(ctx context.Context, i bus.Identity, f func(context.Context) error) error) {
+	r.while = while
 }
 
 // RegisterFire serves the events that local users fire, where they are for this bus alone.
 func (r *Relay) RegisterFire(s *bus.Server, who func(context.Context, bus.Identity) Asker) {
-	s.Handle("userFire", handler(r.FireFor, who))
+	s.Handle("userFire", r.handler(r.FireFor, who))
 }
 
 // RegisterClients serves what clients may ask.
@@ -39,10 +45,15 @@ func (r *Relay) RegisterClients(s *bus.Server) {
 		"clientPlace":   r.Place,
 		"clientConfirm": r.Confirm,
 	} {
-		s.Handle(name, handler(h, who))
+		s.Handle(name, r.handler(h, who))
 	}
 }
 
-func handler(h func(context.Context, *bus.Request, Asker) error, who func(context.Context, bus.Identity) Asker) bus.Handler {
-	return func(ctx context.Context, req *bus.Request) error { return h(ctx, req, who(ctx, req.From)) }
+func (r *Relay) handler(h func(context.Context, *bus.Request, Asker) error, who func(context.Context, bus.Identity) Asker) bus.Handler {
+	return func(ctx context.Context, req *bus.Request) error {
+		if r.while == nil || req.From.Role != bus.RoleUser {
+			return h(ctx, req, who(ctx, req.From))
+		}
+		return r.while(ctx, req.From, func(ctx context.Context) error { return h(ctx, req, who(ctx, req.From)) })
+	}
 }

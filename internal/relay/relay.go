@@ -38,6 +38,7 @@ type Relay struct {
 	grants  atomic.Pointer[event.Grants]
 	lost    atomic.Pointer[[]Span] // of the journal
 	audit   func(context.Context, Decision) (bool, error)
+	while   func(context.Context, bus.Identity, func(context.Context) error) error
 	told    logging.Throttle // of refusals without an audit
 	started time.Time
 	fired   atomic.Uint64 // events of clients
