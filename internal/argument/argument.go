@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"brine/internal/salt"
 )
 
 // Options change how Parse reads words; the zero value is the default.
@@ -22,10 +24,13 @@ type Options struct {
 
 // Parse splits the words after a function's name into positional arguments and
 // keywords, both typed by Word. Of a keyword given twice the last one counts.
-// Both results are never nil, unless a word goes beyond a limit of Word.
+// Both results are never nil, unless a word is not UTF-8 or goes beyond a limit of Word.
 func Parse(words []string, opt Options) (args []any, kwargs map[string]any, err error) {
 	args, kwargs = []any{}, map[string]any{}
-	for _, word := range words {
+	for i, word := range words {
+		if err := salt.CheckUTF8([]byte(word)); err != nil {
+			return nil, nil, fmt.Errorf("argument %d: %w", i+1, err)
+		}
 		name, text, ok := Keyword(word)
 		switch {
 		case !ok:

@@ -15,8 +15,9 @@
 //     is never thrown at somebody who made a mistake; -h prints it.
 //   - What comes from elsewhere (ids, arguments, errors of a peer) is printed
 //     with its control characters escaped.
-//   - Silence is success. But no command waits for more than a second without
-//     saying what it waits for, see Env.Waiting.
+//   - Silence is success. But on a terminal no command waits for more than a second
+//     without saying what it waits for, see Env.Waiting. Elsewhere success writes
+//     nothing to standard error, unless --progress asks for it.
 //   - A question is asked only where an answer can come from: at the end of the
 //     input it is an error that names the option to use instead.
 //   - Colour is for terminals; NO_COLOR, --no-color and --force-color overrule.
@@ -50,7 +51,14 @@ type Env struct {
 
 	// Which of the three streams is a terminal.
 	StdinTTY, StdoutTTY, StderrTTY bool
+
+	quiet, progress bool // as the options of these names say
 }
+
+// Talks says whether a person is told more than errors and warnings: on a terminal, and
+// where --progress asks for it. What goes into a log, or a letter of cron, is to be empty
+// when all went well.
+func (e *Env) Talks() bool { return !e.quiet && (e.StderrTTY || e.progress) }
 
 // Main runs a program in the environment of this process and returns its exit
 // code, for os.Exit. The context of run ends at SIGINT and SIGTERM with a
@@ -72,7 +80,7 @@ func processEnv(name string) *Env {
 		Name:      name,
 		Args:      os.Args[1:],
 		Stdin:     os.Stdin,
-		Stdout:    pipeWriter{os.Stdout},
+		Stdout:    pipeWriter{os.Stdout, isClosed(os.Stdout, os.Stdin)},
 		Stderr:    os.Stderr,
 		Getenv:    os.Getenv,
 		StdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),
@@ -109,9 +117,15 @@ func untilSignal(parent context.Context) (ctx context.Context, stop func()) {
 }
 
 // pipeWriter tells a broken pipe of the output from one of a socket.
-type pipeWriter struct{ w io.Writer }
+type pipeWriter struct {
+	w      *os.File
+	closed bool // it was when the program was started
+}
 
 func (p pipeWriter) Write(b []byte) (int, error) {
+	if p.closed {
+		return 0, errClosedOutput
+	}
 	n, err := p.w.Write(b)
 	if errors.Is(err, syscall.EPIPE) {
 		err = ErrBrokenPipe
@@ -129,14 +143,21 @@ func (e *Env) Report(err error) int {
 	return Code(err)
 }
 
-// Warn tells of something wrong that does not stop the command.
+// Warn tells of something wrong that does not stop the command, unless --quiet is given.
 func (e *Env) Warn(err error) {
+	if e.quiet {
+		return
+	}
 	e.say("warning", err.Error())
 	e.say("hint", salt.Hint(err))
 }
 
-// Note tells something that is not wrong, worded as fmt.Sprintf does.
+// Note tells something that is not wrong, worded as fmt.Sprintf does, to whom Talks
+// lets it.
 func (e *Env) Note(format string, args ...any) {
+	if !e.Talks() {
+		return
+	}
 	e.say("note", fmt.Sprintf(format, args...))
 }
 

@@ -76,6 +76,7 @@ func (e *Env) run(ctx context.Context, spec Spec) error {
 		if err := cmp.Or(checkLevels(opts), checkOutput(opts)); err != nil {
 			return err // also where the program makes no use of them
 		}
+		e.quiet, e.progress = opts.Bool("quiet"), opts.Bool("progress")
 		e.noteIgnored(ignored, given)
 		if spec.Daemon {
 			signal.Ignore(syscall.SIGPIPE)
@@ -181,7 +182,26 @@ func allFlags(spec Spec) []urcli.Flag {
 	if spec.Output {
 		flags = append(flags, outputFlags(own)...)
 	}
+	if !spec.Daemon {
+		flags = append(flags, talkFlags(own)...)
+	}
 	return append(flags, generalFlags(own)...)
+}
+
+// talkFlags return the options for what is said beside results, but for those that own
+// has, with a meaning that goes further.
+func talkFlags(own grammar) []urcli.Flag {
+	const group = "General"
+	var flags []urcli.Flag
+	if own["quiet"] == nil {
+		flags = append(flags, &urcli.BoolFlag{Category: group, Name: "quiet", Aliases: own.free("q"),
+			Usage: "say nothing but errors on standard error"})
+	}
+	if own["progress"] == nil {
+		flags = append(flags, &urcli.BoolFlag{Category: group, Name: "progress",
+			Usage: "tell what is waited for, and notes, also where standard error is no terminal"})
+	}
+	return flags
 }
 
 // free returns those of the names that no option in g has.

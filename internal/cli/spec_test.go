@@ -76,7 +76,7 @@ func TestRun(t *testing.T) {
 			cli.OK, `t=2 y=false list="" return=["a,b" "c"] words=[]` + "\n", ""},
 		{"words that are names of options", "help timeout -- -y",
 			cli.OK, `t=0 y=false list="" return=[] words=["help" "timeout" "-y"]` + "\n", ""},
-		{"ignored options", "--skip-grains -m dir --saltfile=x",
+		{"ignored options", "--progress --skip-grains -m dir --saltfile=x",
 			cli.OK, `t=0 y=false list="" return=[] words=[]` + "\n",
 			"salt-try: note: --saltfile has no effect in Brine\n" +
 				"salt-try: note: --skip-grains has no effect in Brine\n" +

@@ -10,16 +10,19 @@ import (
 
 func TestWaiting(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		took time.Duration
-		want string
+		name     string
+		took     time.Duration
+		terminal bool
+		want     string
 	}{
-		{"short", cli.Patience - time.Millisecond, ""},
-		{"long", time.Hour, `salt-try: waiting for the master at \x1b[2J` + "\n"},
+		{"short", cli.Patience - time.Millisecond, true, ""},
+		{"long", time.Hour, true, `salt-try: waiting for the master at \x1b[2J` + "\n"},
+		{"into a log", time.Hour, false, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld("")
+				w.StderrTTY = tc.terminal
 				stop := w.Waiting(t.Context(), cli.Patience, func() string { return "the master at \x1b[2J" })
 				time.Sleep(tc.took)
 				stop()

@@ -4,7 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
+
+	"brine/internal/salt"
 )
 
 // DefaultDir is where the configuration lives when no other place is named.
@@ -157,4 +158,6 @@ func place(file string, line, column int, key string) string {
 }
 
 // day is the unit of the long durations below.
-const day = 24 * time.Hour
+const day = salt.Day
+
+const maxDuration = salt.MaxDuration

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,7 +136,7 @@ func duration(to *time.Duration, unit, low, high time.Duration) kind {
 		if err != nil {
 			return 0, err
 		}
-		d, err := parseDuration(s, unit)
+		d, err := salt.ParseDuration(s, unit)
 		if err == nil && (d < low || d > high) {
 			err = fmt.Errorf("%s is not in the range from %s to %s", s, showDuration(low), showDuration(high))
 		}
@@ -302,90 +301,6 @@ func parseList(n *yaml.Node) ([]string, error) {
 	return words, nil
 }
 
-// timeUnit returns the time that a letter stands for, 0 for none. A month or a
-// year has no fixed length.
-func timeUnit(name string) time.Duration {
-	switch name {
-	case "ms":
-		return time.Millisecond
-	case "s":
-		return time.Second
-	case "m":
-		return time.Minute
-	case "h":
-		return time.Hour
-	case "d":
-		return day
-	case "w":
-		return 7 * day
-	}
-	return 0
-}
-
-// maxDuration keeps sums of durations and moments far from overflow.
-const maxDuration = 100 * 365 * day
-
-// parseDuration reads a number of units, or numbers with units of their own:
-// 90s, 1h30m, 1.5d. At most a hundred years.
-func parseDuration(s string, unit time.Duration) (time.Duration, error) {
-	bad := fmt.Errorf("%q is not a time", s)
-	bad = salt.WithHint(bad, "write a number of "+unitName(unit)+", or a number with a unit: ms, s, m, h, d or w")
-	if f, err := parseNumber(s); err == nil {
-		return scale(f, unit, bad)
-	}
-	if s == "" {
-		return 0, bad
-	}
-	var sum time.Duration
-	for rest := s; rest != ""; {
-		number := prefixOf(rest, "0123456789.")
-		name := prefixOf(rest[len(number):], "dhmsw")
-		rest = rest[len(number)+len(name):]
-		f, err := parseNumber(number)
-		if err != nil || timeUnit(name) == 0 {
-			return 0, bad
-		}
-		d, err := scale(f, timeUnit(name), bad)
-		if err != nil || sum+d > maxDuration {
-			return 0, bad
-		}
-		sum += d
-	}
-	return sum, nil
-}
-
-// parseNumber reads a decimal number, and neither NaN nor 0x1p4.
-func parseNumber(s string) (float64, error) {
-	if s == "" || strings.Trim(s[1:], "0123456789.") != "" || !strings.ContainsAny(s[:1], "0123456789.-+") {
-		return 0, errors.New("not a number")
-	}
-	return strconv.ParseFloat(s, 64)
-}
-
-func scale(f float64, unit time.Duration, bad error) (time.Duration, error) {
-	if f *= float64(unit); math.Abs(f) > float64(maxDuration) {
-		return 0, bad
-	}
-	return time.Duration(math.Round(f)), nil
-}
-
-// prefixOf returns the longest prefix of s that has only characters of set.
-func prefixOf(s, set string) string {
-	return s[:len(s)-len(strings.TrimLeft(s, set))]
-}
-
-func unitName(unit time.Duration) string {
-	switch unit {
-	case time.Millisecond:
-		return "milliseconds"
-	case time.Minute:
-		return "minutes"
-	case time.Hour:
-		return "hours"
-	}
-	return "seconds"
-}
-
 // showDuration writes whole days as days and the rest as Go does, without the
 // zero minutes and seconds.
 func showDuration(d time.Duration) string {
@@ -430,8 +345,8 @@ func multiple(unit string) float64 {
 
 // parseSize reads a number of bytes with or without a unit.
 func parseSize(s string) (int64, error) {
-	number := prefixOf(s, "0123456789._")
-	f, err := parseNumber(strings.ReplaceAll(number, "_", ""))
+	number := s[:len(s)-len(strings.TrimLeft(s, "0123456789._"))]
+	f, err := strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64)
 	unit := multiple(s[len(number):])
 	if f *= unit; err != nil || unit == 0 || f > 1<<60 {
 		return 0, salt.WithHint(fmt.Errorf("%q is not a size", s), "write a number of bytes, or a number with a unit: KB, MB, GB, KiB, MiB, GiB")

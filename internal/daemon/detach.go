@@ -6,21 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// readyPrefix begins the name of the socket on which Detach waits: by it the child
+// knows that it has to let go of its caller.
+const readyPrefix = "@salt-ready-"
 
 // Detach starts this program again with args, in a session of its own, and
 // returns when it is ready: the same word that systemd would get. What the
-// child says until then goes to stderr. A child that ends before it is ready is
-// an error.
+// child says until then goes to stderr; from then on it holds no descriptor of its
+// caller, see Ready. A child that ends before it is ready is an error.
 func Detach(ctx context.Context, args []string, stderr io.Writer) error {
 	// The socket has a name and no file: a path below a long TMPDIR would not fit
 	// into an address.
-	name := "@salt-ready-" + rand.Text()
+	name := readyPrefix + rand.Text()
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
 	if err != nil {
 		return err
@@ -28,6 +35,9 @@ func Detach(ctx context.Context, args []string, stderr io.Writer) error {
 	defer l.Close()
 	self, err := os.Executable()
 	if err != nil {
+		return err
+	}
+	if err := closeOnExec(); err != nil {
 		return err
 	}
 	c := exec.Command(self, args...)
@@ -56,6 +66,39 @@ func Detach(ctx context.Context, args []string, stderr io.Writer) error {
 		_ = c.Process.Signal(syscall.SIGTERM) // it is being waited for no more
 		return context.Cause(ctx)
 	}
+}
+
+// closeOnExec keeps what this process has inherited beside its three streams, such as
+// the pipe of a script, from the child.
+func closeOnExec() error {
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("close inherited descriptors: %w", err)
+	}
+	return nil // a kernel before 5.11 has no such call
+}
+
+// Ready tells systemd, or the Detach that waits, that the daemon is ready. After Detach
+// it lets go of the standard error of its caller first: who reads that to its end, as in
+// $(salt-minion -d 2>&1), would else wait for the end of the daemon.
+func Ready() error {
+	if strings.HasPrefix(os.Getenv("NOTIFY_SOCKET"), readyPrefix) {
+		if err := dropStderr(); err != nil {
+			return err
+		}
+	}
+	return Notify("READY=1")
+}
+
+func dropStderr() error {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	if err := unix.Dup3(int(null.Fd()), int(os.Stderr.Fd()), 0); err != nil {
+		return fmt.Errorf("let go of standard error: %w", err)
+	}
+	return nil
 }
 
 // ExitError is the end of a detached daemon that did not become ready; it has

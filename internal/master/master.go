@@ -338,7 +338,7 @@ func (m *Master) Run(ctx context.Context) error {
 	if m.cfg.OpenMode {
 		m.log.Warn("open_mode is on: every key that connects is accepted, and replaces the one that its id had")
 	}
-	if err := daemon.Notify("READY=1"); err != nil {
+	if err := daemon.Ready(); err != nil {
 		m.log.Warn("systemd was not told", "err", err)
 	}
 	deaf := m.checkItself()

@@ -258,7 +258,7 @@ func (m *Minion) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.schedule.run(m.ctx) })
 	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
 	m.log.Info("the minion is ready", "minion", m.id, "fingerprint", m.key.Public().SHA256(), "version", m.version)
-	if err := daemon.Notify("READY=1"); err != nil {
+	if err := daemon.Ready(); err != nil {
 		m.log.Warn("systemd was not told", "err", err)
 	}
 	deaf := m.checkItself()

@@ -282,11 +282,7 @@ func number(n *yaml.Node, low, high int) (int, error) {
 
 // span reads a time: a number of seconds, or one with a unit.
 func span(n *yaml.Node, low time.Duration) (time.Duration, error) {
-	text := n.Value
-	if _, err := strconv.ParseFloat(text, 64); err == nil {
-		text += "s"
-	}
-	d, err := time.ParseDuration(text)
+	d, err := salt.ParseDuration(n.Value, time.Second)
 	if n.Kind != yaml.ScalarNode || err != nil || d < low || d > 24*time.Hour {
 		return 0, fmt.Errorf("%q is no time up to a day: write it as 90 or 1m30s", n.Value)
 	}

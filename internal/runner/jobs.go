@@ -522,7 +522,7 @@ func (j jobs) cancel(_ context.Context, c *module.Call) (any, error) {
 // parseMoment reads a span such as 2h, or a moment such as 2026-11-21 or
 // 2026-11-21T12:00:00, in local time.
 func parseMoment(name, s string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+	if d, err := salt.ParseDuration(s, time.Second); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
 	for _, layout := range []string{

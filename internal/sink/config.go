@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"brine/internal/event"
+	"brine/internal/salt"
 )
 
 // Bounds of a configuration.
@@ -125,8 +126,8 @@ func (s *section) since() (since Since) {
 	case "all":
 		since.All = true
 	default:
-		var ok bool
-		if since.Back, ok = parseDuration(text); !ok {
+		var err error
+		if since.Back, err = salt.ParseDuration(text, time.Second); err != nil || since.Back < 0 {
 			s.wrong("since", "%q is none of now, all, or a time as in 1h or 2d", text)
 		}
 	}

@@ -28,7 +28,7 @@ func TestMistakesInAConfiguration(t *testing.T) {
 		{"no path", "rules:\n  x:\n    to:\n      file: {keep: 5}", `:4: rules.x.to.file: "path" is needed`, ""},
 		{"a number that is none", "rules:\n  x:\n    batch: many\n    to: {" + file + "}", `:3: rules.x.batch: "many" is no number from 1 to 10000`, ""},
 		{"too large", "rules: {x: {batch: 10001, to: {" + file + "}}}", "is no number from 1 to 10000", ""},
-		{"time without unit", "rules: {x: {wait: 5, to: {" + file + "}}}", `"5" is no time`, ""},
+		{"time of an unknown unit", "rules: {x: {wait: 5y, to: {" + file + "}}}", `"5y" is not a time`, ""},
 		{"time out of range", "rules: {x: {wait: 2h, to: {" + file + "}}}", "2h is not within", ""},
 		{"no size", "rules: {x: {to: {file: {path: y, rotate_size: 5 apples}}}}", "is no size", ""},
 		{"tiny size", "rules: {x: {to: {file: {path: y, rotate_size: 5}}}}", "less than 1024 bytes", ""},

@@ -242,9 +242,9 @@ func (s *section) duration(key string, otherwise, low, high time.Duration) time.
 	if !ok {
 		return otherwise
 	}
-	d, ok := parseDuration(text)
-	if !ok {
-		s.wrong(key, "%q is no time: write a number with a unit, as in 500ms, 90s, 1h30m, 7d", text)
+	d, err := salt.ParseDuration(text, time.Second)
+	if err != nil {
+		s.wrong(key, "%v: %s", err, salt.Hint(err))
 		return otherwise
 	}
 	if d < low || d > high {
@@ -255,17 +255,6 @@ func (s *section) duration(key string, otherwise, low, high time.Duration) time.
 }
 
 const day = 24 * time.Hour
-
-func parseDuration(text string) (time.Duration, bool) {
-	for unit, length := range map[string]time.Duration{"d": day, "w": 7 * day} {
-		if number, ok := strings.CutSuffix(text, unit); ok {
-			f, err := strconv.ParseFloat(number, 64)
-			return time.Duration(f * float64(length)), err == nil && f >= 0 && f < 1e5
-		}
-	}
-	d, err := time.ParseDuration(text)
-	return d, err == nil && d >= 0
-}
 
 // size is a number of bytes, or a number with a unit: KB counts by thousands, KiB
 // and K by 1024.

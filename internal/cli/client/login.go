@@ -163,7 +163,7 @@ func (l *Login) byToken(ctx context.Context, c *bus.Conn) (done bool, err error)
 		return err == nil, err
 	}
 	if l.backend != "" {
-		l.env.Note("the token in %s is not good for this login, or has expired", l.tokenFile)
+		l.env.Warn(fmt.Errorf("the token in %s is not good for this login, or has expired", l.tokenFile))
 	}
 	return false, l.needBackend(err)
 }

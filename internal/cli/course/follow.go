@@ -34,6 +34,11 @@ const (
 // output.
 func (s *Show) Follow(ctx context.Context, conn *bus.Conn, op string, request any, end End) error {
 	defer s.file.Close()
+	ctx, unwatch, err := s.watched(ctx)
+	if err != nil {
+		return err
+	}
+	defer unwatch()
 	stop := func() {}
 	if s.bar == nil {
 		stop = s.env.Waiting(ctx, cli.Patience, s.waitingFor)
@@ -68,6 +73,14 @@ func (s *Show) Follow(ctx context.Context, conn *bus.Conn, op string, request an
 		return client.Error(err)
 	}
 	return s.verdict()
+}
+
+// watched is WhileRead, where results go to standard output.
+func (s *Show) watched(ctx context.Context) (context.Context, func(), error) {
+	if s.toFile {
+		return ctx, func() {}, nil
+	}
+	return s.env.WhileRead(ctx)
 }
 
 func begun(ctx context.Context, stream *bus.Stream) (start job.Start, err error) {

@@ -25,6 +25,7 @@ type Show struct {
 	env     *cli.Env
 	file    io.WriteCloser
 	out     *output.Writer
+	toFile  bool // results go to a file of --out-file
 	form    string
 	verbose bool
 	showJID bool
@@ -46,7 +47,7 @@ type Show struct {
 func New(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Show, error) {
 	form, o := env.OutputForm(opts, cfg.Output)
 	s := &Show{
-		env: env, form: form, verbose: opts.Bool("verbose"), showJID: opts.Bool("show-jid") || cfg.ShowJID,
+		env: env, toFile: opts.String("out-file") != "", form: form, verbose: opts.Bool("verbose"), showJID: opts.Bool("show-jid") || cfg.ShowJID,
 		summary: opts.Bool("summary") || cfg.CLISummary, hide: opts.Bool("hide-timeout"), doc: opts.Bool("doc"),
 		open: map[salt.MinionID]bool{}, last: map[salt.MinionID]job.Report{},
 	}
@@ -131,7 +132,7 @@ func (s *Show) update(b []byte) error {
 		return s.ret(u)
 	case u.State == job.Queued, u.State.Final():
 		return s.miss(u)
-	case u.State == job.Disconnected:
+	case u.State == job.Disconnected && s.env.Talks():
 		fmt.Fprintf(s.env.Stderr, "%s: %s: %s; waiting for it to come back\n", s.env.Name, u.ID, u.Text)
 	case s.verbose:
 		fmt.Fprintf(s.env.Stderr, "%s: %s: %s\n", s.env.Name, u.ID, states(u.Report))
@@ -160,6 +161,9 @@ func (s *Show) batch(ids []salt.MinionID) {
 	list := make([]any, 0, len(ids))
 	for _, id := range slices.Sorted(slices.Values(ids)) {
 		list = append(list, string(id))
+	}
+	if !s.env.Talks() {
+		return
 	}
 	s.bar.hide()
 	defer s.bar.draw()

@@ -32,7 +32,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Examples: []string{"salt-call test.ping", "salt-call --local grains.items", `salt-call event.fire_master '{"data": "message for the master"}' mytag`},
 		Flags: []urcli.Flag{
 			&urcli.BoolFlag{Category: "Running", Name: "local", Usage: "run without a master and without the daemon"},
-			&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `SECONDS` for the master to answer (default: auth_timeout of the configuration)"},
+			&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `TIME` for the master to answer (default: auth_timeout of the configuration)"},
 			&urcli.StringFlag{Category: "Running", Name: "master", Usage: "use the master at `ADDRESS`"},
 			&urcli.StringFlag{Category: "Running", Name: "id", Usage: "be the minion `ID`"},
 			&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
@@ -120,15 +120,10 @@ func command(opts *urcli.Context) (job.Command, error) {
 
 // patience is how long the master is waited for.
 func patience(opts *urcli.Context, cfg *config.Minion) (time.Duration, error) {
-	text := opts.String("timeout")
-	if text == "" {
+	if !opts.IsSet("timeout") {
 		return cfg.AuthTimeout, nil
 	}
-	d, err := time.ParseDuration(text + "s")
-	if err != nil || d <= 0 {
-		return 0, cli.Usagef("option --timeout: %q is no number of seconds above zero", text)
-	}
-	return d, nil
+	return cli.Duration(opts, "timeout", time.Millisecond)
 }
 
 // call is one run of salt-call.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -61,13 +60,13 @@ var targetFlags = []struct {
 func flags() []urcli.Flag {
 	const running, showing, targeting = "Running", "Showing", "Targeting"
 	list := []urcli.Flag{
-		&urcli.StringFlag{Category: running, Name: "timeout", Aliases: []string{"t"}, Usage: "give up minions that say nothing for `SECONDS` (default: timeout of the configuration, 5)"},
+		&urcli.StringFlag{Category: running, Name: "timeout", Aliases: []string{"t"}, Usage: "give up minions that say nothing for `TIME`, as in 10, 0.5 or 1m (default: timeout of the configuration, 5)"},
 		&urcli.StringFlag{Category: running, Name: "return", Usage: "minions hand what they return to the returners `NAME,...` too; the master gets it in any case"},
 		&urcli.StringFlag{Category: running, Name: "tag", Usage: "the returner master_bus fires each return under `TAG` (default: master_bus.tag of the minion)"},
 		&urcli.BoolFlag{Category: running, Name: "async", Usage: "start the job, print its id, and do not wait"},
 		&urcli.BoolFlag{Category: running, Name: "follow", Usage: "show what cmd.* writes, line by line, while it runs"},
 		&urcli.StringFlag{Category: running, Name: "batch", Aliases: []string{"b", "batch-size"}, Usage: "run on `N|N%` of the minions at a time; the master does it, and goes on when this command ends"},
-		&urcli.StringFlag{Category: running, Name: "batch-wait", Usage: "wait `SECONDS` before the place of a minion that has ended is taken by the next"},
+		&urcli.StringFlag{Category: running, Name: "batch-wait", Usage: "wait `TIME` before the place of a minion that has ended is taken by the next"},
 		&urcli.IntFlag{Category: running, Name: "batch-safe-limit", Usage: "run in a batch if there are more than `N` minions"},
 		&urcli.IntFlag{Category: running, Name: "batch-safe-size", Value: 8, Usage: "of that batch, run on `N` at a time"},
 		&urcli.BoolFlag{Category: running, Name: "failhard", Usage: "begin no further minion of a batch once one has failed"},
@@ -84,7 +83,7 @@ func flags() []urcli.Flag {
 		&urcli.BoolFlag{Category: running, Name: "args-stdin", Usage: "read further arguments from standard input, one a line"},
 		&urcli.StringFlag{Category: running, Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
 		&urcli.BoolFlag{Category: showing, Name: "static", Aliases: []string{"s"}, Usage: "show all returns at the end, sorted"},
-		&urcli.BoolFlag{Category: showing, Name: "progress", Aliases: []string{"p"}, Usage: "show a progress bar on a terminal"},
+		&urcli.BoolFlag{Category: showing, Name: "progress", Aliases: []string{"p"}, Usage: "show a progress bar on a terminal; elsewhere, tell what is waited for"},
 		&urcli.BoolFlag{Category: showing, Name: "verbose", Aliases: []string{"v"}, Usage: "show the job's id and what happens to it"},
 		&urcli.BoolFlag{Category: showing, Name: "show-jid", Usage: "show the job's id"},
 		&urcli.BoolFlag{Category: showing, Name: "summary", Usage: "show a summary at the end"},
@@ -140,7 +139,6 @@ func end(q protocol.Publish) course.End {
 	return course.Whole
 }
 
-// dump prints the configuration of the master that the tools read.
 // dump prints the settings of the master, what is secret among them left out.
 func dump(env *cli.Env, opts *urcli.Context, cfg *config.Master) error {
 	form, o := env.OutputForm(opts, "yaml")
@@ -173,11 +171,10 @@ func request(env *cli.Env, opts *urcli.Context, cfg *config.Master) (protocol.Pu
 		}
 		q.TargetType = string(t.kind)
 	}
-	timeout, err := timeout(opts.String("timeout"), cfg.Timeout)
-	if err != nil {
+	q.Timeout = job.Seconds(cfg.Timeout.Seconds())
+	if err := spanOption(opts, "timeout", &q.Timeout); err != nil {
 		return q, err
 	}
-	q.Timeout = timeout
 	if err := further(&q, opts); err != nil {
 		return q, err
 	}
@@ -189,10 +186,13 @@ func request(env *cli.Env, opts *urcli.Context, cfg *config.Master) (protocol.Pu
 		return q, salt.WithHint(cli.Usagef("a target and a function are needed"), "for example: salt '*' test.ping")
 	}
 	q.Target = words[0]
+	if err := salt.CheckUTF8([]byte(q.Target)); err != nil {
+		return q, cli.Fail(cli.Usage, salt.WithHint(fmt.Errorf("the target: %w", err), salt.Hint(err)))
+	}
 	if q.Preview && len(words) == 1 {
 		return q, nil
 	}
-	words, err = withStdin(env, opts, words)
+	words, err := withStdin(env, opts, words)
 	if err != nil {
 		return q, err
 	}
@@ -224,15 +224,11 @@ func further(q *protocol.Publish, opts *urcli.Context) (err error) {
 	if opts.Bool("failhard") {
 		q.Batch.MaxFail = "0"
 	}
-	if text := opts.String("batch-wait"); text != "" {
-		if q.Batch.Wait, err = span("batch-wait", text); err != nil {
-			return err
-		}
+	if err := errors.Join(spanOption(opts, "batch-wait", &q.Batch.Wait), spanOption(opts, "queue", &q.Queue)); err != nil {
+		return err
 	}
-	if text := opts.String("queue"); text != "" {
-		if q.Queue, err = span("queue", text); err != nil {
-			return err
-		}
+	if q.ReturnTag != "" && q.Returner == "" {
+		return salt.WithHint(cli.Usagef("--tag needs --return: it is the tag under which a returner fires what the minions return"), "for example: --return=master_bus --tag="+q.ReturnTag)
 	}
 	if q.Subset = opts.Int("subset"); opts.IsSet("subset") && q.Subset <= 0 {
 		return cli.Usagef("option --subset: %d is no number of minions above zero", q.Subset)
@@ -244,15 +240,13 @@ func further(q *protocol.Publish, opts *urcli.Context) (err error) {
 	return err
 }
 
-// span reads a time such as 90, 2h or 1h30m; a number alone is seconds.
-func span(option, text string) (job.Seconds, error) {
-	if d, err := time.ParseDuration(text); err == nil && d > 0 {
-		return job.Seconds(d.Seconds()), nil
+// spanOption puts the time that an option gives into to; without it to stays as it is.
+func spanOption(opts *urcli.Context, name string, to *job.Seconds) error {
+	d, err := cli.Duration(opts, name, time.Millisecond)
+	if err == nil && opts.IsSet(name) {
+		*to = job.Seconds(d.Seconds())
 	}
-	if s, err := strconv.ParseFloat(text, 64); err == nil && s > 0 && s < 1e9 {
-		return job.Seconds(s), nil
-	}
-	return 0, cli.Usagef("option --%s: %q is no time above zero, such as 90, 15m or 2h", option, text)
+	return err
 }
 
 // mapOption reads an option whose value is a map, nil where it is not given.
@@ -266,26 +260,6 @@ func mapOption(opts *urcli.Context, name string) (any, error) {
 		return nil, cli.Usagef("option --%s: %q is no map, such as '{a: 1}'", name, text)
 	}
 	return v, nil
-}
-
-func timeout(text string, byDefault time.Duration) (job.Seconds, error) {
-	if text == "" {
-		return job.Seconds(byDefault.Seconds()), nil
-	}
-	v, err := argument.Word(text)
-	if err == nil {
-		switch n := v.(type) {
-		case int64:
-			if n > 0 {
-				return job.Seconds(n), nil
-			}
-		case float64:
-			if n > 0 {
-				return job.Seconds(n), nil
-			}
-		}
-	}
-	return 0, cli.Usagef("option --timeout: %q is no number of seconds above zero", text)
 }
 
 // withStdin appends the lines of standard input to the words.

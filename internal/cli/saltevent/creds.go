@@ -176,8 +176,8 @@ func readValid(text string) (time.Duration, error) {
 	if text == "ever" {
 		return 0, nil
 	}
-	d, ok := span(text)
-	if !ok || d <= 0 || d > maxValid {
+	d, err := salt.ParseDuration(text, time.Second)
+	if err != nil || d <= 0 || d > maxValid {
 		return 0, cli.Usagef("option --valid: %q is no time as 12h or 30d, and not ever", text)
 	}
 	return d, nil

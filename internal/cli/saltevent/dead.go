@@ -35,7 +35,7 @@ func deadSpec() cli.Spec {
 			&urcli.StringFlag{Category: "Events", Name: "name", Usage: "only those of the handler `NAME`"},
 			&urcli.BoolFlag{Category: "Events", Name: "all", Usage: "every letter, instead of those whose SEQ is given"},
 			&urcli.StringFlag{Category: "Events", Name: "program", Usage: "retry with the shell command `LINE` instead of the program of then"},
-			&urcli.DurationFlag{Category: "Events", Name: "time-limit", Value: time.Minute, Usage: "end a program, and all that it started, after `TIME`"},
+			&urcli.StringFlag{Category: "Events", Name: "time-limit", Value: "1m", Usage: "end a program, and all that it started, after `TIME`"},
 			&urcli.StringFlag{Category: "Events", Name: "format", Value: "text", Usage: "list as `FORM`: text, json"},
 		},
 		Run: dead,
@@ -217,7 +217,11 @@ func (g *graveyard) retryOne(ctx context.Context, l protocol.DeadLetter) error {
 	if shell := g.opts.String("program"); shell != "" {
 		args = []string{"sh", "-c", shell}
 	}
-	p := handler.Program{Args: args, Limit: g.opts.Duration("time-limit"), Env: os.Environ(), Stdout: g.env.Stdout, Stderr: g.env.Stderr}
+	limit, err := cli.Duration(g.opts, "time-limit", time.Millisecond)
+	if err != nil {
+		return err
+	}
+	p := handler.Program{Args: args, Limit: limit, Env: os.Environ(), Stdout: g.env.Stdout, Stderr: g.env.Stderr}
 	if _, err := p.Run(ctx, i.Stdin(), i.Vars(g.opts.String("bus"), l.Name, l.Attempts+1)); err != nil {
 		return err
 	}

@@ -42,9 +42,9 @@ func execFlags() []urcli.Flag {
 		&urcli.StringFlag{Category: group, Name: "durable", Usage: "keep the place under `NAME` and go on there; one at a time"},
 		&urcli.StringFlag{Category: group, Name: "name", Usage: "the `NAME` of this handler among the dead letters; without it that of --durable, or of the program"},
 		&urcli.IntFlag{Category: group, Name: "parallel", Aliases: []string{"p"}, Value: runtime.NumCPU(), Usage: "run `N` programs at once, at most"},
-		&urcli.DurationFlag{Category: group, Name: "time-limit", Value: time.Minute, Usage: "end a program, and all that it started, after `TIME`"},
+		&urcli.StringFlag{Category: group, Name: "time-limit", Value: "1m", Usage: "end a program, and all that it started, after `TIME`"},
 		&urcli.IntFlag{Category: group, Name: "retries", Value: 3, Usage: "try again `N` times"},
-		&urcli.DurationFlag{Category: group, Name: "backoff", Value: time.Second, Usage: "wait `TIME` before the first retry, twice as long before each further one"},
+		&urcli.StringFlag{Category: group, Name: "backoff", Value: "1s", Usage: "wait `TIME` before the first retry, twice as long before each further one"},
 		&urcli.IntFlag{Category: group, Name: "count", Usage: "stop after `N` events"},
 		&urcli.BoolFlag{Category: group, Name: "until-end", Usage: "stop behind what is stored now"},
 		&urcli.StringFlag{Category: group, Name: "ready-file", Usage: "make `FILE` once the handler listens"},
@@ -65,7 +65,7 @@ type executor struct {
 }
 
 func execute(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
-	h, q, passes, err := readHandler(env, opts)
+	h, q, chosen, err := readHandler(env, opts)
 	if err != nil {
 		return err
 	}
@@ -76,15 +76,15 @@ func execute(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	src := &source{session: h.session, env: env, q: q, onReady: func(protocol.Ready) error { return readyFile(opts) }}
 	defer src.close()
 	h.confirm = newConfirmer(h.session, q.Durable)
-	err = h.serve(ctx, src, passes, opts.Int("count"))
+	err = h.serve(ctx, src, chosen, opts.Int("count"))
 	unconfirmed := h.confirm.stop()
 	if errors.Is(err, errEnough) || errors.Is(err, io.EOF) {
-		return unconfirmed
+		return chosen.verdict(unconfirmed)
 	}
 	return client.Error(err)
 }
 
-func readHandler(env *cli.Env, opts *urcli.Context) (*executor, protocol.Listen, filter, error) {
+func readHandler(env *cli.Env, opts *urcli.Context) (*executor, protocol.Listen, *filter, error) {
 	words := opts.Args().Slice()
 	q := protocol.Listen{
 		Tags: opts.StringSlice("tag"), Match: event.MatchType(opts.String("match")), Senders: opts.StringSlice("from"),
@@ -96,13 +96,21 @@ func readHandler(env *cli.Env, opts *urcli.Context) (*executor, protocol.Listen,
 	if _, err := exec.LookPath(words[0]); err != nil {
 		return nil, q, nil, cli.Fail(cli.Usage, err)
 	}
-	if opts.Int("parallel") < 1 || opts.Int("retries") < 0 || opts.Duration("time-limit") <= 0 || opts.Duration("backoff") < 0 || opts.Int("count") < 0 {
-		return nil, q, nil, cli.Usagef("options --parallel and --time-limit must be above zero; --retries, --backoff and --count can not be negative")
+	if opts.Int("parallel") < 1 || opts.Int("retries") < 0 || opts.Int("count") < 0 {
+		return nil, q, nil, cli.Usagef("option --parallel must be above zero; --retries and --count cannot be negative")
+	}
+	limit, err := cli.Duration(opts, "time-limit", time.Millisecond)
+	if err != nil {
+		return nil, q, nil, err
+	}
+	backoff, err := cli.Duration(opts, "backoff", 0)
+	if err != nil {
+		return nil, q, nil, err
 	}
 	if _, err := event.NewMatcher(q.Match, q.Tags); err != nil {
 		return nil, q, nil, cli.Fail(cli.Usage, err)
 	}
-	passes, err := newFilter(opts.String("filter"))
+	chosen, err := newFilter(env, opts.String("filter"))
 	if err != nil {
 		return nil, q, nil, err
 	}
@@ -114,9 +122,9 @@ func readHandler(env *cli.Env, opts *urcli.Context) (*executor, protocol.Listen,
 	}
 	name := firstOf(opts.String("name"), q.Durable, words[0])
 	return &executor{
-		name: name, bus: opts.String("bus"), parallel: opts.Int("parallel"), retries: opts.Int("retries"), backoff: opts.Duration("backoff"), env: env,
-		program: handler.Program{Args: words, Limit: opts.Duration("time-limit"), Env: os.Environ(), Stdout: env.Stdout, Stderr: env.Stderr},
-	}, q, passes, nil
+		name: name, bus: opts.String("bus"), parallel: opts.Int("parallel"), retries: opts.Int("retries"), backoff: backoff, env: env,
+		program: handler.Program{Args: words, Limit: limit, Env: os.Environ(), Stdout: env.Stdout, Stderr: env.Stderr},
+	}, q, chosen, nil
 }
 
 func firstOf(texts ...string) string {
@@ -130,7 +138,7 @@ func firstOf(texts ...string) string {
 
 // serve hands events to the program until src ends, count were handled, or ctx
 // ends. It returns when no program runs any more.
-func (h *executor) serve(ctx context.Context, src *source, passes filter, count int) error {
+func (h *executor) serve(ctx context.Context, src *source, chosen *filter, count int) error {
 	run := (&handler.Handler{
 		Parallel: h.parallel, Retries: h.retries, Backoff: h.backoff, Done: h.confirm.done, Bury: h.bury,
 		Do: func(ctx context.Context, i handler.Item, attempt int) (string, error) {
@@ -140,21 +148,21 @@ func (h *executor) serve(ctx context.Context, src *source, passes filter, count 
 	feeding, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(run.Context(), stop)()
-	err := feed(feeding, src, passes, run, count)
+	err := feed(feeding, src, chosen, run, count)
 	if failed := run.End(); failed != nil && !errors.Is(err, errEnough) {
 		return failed
 	}
 	return err
 }
 
-func feed(ctx context.Context, src *source, passes filter, run *handler.Run, count int) error {
+func feed(ctx context.Context, src *source, chosen *filter, run *handler.Run, count int) error {
 	for n := 0; ; {
 		got, err := src.next(ctx)
 		if err != nil {
 			return err
 		}
 		for _, line := range got.lines {
-			ok, err := passes(line)
+			ok, err := chosen.passes(line)
 			if err != nil {
 				return err
 			}

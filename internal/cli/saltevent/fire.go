@@ -33,10 +33,11 @@ func fireSpec() cli.Spec {
 		Flags: []urcli.Flag{
 			busFlag(),
 			&urcli.BoolFlag{Category: "Events", Name: "stdin", Usage: "read one JSON document a line: the data of an event with TAG each, or without TAG objects with tag and data, as listen prints them"},
+			&urcli.BoolFlag{Category: "Events", Name: "skip-bad", Usage: "with --stdin: pass over a line that cannot be fired, tell which, and end with code 1; without it such a line ends the reading"},
 			&urcli.BoolFlag{Category: "Events", Name: "text", Usage: `DATA, or each line, is plain text; the event gets {"message": DATA}`},
 			&urcli.StringFlag{Category: "Events", Name: "file", Usage: "read DATA from `FILE`"},
 			&urcli.BoolFlag{Category: "Events", Name: "no-store", Usage: "hand the events to those who listen now, and store them nowhere: no --durable listener, handler or sink gets them, and none can be read later"},
-			&urcli.DurationFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Value: 10 * time.Second, Usage: "give up when nothing is confirmed for `TIME`, as in 10s"},
+			&urcli.StringFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Value: "10s", Usage: "give up when nothing is confirmed for `TIME`, as in 10s"},
 		},
 		Run: fire,
 	}
@@ -58,12 +59,16 @@ func fire(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := openSession(env, opts)
+	limit, err := patienceOf(opts)
+	if err != nil {
+		return err
+	}
+	s, err := awaitSession(ctx, env, opts, limit)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	d := newDelivery(s, opts)
+	d := newDelivery(s, opts, limit)
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the event to be " + d.done })()
 	return d.deliver(ctx, []protocol.FireEvent{{Tag: words[0], Data: raw}})
 }
@@ -74,10 +79,17 @@ type delivery struct {
 	limit   time.Duration // without a word of the daemon
 	live    bool          // they are not stored
 	done    string        // what they are then, for people
+	skip    bool          // go on behind a line that cannot be fired
+	skipped int           // such lines so far
 }
 
-func newDelivery(s *session, opts *urcli.Context) *delivery {
-	d := &delivery{session: s, limit: opts.Duration("timeout"), live: opts.Bool("no-store"), done: "stored"}
+// patienceOf is how long a word of the daemon is waited for.
+func patienceOf(opts *urcli.Context) (time.Duration, error) {
+	return cli.Duration(opts, "timeout", time.Millisecond)
+}
+
+func newDelivery(s *session, opts *urcli.Context, limit time.Duration) *delivery {
+	d := &delivery{session: s, limit: limit, live: opts.Bool("no-store"), done: "stored", skip: opts.Bool("skip-bad")}
 	if d.live {
 		d.done = "handed out"
 		s.stay = true // what is not stored has no name by which a repetition would be known
@@ -134,6 +146,9 @@ func data(env *cli.Env, opts *urcli.Context, words []string) (json.RawMessage, e
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the data: %w", err)
+	}
+	if err := salt.CheckUTF8(text); err != nil {
+		return nil, cli.Fail(cli.Usage, salt.WithHint(fmt.Errorf("the data: %w", err), salt.Hint(err)))
 	}
 	if opts.Bool("text") {
 		return json.Marshal(map[string]string{"message": string(text)})

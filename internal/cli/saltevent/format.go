@@ -106,15 +106,19 @@ func decode(line []byte) (any, error) {
 	return v, err
 }
 
-// filter says whether an event passes.
-type filter func(line []byte) (bool, error)
+// filter says which events pass: those for which the first result of a jq expression is
+// neither false nor null, and there is one. Where the expression fails on an event, it
+// does not pass. It is for one goroutine.
+type filter struct {
+	code   *gojq.Code // nil: all pass
+	env    *cli.Env
+	failed bool
+}
 
-// newFilter compiles a jq expression. An event passes when the first result of
-// the expression is neither false nor null, and there is one; where the
-// expression fails on it, it does not pass.
-func newFilter(text string) (filter, error) {
+// newFilter compiles a jq expression; "" lets all pass.
+func newFilter(env *cli.Env, text string) (*filter, error) {
 	if text == "" {
-		return func([]byte) (bool, error) { return true, nil }, nil
+		return &filter{env: env}, nil
 	}
 	query, err := gojq.Parse(text)
 	if err != nil {
@@ -124,16 +128,38 @@ func newFilter(text string) (filter, error) {
 	if err != nil {
 		return nil, cli.Usagef("option --filter: %q: %v", text, err)
 	}
-	return func(line []byte) (bool, error) {
-		v, err := decode(line)
-		if err != nil {
-			return false, err
-		}
-		got, ok := code.Run(v).Next()
-		if !ok || got == nil || got == false {
-			return false, nil
-		}
-		_, failed := got.(error)
-		return !failed, nil
-	}, nil
+	return &filter{code: code, env: env}, nil
+}
+
+func (f *filter) passes(line []byte) (bool, error) {
+	if f.code == nil {
+		return true, nil
+	}
+	v, err := decode(line)
+	if err != nil {
+		return false, err
+	}
+	got, ok := f.code.Run(v).Next()
+	if err, bad := got.(error); bad {
+		f.fail(line, err)
+		return false, nil
+	}
+	return ok && got != nil && got != false, nil
+}
+
+// fail tells once that the expression fails.
+func (f *filter) fail(line []byte, err error) {
+	if f.failed {
+		return
+	}
+	f.failed = true
+	f.env.Warn(salt.WithHint(fmt.Errorf("the filter fails on event %s: %w", nameOf(line), err), "events on which it fails do not pass; this is told once, and the exit code will be 1"))
+}
+
+// verdict makes the end of a listener a failure if the filter has failed.
+func (f *filter) verdict(err error) error {
+	if err == nil && f.failed {
+		return cli.Exit(cli.Failed)
+	}
+	return err
 }

@@ -27,10 +27,10 @@ const (
 
 // lot is a number of lines on their way.
 type lot struct {
-	events []protocol.FireEvent
-	bytes  int
-	first  int   // the number of its first line, from 1
-	err    error // what ended the reading behind these lines; io.EOF at the end
+	events  []protocol.FireEvent
+	bytes   int
+	numbers []int // of their lines, from 1
+	err     error // what stood behind these lines: a bad one, or io.EOF at the end
 }
 
 // fireLines fires what standard input has, a line each.
@@ -47,14 +47,18 @@ func fireLines(ctx context.Context, env *cli.Env, opts *urcli.Context, words []s
 	} else if r.text {
 		return cli.Usagef("plain text needs a tag")
 	}
-	s, err := openSession(env, opts)
+	limit, err := patienceOf(opts)
+	if err != nil {
+		return err
+	}
+	s, err := awaitSession(ctx, env, opts, limit)
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	return newDelivery(s, opts).lots(ctx, newProgress(env), r.lots(ctx))
+	return newDelivery(s, opts, limit).lots(ctx, newProgress(env), r.lots(ctx))
 }
 
 // lots delivers one lot after the other, in order.
@@ -68,21 +72,75 @@ func (d *delivery) lots(ctx context.Context, p *progress, lots <-chan lot) error
 		case <-ctx.Done():
 			return d.partly(stored, context.Cause(ctx))
 		}
-		if len(l.events) > 0 {
-			if err := d.deliver(ctx, l.events); err != nil {
-				return d.partly(stored, salt.WithHint(fmt.Errorf("lines %d to %d: %w", l.first, l.first+len(l.events)-1, err), salt.Hint(err)))
-			}
-			stored += len(l.events)
+		n, err := d.batch(ctx, l)
+		stored += n
+		if err != nil {
+			return d.partly(stored, err)
+		}
+		if n > 0 {
 			p.tell(stored, d.done)
 		}
-		if l.err != nil {
-			if errors.Is(l.err, io.EOF) {
-				return nil
-			}
+		switch {
+		case errors.Is(l.err, io.EOF):
+			return d.passedOver(stored)
+		case errors.Is(l.err, errBadLine) && d.skip:
+			d.pass(l.err)
+		case l.err != nil:
 			return d.partly(stored, l.err)
 		}
 	}
 }
+
+// batch delivers the lines of l and returns how many were. Where a line that the daemon
+// refuses is to be passed over, it is found by halves: of a request that is refused nothing
+// was stored.
+func (d *delivery) batch(ctx context.Context, l lot) (stored int, err error) {
+	if len(l.events) == 0 {
+		return 0, nil
+	}
+	err = d.deliver(ctx, l.events)
+	switch {
+	case err == nil:
+		return len(l.events), nil
+	case !d.skip || cli.Code(err) != cli.Usage:
+		return 0, salt.WithHint(fmt.Errorf("%s: %w", linesOf(l), err), salt.Hint(err))
+	case len(l.events) == 1:
+		d.pass(salt.WithHint(fmt.Errorf("%s: %w", linesOf(l), err), salt.Hint(err)))
+		return 0, nil
+	}
+	half := len(l.events) / 2
+	stored, err = d.batch(ctx, lot{events: l.events[:half], numbers: l.numbers[:half]})
+	if err != nil {
+		return stored, err
+	}
+	more, err := d.batch(ctx, lot{events: l.events[half:], numbers: l.numbers[half:]})
+	return stored + more, err
+}
+
+func linesOf(l lot) string {
+	first, last := l.numbers[0], l.numbers[len(l.numbers)-1]
+	if first == last {
+		return fmt.Sprintf("line %d", first)
+	}
+	return fmt.Sprintf("lines %d to %d", first, last)
+}
+
+// pass tells of a line that is passed over.
+func (d *delivery) pass(err error) {
+	d.skipped++
+	d.session.env.Warn(err)
+}
+
+// passedOver is the end of all lines: an error if there were any that were not fired.
+func (d *delivery) passedOver(stored int) error {
+	if d.skipped == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s %s, %s passed over", salt.Count(stored, "event"), d.done, salt.Count(d.skipped, "line"))
+}
+
+// errBadLine is wrapped by the mistake in a line behind which the reading can go on.
+var errBadLine = errors.New("this line was not fired")
 
 // partly says how many events had been stored when err ended the rest.
 func (d *delivery) partly(stored int, err error) error {
@@ -112,7 +170,7 @@ func (r *lineReader) lots(ctx context.Context) <-chan lot {
 			case <-ctx.Done():
 				return
 			}
-			if l.err != nil {
+			if l.err != nil && !errors.Is(l.err, errBadLine) {
 				return
 			}
 		}
@@ -153,7 +211,7 @@ func gather(ctx context.Context, single <-chan readLine, lots chan<- lot) {
 		case <-ctx.Done():
 			return
 		}
-		if l.err != nil {
+		if l.err != nil && !errors.Is(l.err, errBadLine) {
 			return
 		}
 	}
@@ -165,9 +223,7 @@ func (l *lot) add(one readLine) {
 	if l.err = one.err; one.err != nil {
 		return
 	}
-	if len(l.events) == 0 {
-		l.first = one.number
-	}
+	l.numbers = append(l.numbers, one.number)
 	l.events = append(l.events, one.event)
 	l.bytes += len(one.event.Data)
 }
@@ -183,7 +239,10 @@ type readLine struct {
 func (r *lineReader) next() readLine {
 	for {
 		r.number++
-		raw, err := readLimited(r.in)
+		raw, err := readLimited(r.in, maxData)
+		if errors.Is(err, errBadLine) {
+			return readLine{err: fmt.Errorf("line %d: %w", r.number, err)}
+		}
 		raw = bytes.TrimRight(raw, "\r\n")
 		if len(raw) == 0 && err == nil {
 			continue
@@ -193,28 +252,54 @@ func (r *lineReader) next() readLine {
 		}
 		e, bad := r.event(raw)
 		if bad != nil {
-			return readLine{err: salt.WithHint(cli.Fail(cli.Usage, fmt.Errorf("line %d: %w", r.number, bad)), "nothing of this line and the lines behind it was fired")}
+			return readLine{err: badLine(fmt.Errorf("line %d: %w", r.number, bad), salt.Hint(bad))}
 		}
 		return readLine{event: e, number: r.number}
 	}
 }
 
-// readLimited reads a line of at most maxData bytes.
-func readLimited(in *bufio.Reader) ([]byte, error) {
+// badLine makes err the mistake of a line: a wrong usage, behind which one can go on.
+func badLine(err error, hint string) error {
+	if hint == "" {
+		hint = "--skip-bad passes over such lines; without it nothing of this line and the lines behind it is fired"
+	}
+	return cli.Fail(cli.Usage, salt.WithHint(lineError{err}, hint))
+}
+
+// lineError is an error that is errBadLine and has words of its own.
+type lineError struct{ error }
+
+func (e lineError) Is(target error) bool { return target == errBadLine }
+
+func (e lineError) Unwrap() error { return e.error }
+
+// readLimited reads a line of at most limit bytes. The rest of one that is longer is
+// read and dropped, so that the next call begins behind it.
+func readLimited(in *bufio.Reader, limit int) ([]byte, error) {
 	var line []byte
+	size := 0
 	for {
 		part, err := in.ReadSlice('\n')
-		line = append(line, part...)
-		if len(line) > maxData {
-			return nil, fmt.Errorf("a line has more than %d bytes", maxData)
+		size += len(part)
+		if size <= limit {
+			line = append(line, part...)
+		} else {
+			line = nil
 		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case size > limit && (err == nil || errors.Is(err, io.EOF)):
+			return nil, badLine(fmt.Errorf("the line is too large: it has %d bytes, the limit is %d", size, limit), "")
+		default:
 			return line, err
 		}
 	}
 }
 
 func (r *lineReader) event(raw []byte) (protocol.FireEvent, error) {
+	if err := salt.CheckUTF8(raw); err != nil {
+		return protocol.FireEvent{}, err
+	}
 	if r.text {
 		data, err := json.Marshal(map[string]string{"message": string(raw)})
 		return protocol.FireEvent{Tag: r.tag, Data: data}, err
@@ -241,9 +326,10 @@ type progress struct {
 
 func newProgress(env *cli.Env) *progress { return &progress{env: env, begun: time.Now()} }
 
-// tell shows the number of events, a few times a second, on a terminal only.
+// tell shows the number of events, a few times a second, on a terminal or with
+// --progress.
 func (p *progress) tell(n int, done string) {
-	if !p.env.StderrTTY || time.Since(p.told) < 100*time.Millisecond {
+	if !p.env.Talks() || time.Since(p.told) < 100*time.Millisecond {
 		return
 	}
 	p.told = time.Now()

@@ -68,11 +68,11 @@ var (
 // choice is what chooseFlags have said.
 type choice struct {
 	q      protocol.Listen
-	passes filter
+	filter *filter
 	show   format
 }
 
-func readChoice(opts *urcli.Context) (*choice, error) {
+func readChoice(env *cli.Env, opts *urcli.Context) (*choice, error) {
 	if opts.Args().Len() > 0 {
 		return nil, cli.Usagef("unexpected word %q; a tag is given with --tag", opts.Args().First())
 	}
@@ -81,7 +81,7 @@ func readChoice(opts *urcli.Context) (*choice, error) {
 	if _, err = event.NewMatcher(c.q.Match, c.q.Tags); err != nil {
 		return nil, cli.Fail(cli.Usage, err)
 	}
-	if c.passes, err = newFilter(opts.String("filter")); err != nil {
+	if c.filter, err = newFilter(env, opts.String("filter")); err != nil {
 		return nil, err
 	}
 	if c.show, err = chooseFormat(opts); err != nil {
@@ -90,26 +90,18 @@ func readChoice(opts *urcli.Context) (*choice, error) {
 	return c, setSince(&c.q, opts.String("since"), time.Now())
 }
 
-// limited gives ctx the time of --timeout, which is a span or a number of
-// seconds.
+// limited gives ctx the time of --timeout.
 func limited(ctx context.Context, opts *urcli.Context) (context.Context, context.CancelFunc, error) {
-	text := opts.String("timeout")
-	if text == "" {
-		return ctx, func() {}, nil
-	}
-	limit, ok := span(text)
-	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 {
-		limit, ok = time.Duration(n*float64(time.Second)), true
-	}
-	if !ok {
-		return nil, nil, cli.Usagef("option --timeout: %q is no time, as in 30s", text)
+	limit, err := cli.Duration(opts, "timeout", 0)
+	if err != nil || !opts.IsSet("timeout") {
+		return ctx, func() {}, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTimeout)
 	return ctx, cancel, nil
 }
 
 func listen(ctx context.Context, env *cli.Env, opts *urcli.Context, count int) error {
-	c, err := readChoice(opts)
+	c, err := readChoice(env, opts)
 	if err != nil {
 		return err
 	}
@@ -131,6 +123,11 @@ func (c *choice) print(ctx context.Context, env *cli.Env, opts *urcli.Context, c
 		return err
 	}
 	defer cancel()
+	ctx, unwatch, err := env.WhileRead(ctx)
+	if err != nil {
+		return err
+	}
+	defer unwatch()
 	s, err := openSession(env, opts)
 	if err != nil {
 		return err
@@ -148,7 +145,7 @@ func (c *choice) print(ctx context.Context, env *cli.Env, opts *urcli.Context, c
 	err = p.pump(ctx, src, func(b []byte) error { return slow.write(env.Stdout, b) }, confirm)
 	slow.stop()
 	unconfirmed := confirm.stop()
-	return cmp.Or(ended(err, opts), unconfirmed)
+	return c.filter.verdict(cmp.Or(ended(err, opts), unconfirmed))
 }
 
 func readyFile(opts *urcli.Context) error {
@@ -205,7 +202,7 @@ func writeAllTo(write func([]byte) error, b []byte) error {
 
 // add puts the text of one event behind out, if it passes the filter.
 func (p *printer) add(out, line []byte) ([]byte, error) {
-	ok, err := p.passes(line)
+	ok, err := p.filter.passes(line)
 	if err != nil || !ok {
 		return out, err
 	}

@@ -34,6 +34,24 @@ func openSession(env *cli.Env, opts *urcli.Context) (*session, error) {
 	return s, err
 }
 
+// awaitSession is openSession for a command that was told how long to wait for the
+// daemon: one that is away now is tried again until limit is over.
+func awaitSession(ctx context.Context, env *cli.Env, opts *urcli.Context, limit time.Duration) (*session, error) {
+	s, err := openSession(env, opts)
+	if cli.Code(err) != cli.Unavailable || !opts.IsSet("timeout") {
+		return s, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if _, again := s.get(waiting); again != nil {
+		if errors.Is(again, context.DeadlineExceeded) {
+			return s, err // what was wrong says more than that time ran out
+		}
+		return s, again
+	}
+	return s, nil
+}
+
 // The pauses between attempts to reach a daemon that is away.
 const (
 	firstPause = 20 * time.Millisecond
@@ -64,7 +82,7 @@ func (s *session) once() (*bus.Conn, error) {
 	c, err := s.dial()
 	if err != nil {
 		if !s.told {
-			s.env.Note("the daemon is away; waiting for it")
+			s.env.Warn(errors.New("the daemon is away; waiting for it"))
 		}
 		s.told = true
 		return nil, err

@@ -2,7 +2,6 @@ package saltevent
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	"brine/internal/cli"
@@ -27,7 +26,7 @@ func readSince(option, text string, now time.Time) (moment time.Time, place uint
 	if place, err := strconv.ParseUint(text, 10, 64); err == nil {
 		return time.Time{}, max(place, 1), nil
 	}
-	if d, ok := span(text); ok {
+	if d, err := salt.ParseDuration(text, time.Second); err == nil && d >= 0 {
 		return now.Add(-d), 0, nil
 	}
 	for _, layout := range layouts {
@@ -37,14 +36,4 @@ func readSince(option, text string, now time.Time) (moment time.Time, place uint
 	}
 	return time.Time{}, 0, salt.WithHint(cli.Usagef("option %s: %q is no time span, no moment and no number of an event", option, text),
 		"write it as 90s, 1h, 2d, 2026-11-21T12:00:00, or as the seq of an event")
-}
-
-// span reads a time span; days have 24 hours.
-func span(text string) (time.Duration, bool) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseFloat(days, 64)
-		return time.Duration(n * 24 * float64(time.Hour)), err == nil && n >= 0
-	}
-	d, err := time.ParseDuration(text)
-	return d, err == nil && d >= 0
 }

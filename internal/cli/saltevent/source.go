@@ -111,7 +111,7 @@ func (s *source) begun(ready protocol.Ready) error {
 	}
 	s.ready = true
 	if len(ready.Limits) > 0 {
-		s.env.Note("event_acl lets you hear these tags only: %q", ready.Limits)
+		s.env.Warn(fmt.Errorf("event_acl lets you hear these tags only: %q", ready.Limits))
 	}
 	return s.onReady(ready)
 }

@@ -28,7 +28,7 @@ func topSpec() cli.Spec {
 		Examples: []string{"salt-event top", "salt-event top --interval 5s --count 1"},
 		Flags: []urcli.Flag{
 			busFlag(),
-			&urcli.DurationFlag{Category: "Events", Name: "interval", Aliases: []string{"i"}, Value: time.Second, Usage: "renew every `TIME`"},
+			&urcli.StringFlag{Category: "Events", Name: "interval", Aliases: []string{"i"}, Value: "1s", Usage: "renew every `TIME`"},
 			&urcli.IntFlag{Category: "Events", Name: "count", Aliases: []string{"n"}, Usage: "stop after `N` pictures"},
 		},
 		Run: top,
@@ -46,10 +46,15 @@ func top(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if opts.Args().Len() > 0 {
 		return cli.Usagef("unexpected word %q", opts.Args().First())
 	}
-	every := opts.Duration("interval")
-	if every < 10*time.Millisecond {
-		return cli.Usagef("option --interval must be 10ms at least")
+	every, err := cli.Duration(opts, "interval", 10*time.Millisecond)
+	if err != nil {
+		return err
 	}
+	ctx, unwatch, err := env.WhileRead(ctx)
+	if err != nil {
+		return err
+	}
+	defer unwatch()
 	s, err := openSession(env, opts)
 	if err != nil {
 		return err

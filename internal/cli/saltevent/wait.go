@@ -61,7 +61,7 @@ func waitSpec() cli.Spec {
 }
 
 func wait(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
-	c, err := readChoice(opts)
+	c, err := readChoice(env, opts)
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func runIn(conf, stdin string, args ...string) result {
 	env := &cli.Env{
 		Name: "salt-key", Args: append([]string{"-c", conf}, args...),
 		Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs,
-		Getenv: func(string) string { return "" },
+		Getenv: func(string) string { return "" }, StderrTTY: true,
 	}
 	code := saltkey.Run(context.Background(), env)
 	return result{code, out.String(), errs.String()}

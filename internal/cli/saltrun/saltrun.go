@@ -29,12 +29,12 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Summary:  "Run a runner on the master.",
 		Examples: []string{"salt-run manage.status", "salt-run jobs.list_jobs since=2h", "salt-run jobs.lookup_jid 20261121113344286549", "salt-run --wheel key.list_all", "salt-run -d"},
 		Flags: append([]urcli.Flag{
-			&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `SECONDS` for the runner (default: as long as it runs)"},
+			&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `TIME` for the runner (default: as long as it runs)"},
 			&urcli.BoolFlag{Category: "Running", Name: "async", Usage: "start the runner, print the tag of its events, and do not wait"},
 			&urcli.BoolFlag{Category: "Running", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the runners that match PATTERN"},
 			&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
 			&urcli.BoolFlag{Category: "Running", Name: "wheel", Usage: "run a wheel function, which manages the master itself: key.*, config.values"},
-			&urcli.BoolFlag{Category: "Running", Name: "quiet", Usage: "show no result"},
+			&urcli.BoolFlag{Category: "Running", Name: "quiet", Aliases: []string{"q"}, Usage: "show no result, and nothing but errors on standard error"},
 		}, client.LoginFlags("a")...),
 		Ignored: []string{"skip-grains"},
 		Output:  true,
@@ -47,7 +47,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	wait, cancel, err := bounded(ctx, opts.String("timeout"))
+	wait, cancel, err := bounded(ctx, opts)
 	if err != nil {
 		return err
 	}
@@ -184,14 +184,14 @@ func request(opts *urcli.Context) (protocol.Run, error) {
 }
 
 // bounded returns a context with the time limit, if there is one.
-func bounded(ctx context.Context, text string) (context.Context, context.CancelFunc, error) {
-	if text == "" {
+func bounded(ctx context.Context, opts *urcli.Context) (context.Context, context.CancelFunc, error) {
+	if !opts.IsSet("timeout") {
 		ctx, cancel := context.WithCancel(ctx)
 		return ctx, cancel, nil
 	}
-	d, err := time.ParseDuration(text + "s")
-	if err != nil || d <= 0 {
-		return nil, nil, cli.Usagef("option --timeout: %q is no number of seconds above zero", text)
+	d, err := cli.Duration(opts, "timeout", time.Millisecond)
+	if err != nil {
+		return nil, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	return ctx, cancel, nil

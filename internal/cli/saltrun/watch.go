@@ -73,6 +73,11 @@ func watch(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.M
 	if err != nil {
 		return cli.Fail(cli.Usage, err)
 	}
+	ctx, unwatch, err := env.WhileRead(ctx)
+	if err != nil {
+		return err
+	}
+	defer unwatch()
 	conn, err := dial(ctx, env, cfg, login)
 	if err != nil {
 		return err
