@@ -161,6 +161,10 @@ func (e *Env) Note(format string, args ...any) {
 	e.say("note", fmt.Sprintf(format, args...))
 }
 
+// Reply tells what came of the answer to a question, which a person has read wherever
+// standard error goes.
+func (e *Env) Reply(format string, args ...any) { e.say("note", fmt.Sprintf(format, args...)) }
+
 // say prints each line of text as "NAME: kind: line". Empty text prints nothing.
 // It drops the error of a write: there is nowhere left to tell it.
 func (e *Env) say(kind, text string) {

@@ -190,6 +190,12 @@ func (l *loader) dropIn(by entry, path string, above []string) ([]entry, error) 
 	return doc.entries, err
 }
 
+// ScheduleChanges is the file, in the folder of drop-ins, that keeps what functions have
+// changed in a minion's schedule. It is no drop-in: it would replace the schedule of the
+// other files without a word, so the scheduler reads it, and says what it changes. The
+// name is Salt's.
+const ScheduleChanges = "_schedule.conf"
+
 // glob returns the files that a pattern names, sorted by name. Hidden files
 // count only where the pattern itself begins with a dot: editors leave them.
 // An empty pattern names nothing.
@@ -242,7 +248,7 @@ func (l *loader) matches(dir, base string) ([]string, error) {
 	var paths []string
 	for _, entry := range names {
 		name := entry.Name()
-		if ok, _ := filepath.Match(base, name); ok && (name[0] != '.' || base[0] == '.') {
+		if ok, _ := filepath.Match(base, name); ok && (name[0] != '.' || base[0] == '.') && name != ScheduleChanges {
 			paths = append(paths, filepath.Join(dir, name))
 		}
 	}

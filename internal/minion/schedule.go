@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +22,6 @@ import (
 	"brine/internal/protocol"
 	"brine/internal/returner"
 	"brine/internal/schedule"
-	"brine/internal/value"
 )
 
 // scheduler runs jobs by the clock. It implements module.Scheduler.
@@ -31,17 +31,16 @@ import (
 type scheduler struct {
 	m     *Minion
 	path  string // of what was due last
-	file  string // of what functions have changed: a drop-in of the configuration
+	file  string // of what functions have changed, beside the drop-ins of the configuration
 	ids   job.Clock
 	wake  chan struct{}
 	mu    sync.Mutex
-	jobs  map[string]any // as the setting schedule has it
+	jobs  map[string]any    // as the setting schedule has it, with what functions have changed
+	set   map[string]any    // what the configuration says
+	at    map[string]string // where it says so: file:line of each job
+	kept  map[string]any    // what file says: jobs that functions have set, nil for deleted ones
 	clock *schedule.Engine
 }
-
-// dropIn is the file, in the folder of drop-ins, that keeps what functions have
-// changed. The name is Salt's.
-const dropIn = "_schedule.conf"
 
 func openScheduler(m *Minion) (*scheduler, error) {
 	s := &scheduler{
@@ -49,7 +48,7 @@ func openScheduler(m *Minion) (*scheduler, error) {
 		clock: schedule.New(time.Now(), func(most time.Duration) time.Duration { return rand.N(most + 1) }),
 	}
 	if in := m.cfg.DefaultInclude; in != "" {
-		s.file = filepath.Join(m.cfg.ConfigDir, filepath.Dir(in), dropIn)
+		s.file = filepath.Join(m.cfg.ConfigDir, filepath.Dir(in), config.ScheduleChanges)
 	}
 	b, err := os.ReadFile(s.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -64,24 +63,102 @@ func openScheduler(m *Minion) (*scheduler, error) {
 	return s, s.take(m.cfg, last)
 }
 
-// take makes the schedule of a configuration the present one.
+// take makes the schedule of a configuration, with what functions have changed in it,
+// the present one.
 func (s *scheduler) take(cfg *config.Minion, last map[string]time.Time) error {
 	v := cfg.Schedule.Value()
-	if err := s.replace(v, last); err != nil {
+	set, ok := v.(map[string]any)
+	if v != nil && !ok {
+		return cfg.Schedule.At(nil, errors.New("the schedule is no dictionary"))
+	}
+	if _, err := s.parse(v); err != nil {
 		return cfg.Schedule.At(nil, err)
 	}
-	return nil
-}
-
-func (s *scheduler) replace(v any, last map[string]time.Time) error {
-	parsed, err := schedule.Parse(v, time.Local)
+	kept, err := readChanges(s.file)
 	if err != nil {
 		return err
 	}
-	for _, j := range parsed.Jobs {
-		if _, err := s.m.returners(strings.Join(j.Returner, ","), returner.Options{Tag: j.ReturnTag}); err != nil {
-			return fmt.Errorf("job %s: %w", j.Name, err)
+	if err := s.replace(schedule.Changed(set, kept), last); err != nil {
+		return fmt.Errorf("%s: %w", s.file, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.set, s.at, s.kept = set, places(cfg.Schedule), kept
+	s.tellShadowed()
+	return nil
+}
+
+// readChanges reads what functions have changed; a missing file is no change.
+func readChanges(path string) (map[string]any, error) {
+	if path == "" {
+		return nil, nil
+	}
+	rules, err := config.ReadRules(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	file, _ := rules.Value().(map[string]any)
+	kept, ok := file["schedule"].(map[string]any)
+	if !ok && file["schedule"] != nil {
+		return nil, rules.At(nil, errors.New("the schedule is no dictionary"))
+	}
+	return kept, nil
+}
+
+// places returns where the configuration has each job.
+func places(l config.Located) map[string]string {
+	at := map[string]string{}
+	if !l.Present() {
+		return at
+	}
+	for i := 0; i+1 < len(l.Node.Content); i += 2 {
+		at[l.Node.Content[i].Value] = l.Where(l.Node.Content[i])
+	}
+	return at
+}
+
+// tellShadowed names each job of the configuration that is not in force as it stands
+// there, so that nobody edits it in vain.
+func (s *scheduler) tellShadowed() {
+	for name, o := range s.origins() {
+		if o.Configured != nil {
+			s.m.log.Warn("this job of the configuration is not in force: functions of the module schedule have changed it", "job", name, "file", s.at[name], "changes", s.file)
 		}
+	}
+}
+
+// origins says where each job comes from, and which of the configuration are not in
+// force.
+func (s *scheduler) origins() map[string]schedule.Origin {
+	origins := map[string]schedule.Origin{}
+	for name, now := range s.jobs {
+		o := schedule.Origin{Place: s.file}
+		switch then, configured := s.set[name]; {
+		case configured && reflect.DeepEqual(now, then):
+			o.Place = s.at[name]
+		case configured:
+			o.Configured, o.ConfiguredAt = then, s.at[name]
+		}
+		if k, ok := s.kept[name]; o.Place == s.file && (!ok || !reflect.DeepEqual(k, now)) {
+			o.Place = "" // until the next start
+		}
+		origins[name] = o
+	}
+	for name, then := range s.set {
+		if _, ok := s.jobs[name]; !ok {
+			origins[name] = schedule.Origin{Deleted: true, Place: s.file, Configured: then, ConfiguredAt: s.at[name]}
+		}
+	}
+	return origins
+}
+
+func (s *scheduler) replace(v any, last map[string]time.Time) error {
+	parsed, err := s.parse(v)
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,6 +169,20 @@ func (s *scheduler) replace(v any, last map[string]time.Time) error {
 	default:
 	}
 	return nil
+}
+
+// parse reads a schedule that this minion can run.
+func (s *scheduler) parse(v any) (schedule.Schedule, error) {
+	parsed, err := schedule.Parse(v, time.Local)
+	if err != nil {
+		return parsed, err
+	}
+	for _, j := range parsed.Jobs {
+		if _, err := s.m.returners(strings.Join(j.Returner, ","), returner.Options{Tag: j.ReturnTag}); err != nil {
+			return parsed, fmt.Errorf("job %s: %w", j.Name, err)
+		}
+	}
+	return parsed, nil
 }
 
 // run starts what is due until ctx ends.
@@ -188,7 +279,7 @@ func (s *scheduler) runJob(j schedule.Job) {
 }
 
 // Schedule implements module.Scheduler.
-func (s *scheduler) Schedule(context.Context) (map[string]any, map[string]time.Time, error) {
+func (s *scheduler) Schedule(context.Context) (schedule.Status, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := map[string]time.Time{}
@@ -197,13 +288,13 @@ func (s *scheduler) Schedule(context.Context) (map[string]any, map[string]time.T
 			next[name] = at
 		}
 	}
-	return maps.Clone(s.jobs), next, nil
+	return schedule.Status{Jobs: maps.Clone(s.jobs), Next: next, Origins: s.origins()}, nil
 }
 
 // SetSchedule implements module.Scheduler. What can not be kept is not put in force
 // either.
 func (s *scheduler) SetSchedule(_ context.Context, jobs map[string]any, save bool) error {
-	if _, err := schedule.Parse(jobs, time.Local); err != nil {
+	if _, err := s.parse(jobs); err != nil {
 		return err
 	}
 	if save {
@@ -214,18 +305,28 @@ func (s *scheduler) SetSchedule(_ context.Context, jobs map[string]any, save boo
 	return s.replace(jobs, nil)
 }
 
+// keep writes down in what jobs differ from the configuration, and nothing else: what is
+// edited there later is in force then.
 func (s *scheduler) keep(jobs map[string]any) error {
 	if s.file == "" {
-		return errors.New("default_include is empty: no drop-in would be read")
+		return errors.New("default_include is empty: there is no folder for what functions change")
 	}
-	text, err := schedule.Text(jobs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changes := schedule.Changes(s.set, jobs)
+	text, err := schedule.Text(changes)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(s.file), 0o755); err != nil {
 		return err
 	}
-	return atomicfile.Write(s.file, []byte("# Written by the functions of the module schedule.\n"+text), 0o600)
+	const head = "# Written by the functions of the module schedule: what they have changed. A job that is\n# null was deleted. Without this file the schedule of the configuration is in force.\n"
+	if err := atomicfile.Write(s.file, []byte(head+text), 0o600); err != nil {
+		return err
+	}
+	s.kept = changes
+	return nil
 }
 
 // RunScheduled implements module.Scheduler.
@@ -275,9 +376,9 @@ func (m *Minion) scheduleRequest(ctx context.Context, r *bus.Request) error {
 	if err != nil {
 		return bus.Errorf(bus.Usage, "%w", err)
 	}
-	jobs, next, err := m.schedule.Schedule(ctx)
+	now, err := m.schedule.Schedule(ctx)
 	if err != nil {
 		return err
 	}
-	return r.Send(ctx, protocol.Schedule{Jobs: value.Value{V: jobs}, Next: next})
+	return r.Send(ctx, protocol.NewSchedule(now))
 }

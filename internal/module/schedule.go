@@ -6,17 +6,17 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"brine/internal/schedule"
 )
 
 // Scheduler is the minion's schedule.
 type Scheduler interface {
-	// Schedule returns the schedule as the setting schedule has it, a copy, and
-	// when each job starts next.
-	Schedule(ctx context.Context) (jobs map[string]any, next map[string]time.Time, err error)
-	// SetSchedule replaces it, if it can be read; save keeps it over a restart.
+	// Schedule returns the schedule that is in force; its jobs are a copy.
+	Schedule(ctx context.Context) (schedule.Status, error)
+	// SetSchedule replaces its jobs, if they can be read; save keeps them over a restart.
 	SetSchedule(ctx context.Context, jobs map[string]any, save bool) error
 	// RunScheduled starts a job now, beside the clock.
 	RunScheduled(ctx context.Context, name string) error
@@ -53,7 +53,7 @@ var scheduleModule = &Module{
 		},
 		{
 			Name:    "delete",
-			Doc:     "Delete a job. One that the configuration has comes back with the next start.",
+			Doc:     "Delete a job. Of one that stands in the configuration too it is kept that it was deleted; schedule.list shows both.",
 			Example: `salt '*' schedule.delete check`,
 			Params:  []Param{jobName, persist},
 			Run: func(ctx context.Context, c *Call) (any, error) {
@@ -111,7 +111,7 @@ var scheduleModule = &Module{
 		},
 		{
 			Name:    "list",
-			Doc:     "Return the jobs as YAML, or as a dictionary with return_yaml=False. show_disabled=False leaves out those that are disabled.",
+			Doc:     "Return the jobs as YAML, or as a dictionary with return_yaml=False: each with the file it comes from, and what the configuration says of it if that is not in force. show_disabled=False leaves out those that are disabled.",
 			Example: `salt '*' schedule.list`,
 			Params:  []Param{{Name: "show_all", Kind: Bool, Default: false}, {Name: "show_disabled", Kind: Bool, Default: true}, {Name: "return_yaml", Kind: Bool, Default: true}},
 			Run:     scheduleList,
@@ -160,11 +160,11 @@ var scheduleModule = &Module{
 			Doc:     "Keep the schedule as it is over a restart.",
 			Example: `salt '*' schedule.save`,
 			Run: func(ctx context.Context, c *Call) (any, error) {
-				s, jobs, _, err := c.schedule(ctx)
+				s, now, err := c.schedule(ctx)
 				if err != nil {
 					return nil, err
 				}
-				return outcomeOf("Schedule (non-pillar items) saved.", s.SetSchedule(ctx, jobs, true))
+				return outcomeOf("Schedule (non-pillar items) saved.", s.SetSchedule(ctx, now.Jobs, true))
 			},
 		},
 		{
@@ -184,14 +184,14 @@ func (h *Host) schedule() (Scheduler, error) {
 	return h.Scheduler, nil
 }
 
-func (c *Call) schedule(ctx context.Context) (s Scheduler, jobs map[string]any, next map[string]time.Time, err error) {
+func (c *Call) schedule(ctx context.Context) (s Scheduler, now schedule.Status, err error) {
 	if s, err = c.Host.schedule(); err == nil {
-		jobs, next, err = s.Schedule(ctx)
+		now, err = s.Schedule(ctx)
 	}
-	if jobs == nil {
-		jobs = map[string]any{}
+	if now.Jobs == nil {
+		now.Jobs = map[string]any{}
 	}
-	return s, jobs, next, err
+	return s, now, err
 }
 
 func noJob(name string) string { return fmt.Sprintf("Job %s does not exist.", name) }
@@ -207,15 +207,32 @@ func outcomeOf(comment string, err error) (any, error) {
 // changeJob edits the job that the argument name names. edit returns why it can not,
 // or true.
 func (c *Call) changeJob(ctx context.Context, done string, edit func(jobs map[string]any, name string) (string, bool)) (any, error) {
-	s, jobs, _, err := c.schedule(ctx)
+	s, now, err := c.schedule(ctx)
 	if err != nil {
 		return nil, err
 	}
 	name := c.String("name")
-	if why, ok := edit(jobs, name); !ok {
+	if why, ok := edit(now.Jobs, name); !ok {
 		return map[string]any{"result": false, "comment": why}, nil
 	}
-	return outcomeOf(fmt.Sprintf(done, name), s.SetSchedule(ctx, jobs, c.Bool("persist")))
+	if err := s.SetSchedule(ctx, now.Jobs, c.Bool("persist")); err != nil {
+		return nil, err
+	}
+	if now, err = s.Schedule(ctx); err != nil {
+		return nil, err
+	}
+	return outcomeOf(fmt.Sprintf(done, name)+inForce(now.Origins[name]), nil)
+}
+
+// inForce says which of two definitions of a job is in force, where there are two.
+func inForce(o schedule.Origin) string {
+	switch {
+	case o.Configured == nil:
+		return ""
+	case o.Deleted:
+		return fmt.Sprintf(" It still stands in %s, and is not in force; the change goes before it.", o.ConfiguredAt)
+	}
+	return fmt.Sprintf(" What stands in %s is not in force; the change goes before it.", o.ConfiguredAt)
 }
 
 func (c *Call) switchJob(ctx context.Context, done string, on bool) (any, error) {
@@ -232,12 +249,12 @@ func (c *Call) switchJob(ctx context.Context, done string, on bool) (any, error)
 }
 
 func (c *Call) switchSchedule(ctx context.Context, done string, on bool) (any, error) {
-	s, jobs, _, err := c.schedule(ctx)
+	s, now, err := c.schedule(ctx)
 	if err != nil {
 		return nil, err
 	}
-	jobs["enabled"] = on
-	return outcomeOf(done, s.SetSchedule(ctx, jobs, c.Bool("persist")))
+	now.Jobs["enabled"] = on
+	return outcomeOf(done, s.SetSchedule(ctx, now.Jobs, c.Bool("persist")))
 }
 
 // isOn says whether a job or the schedule is enabled, which is what it is when
@@ -245,21 +262,22 @@ func (c *Call) switchSchedule(ctx context.Context, done string, on bool) (any, e
 func isOn(dict map[string]any) bool { return dict["enabled"] != false }
 
 func scheduleIsEnabled(ctx context.Context, c *Call) (any, error) {
-	_, jobs, _, err := c.schedule(ctx)
+	_, now, err := c.schedule(ctx)
 	if err != nil || !c.Has("name") {
-		return isOn(jobs), err
+		return isOn(now.Jobs), err
 	}
-	if job, ok := jobs[c.String("name")].(map[string]any); ok && isOn(job) {
+	if job, ok := now.Jobs[c.String("name")].(map[string]any); ok && isOn(job) {
 		return job, nil
 	}
 	return map[string]any{}, nil
 }
 
 func scheduleList(ctx context.Context, c *Call) (any, error) {
-	_, jobs, _, err := c.schedule(ctx)
+	_, now, err := c.schedule(ctx)
 	if err != nil {
 		return nil, err
 	}
+	jobs := withOrigins(now)
 	maps.DeleteFunc(jobs, func(name string, v any) bool {
 		job, ok := v.(map[string]any)
 		return strings.HasPrefix(name, "__") && !c.Bool("show_all") || ok && !isOn(job) && !c.Bool("show_disabled")
@@ -276,13 +294,37 @@ func scheduleList(ctx context.Context, c *Call) (any, error) {
 	return b.String(), e.Close()
 }
 
+// withOrigins returns the jobs, each with the place that it comes from; one that stands
+// in the configuration too, in another form or deleted here, with that below it.
+func withOrigins(now schedule.Status) map[string]any {
+	jobs := maps.Clone(now.Jobs)
+	for name, o := range now.Origins {
+		job, ok := jobs[name].(map[string]any)
+		if !ok && !o.Deleted {
+			continue // a setting of the whole schedule
+		}
+		job = maps.Clone(job)
+		if job == nil {
+			job = map[string]any{"deleted": true}
+		}
+		if o.Place != "" {
+			job["_source"] = o.Place
+		}
+		if o.Configured != nil {
+			job["_not_in_force"] = map[string]any{"_source": o.ConfiguredAt, "job": o.Configured}
+		}
+		jobs[name] = job
+	}
+	return jobs
+}
+
 func scheduleRun(ctx context.Context, c *Call) (any, error) {
-	s, jobs, _, err := c.schedule(ctx)
+	s, now, err := c.schedule(ctx)
 	if err != nil {
 		return nil, err
 	}
 	name := c.String("name")
-	switch job, ok := jobs[name].(map[string]any); {
+	switch job, ok := now.Jobs[name].(map[string]any); {
 	case !ok:
 		return map[string]any{"result": false, "comment": noJob(name)}, nil
 	case !isOn(job) && !c.Bool("force"):
@@ -292,14 +334,14 @@ func scheduleRun(ctx context.Context, c *Call) (any, error) {
 }
 
 func scheduleNext(ctx context.Context, c *Call) (any, error) {
-	_, jobs, next, err := c.schedule(ctx)
+	_, now, err := c.schedule(ctx)
 	if err != nil {
 		return nil, err
 	}
 	name := c.String("name")
-	at := next[name]
+	at := now.Next[name]
 	switch {
-	case jobs[name] == nil:
+	case now.Jobs[name] == nil:
 		return map[string]any{"result": false, "comment": noJob(name)}, nil
 	case at.IsZero():
 		return map[string]any{"result": true, "next_fire_time": nil}, nil

@@ -6,20 +6,23 @@ import (
 	"maps"
 	"testing"
 	"time"
+
+	"brine/internal/schedule"
 )
 
 // scheduler is a schedule that remembers.
 type scheduler struct {
-	jobs   map[string]any
-	next   map[string]time.Time
-	saved  bool
-	ran    []string
-	loaded int
-	refuse error
+	jobs    map[string]any
+	next    map[string]time.Time
+	saved   bool
+	ran     []string
+	loaded  int
+	origins map[string]schedule.Origin
+	refuse  error
 }
 
-func (s *scheduler) Schedule(context.Context) (map[string]any, map[string]time.Time, error) {
-	return maps.Clone(s.jobs), s.next, nil
+func (s *scheduler) Schedule(context.Context) (schedule.Status, error) {
+	return schedule.Status{Jobs: maps.Clone(s.jobs), Next: s.next, Origins: s.origins}, nil
 }
 
 func (s *scheduler) SetSchedule(_ context.Context, jobs map[string]any, save bool) error {

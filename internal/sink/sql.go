@@ -171,7 +171,7 @@ func parts(events []Event) (list [][]Event) {
 	return append(list, events[first:])
 }
 
-// rows are the values of columns. Databases take no text that is no UTF-8.
+// rows are the values of columns, as databases take them.
 func (t *sqlTable) rows(events []Event) [][]any {
 	list := make([][]any, len(events))
 	for i, e := range events {
@@ -181,7 +181,7 @@ func (t *sqlTable) rows(events []Event) [][]any {
 		}
 		list[i] = []any{
 			t.origin, int64(e.Seq), e.Digest(), strings.ToValidUTF8(e.Tag, "\ufffd"), strings.ToValidUTF8(e.From, "\ufffd"),
-			stamp, strings.ToValidUTF8(string(e.Data), "\ufffd"),
+			stamp, storable(e.Data),
 		}
 	}
 	return list

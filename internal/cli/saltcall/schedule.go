@@ -2,9 +2,9 @@ package saltcall
 
 import (
 	"context"
-	"time"
 
 	"brine/internal/protocol"
+	"brine/internal/schedule"
 	"brine/internal/value"
 )
 
@@ -20,10 +20,9 @@ func (d *daemonSchedule) ask(ctx context.Context, q protocol.Schedule) (s protoc
 }
 
 // Schedule implements module.Scheduler.
-func (d *daemonSchedule) Schedule(ctx context.Context) (map[string]any, map[string]time.Time, error) {
+func (d *daemonSchedule) Schedule(ctx context.Context) (schedule.Status, error) {
 	s, err := d.ask(ctx, protocol.Schedule{})
-	jobs, _ := s.Jobs.V.(map[string]any)
-	return jobs, s.Next, err
+	return s.Status(), err
 }
 
 // SetSchedule implements module.Scheduler.

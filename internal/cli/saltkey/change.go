@@ -115,7 +115,7 @@ func (v verb) decide(ctx context.Context, t *tool, store keys, chosen []pki.Entr
 		case err != nil:
 			return err
 		case !yes:
-			t.env.Note("nothing changed")
+			t.env.Reply("nothing changed")
 			return nil
 		}
 	}

@@ -44,7 +44,7 @@ func list(_ context.Context, t *tool) error {
 		return err
 	}
 	if severalKeys(entries) && t.forPeople() && !t.opts.Bool("verbose") && !t.quiet() {
-		t.env.Note("some ids have several keys: salt-key -L -v tells them apart")
+		t.env.Warn(errors.New("some ids have several keys: salt-key -L -v tells them apart"))
 	}
 	entries = slices.DeleteFunc(entries, func(e pki.Entry) bool { return !slices.Contains(states, e.State) })
 	data := t.idLists(entries, states)

@@ -328,7 +328,7 @@ func TestKeysOfOneID(t *testing.T) {
 	m.run("", "-y", "-a", "web1").want(t, cli.OK, ".*", nothing)
 	stranger, other := m.connect("web1"), m.connect("web1")
 
-	m.run("", "-l", "acc").want(t, cli.OK, lines("Accepted Keys:", "web1"), `salt-key: note: some ids have several keys.*`)
+	m.run("", "-l", "acc").want(t, cli.OK, lines("Accepted Keys:", "web1"), `salt-key: warning: some ids have several keys.*`)
 	m.run("", "-l", "den", "-v").want(t, cli.OK, `Denied Keys:\n(web1@SHA256:\S+:  SHA256:.*\n){2}`, nothing)
 
 	t.Run("the accepted key must go first", func(t *testing.T) {
