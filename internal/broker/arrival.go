@@ -2,6 +2,7 @@ package broker
 
 import (
 	"container/list"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,21 @@ type tie struct {
 	ended   bool
 	entered bool
 	cid     uint64 // by the server's count, once entered
+
+	share atomic.Pointer[flow] // of what is under way to the daemon, once entered
+}
+
+// metered reads for a connection from its peer, when its share allows it. What the peer
+// sends meanwhile waits in the kernel, and then on the peer's side.
+func (t *tie) metered(m *meter, gone <-chan struct{}, from io.Reader, b []byte) (int, error) {
+	s := t.share.Load()
+	if s == nil {
+		return from.Read(b)
+	}
+	m.wait(s, gone)
+	n, err := from.Read(b)
+	m.took(s, n)
+	return n, err
 }
 
 // enter says whether the connection is still there to be entered.
@@ -65,10 +81,11 @@ type address struct {
 // RemoteAddr implements net.Conn.
 func (a *arrival) RemoteAddr() net.Addr { return address{a.Conn.RemoteAddr(), a} }
 
-// Read waits for the peer and then, while it is not let in, for its turn.
+// Read waits for the peer and then, while it is not let in, for its turn. Of one that was
+// let in it takes no more than its share.
 func (a *arrival) Read(b []byte) (int, error) {
 	if a.in.Load() {
-		return a.Conn.Read(b)
+		return a.metered(a.porch.meter, a.gone, a.Conn, b)
 	}
 	a.rest()
 	a.waiting.Store(time.Now().UnixNano())

@@ -27,8 +27,12 @@ import (
 // Limits against a peer that asks for too much. They hold for each connection;
 // MaxPerKey for each key.
 const (
-	maxPayload     = 1 << 20          // bytes of one message; larger ones travel in pieces
-	maxPending     = 64 << 20         // bytes waiting for one slow reader before it is cut off
+	maxPayload = 1 << 20  // bytes of one message; larger ones travel in pieces
+	maxPending = 64 << 20 // bytes waiting for one slow reader before it is cut off
+	// ownPending is the same for the daemon itself, and no limit: it was cut off as a slow
+	// reader of itself, by whoever sent enough. What waits for it is bounded where it is
+	// taken in, see meter, or it has asked for it.
+	ownPending     = 1 << 50
 	maxControlLine = 4 << 10          // bytes of one protocol line
 	maxSubs        = 1000             // subscriptions of one connection; a minion has four
 	maxSubTokens   = 16               // tokens of a subscription; ours have six
@@ -96,6 +100,8 @@ type Broker struct {
 	gate     *gate
 	health   *Health
 	nc       *nats.Conn // the daemon's own connection
+	meter    *meter
+	failed   chan error // an inner part has died
 	quit     chan struct{}
 	stopping sync.Once
 	ends     chan struct{} // there is something in ended
@@ -120,7 +126,7 @@ func Start(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newServer(o, g, listener)
+	s, so, err := newServer(o, g, listener)
 	if err != nil {
 		if listener != nil {
 			listener.Close()
@@ -128,14 +134,14 @@ func Start(o Options) (*Broker, error) {
 		return nil, err
 	}
 	fatal := make(chan string, 1)
-	b := &Broker{opts: o, server: s, gate: g, users: map[uint32]int{}, health: newHealth(), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
+	b := &Broker{opts: o, server: s, gate: g, users: map[uint32]int{}, health: newHealth(), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
 	if listener != nil {
-		g.porch = newPorch(listener, openFiles(o.Log), o.Log)
+		g.porch = newPorch(listener, openFiles(o.Log), g.meter, o.Log)
 		g.porch.serve = func(a *arrival) { serveClient(s, a, false) }
 		g.porch.leave = b.left
 	}
 	s.SetLoggerV2(&serverLog{log: o.Log.With("part", "bus"), fatal: fatal, health: b.health}, false, false, false)
-	if err := b.open(fatal); err != nil {
+	if err := b.open(so, fatal); err != nil {
 		b.Stop()
 		return nil, err
 	}
@@ -143,24 +149,24 @@ func Start(o Options) (*Broker, error) {
 }
 
 // newServer makes the server, which does not run yet.
-func newServer(o Options, g *gate, listener net.Listener) (*server.Server, error) {
+func newServer(o Options, g *gate, listener net.Listener) (*server.Server, *server.Options, error) {
 	so, err := serverOptions(o, g, listener)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if o.StoreDir != "" {
 		if err := os.MkdirAll(o.StoreDir, 0o700); err != nil {
-			return nil, fmt.Errorf("make the journal's folder: %w", err)
+			return nil, nil, fmt.Errorf("make the journal's folder: %w", err)
 		}
 	}
 	s, err := server.NewServer(so)
 	if err != nil {
-		return nil, fmt.Errorf("start the bus: %w", err)
+		return nil, nil, fmt.Errorf("start the bus: %w", err)
 	}
 	if g.account, err = s.LookupAccount(account); err != nil {
-		return nil, fmt.Errorf("start the bus: %w", err)
+		return nil, nil, fmt.Errorf("start the bus: %w", err)
 	}
-	return s, nil
+	return s, so, nil
 }
 
 // listen takes the port, nil where there is to be none. Who connects waits in the kernel.
@@ -182,7 +188,7 @@ func listen(o Options) (net.Listener, error) {
 func serverOptions(o Options, g *gate, listener net.Listener) (*server.Options, error) {
 	so := &server.Options{
 		ServerName: o.Name, DontListen: true, NoSigs: true, NoLog: true,
-		MaxPayload: maxPayload, MaxPending: maxPending, MaxControlLine: maxControlLine, MaxSubs: maxSubs, MaxSubTokens: maxSubTokens,
+		MaxPayload: maxPayload, MaxPending: ownPending, MaxControlLine: maxControlLine, MaxSubs: maxSubs, MaxSubTokens: maxSubTokens,
 		AuthTimeout: authTimeout.Seconds(), TLSTimeout: authTimeout.Seconds(), PingInterval: cmp.Or(o.Ping, usualPing), MaxPingsOut: maxPings,
 		JetStream: o.StoreDir != "", StoreDir: o.StoreDir, SyncAlways: o.SyncAlways, DisableJetStreamBanner: true,
 		NoSublistCache: true, // it holds a thousand subjects, and each minion and each answer has its own: they only push each other out
@@ -241,7 +247,7 @@ func (b *Broker) checkStore() error {
 	return nil
 }
 
-func (b *Broker) open(fatal <-chan string) error {
+func (b *Broker) open(so *server.Options, fatal <-chan string) error {
 	if err := b.checkStore(); err != nil {
 		return err
 	}
@@ -262,6 +268,7 @@ func (b *Broker) open(fatal <-chan string) error {
 	if b.nc, err = b.internal(b.gate.daemon); err != nil {
 		return err
 	}
+	limitReaders(b.server, so)
 	b.wg.Go(b.tellGone)
 	if b.gate.porch != nil {
 		b.gate.porch.wg.Go(func() {
@@ -325,6 +332,9 @@ func (b *Broker) internal(secret string) (*nats.Conn, error) {
 				subject = sub.Subject
 			}
 			b.opts.Log.Error("the daemon's own connection", "subject", subject, "err", err)
+		}),
+		nats.ClosedHandler(func(nc *nats.Conn) {
+			b.fail(fmt.Errorf("the daemon's own connection has ended: %v", nc.LastError()))
 		}))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the own bus: %w", err)

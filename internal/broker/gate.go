@@ -25,12 +25,14 @@ type gate struct {
 	daemon  string // the secret of the daemon's own connection
 	porch   *porch // nil without a listener
 	rights  bus.Rights
+	meter   *meter
 
 	mu      sync.Mutex
 	local   map[string]*visitor     // one-time secrets of connections through the local socket
 	in      map[uint64]bus.Identity // by the server's connection number
 	inboxes map[string]bus.Identity
 	perKey  map[string]int
+	shares  map[uint64]*flow // as in
 }
 
 // visitor is a connection through the local socket.
@@ -41,8 +43,8 @@ type visitor struct {
 
 func newGate(o Options) *gate {
 	return &gate{
-		rights: o.Endpoints.Rights(), opts: o, log: o.Log, daemon: secret(), local: map[string]*visitor{},
-		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, perKey: map[string]int{},
+		rights: o.Endpoints.Rights(), meter: newMeter(), opts: o, log: o.Log, daemon: secret(), local: map[string]*visitor{},
+		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, perKey: map[string]int{}, shares: map[uint64]*flow{},
 	}
 }
 
@@ -88,7 +90,7 @@ func (g *gate) admit(c server.ClientAuthentication, o *server.ClientOpts, p Peer
 	if i.Role == bus.RoleNobody || i.Role == bus.RoleMaster {
 		return bus.Identity{}, false // the reason was logged by who decided
 	}
-	if err := g.enter(c.GetID(), i, t); err != nil {
+	if err := g.enter(c.GetID(), i, p.Host, t); err != nil {
 		g.refused(i.String(), "peer", i.String(), "remote", p.Remote, "err", err)
 		return bus.Identity{}, false
 	}
@@ -156,7 +158,7 @@ func (g *gate) takeLocal(secret string) (*visitor, bool) {
 // once: the server would take a second CONNECT for a change of mind, and what the
 // first had booked would stay for ever. One that has ended while it was judged does not
 // enter: nobody would book it out.
-func (g *gate) enter(cid uint64, i bus.Identity, t *tie) error {
+func (g *gate) enter(cid uint64, i bus.Identity, host string, t *tie) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	inbox := i.Inbox()
@@ -174,6 +176,8 @@ func (g *gate) enter(cid uint64, i bus.Identity, t *tie) error {
 	}
 	g.in[cid] = i
 	g.inboxes[inbox] = i
+	g.shares[cid] = g.meter.join(i, host)
+	t.share.Store(g.shares[cid])
 	if i.Key != "" {
 		g.perKey[i.Key]++
 	}
@@ -188,6 +192,8 @@ func (g *gate) leave(cid uint64) (bus.Identity, bool) {
 		return i, false
 	}
 	delete(g.in, cid)
+	g.meter.leave(g.shares[cid])
+	delete(g.shares, cid)
 	delete(g.inboxes, i.Inbox())
 	if g.perKey[i.Key]--; g.perKey[i.Key] <= 0 {
 		delete(g.perKey, i.Key)

@@ -84,7 +84,7 @@ func TestNothingOutlivesItsConnection(t *testing.T) {
 		judged := make(chan struct{})
 		go func() {
 			defer close(judged)
-			_ = g.enter(cid, i, &tie) // refused where the end came first
+			_ = g.enter(cid, i, "", &tie) // refused where the end came first
 		}()
 		if id, entered := tie.end(); entered {
 			g.leave(id)

@@ -16,3 +16,17 @@ import (
 //
 //go:linkname serveClient github.com/nats-io/nats-server/v2/server.(*Server).createClientEx
 func serveClient(s *server.Server, c net.Conn, inProcess bool) unsafe.Pointer
+
+// setOptions puts options in force, under the server's lock. What it reloads by itself
+// does not have MaxPending among it.
+//
+//go:linkname setOptions github.com/nats-io/nats-server/v2/server.(*Server).setOpts
+func setOptions(s *server.Server, o *server.Options)
+
+// limitReaders gives every connection that comes from now on the limit of what may wait
+// for it; the daemon's own keeps what it began with.
+func limitReaders(s *server.Server, so *server.Options) {
+	o := so.Clone()
+	o.MaxPending = maxPending
+	setOptions(s, o)
+}

@@ -118,8 +118,19 @@ func (b *Broker) join(c, in net.Conn, v *visitor) error {
 	if _, err := in.Write(came); err != nil {
 		return err
 	}
-	return pass(in, c)
+	return pass(in, localConn{c, b.gate.meter, v, done})
 }
+
+// localConn is a connection through the local socket, read as its share allows.
+type localConn struct {
+	net.Conn
+	meter *meter
+	v     *visitor
+	gone  <-chan struct{}
+}
+
+// Read implements io.Reader.
+func (l localConn) Read(b []byte) (int, error) { return l.v.metered(l.meter, l.gone, l.Conn, b) }
 
 // Bounds of what is passed on at once. The largest is what the server reads at once.
 const (

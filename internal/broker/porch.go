@@ -42,6 +42,7 @@ type porch struct {
 	told     logging.Throttle // of what was turned away
 	log      *slog.Logger
 	turns    *turns
+	meter    *meter
 	room     descriptors
 	wg       sync.WaitGroup
 
@@ -52,9 +53,9 @@ type porch struct {
 	stopped   bool
 }
 
-func newPorch(l net.Listener, room descriptors, log *slog.Logger) *porch {
+func newPorch(l net.Listener, room descriptors, m *meter, log *slog.Logger) *porch {
 	return &porch{
-		listener: l, log: log, room: room, turns: newTurns(max(2, runtime.GOMAXPROCS(0))), open: map[*arrival]bool{},
+		listener: l, log: log, room: room, meter: m, turns: newTurns(max(2, runtime.GOMAXPROCS(0))), open: map[*arrival]bool{},
 		halfOpen: newCrowd(room.halfOpen, max(1, room.halfOpen/hostShare)), strangers: newCrowd(room.strangers, max(1, room.strangers/hostShare)),
 	}
 }

@@ -29,8 +29,8 @@ import (
 	"brine/internal/pki"
 )
 
-// TestHandover looks whether the server's function that serveClient names still is the
-// one that it is called as, since the linker compares names only.
+// TestHandover looks whether the server's functions that handover.go names still are those
+// that they are called as, since the linker compares names only.
 func TestHandover(t *testing.T) {
 	pc := runtime.FuncForPC(reflect.ValueOf(server.NewServer).Pointer())
 	file, _ := pc.FileLine(pc.Entry())
@@ -50,16 +50,20 @@ func TestHandover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "func(conn net.Conn, inProcess bool) *client"
+	want := map[string]string{"createClientEx": "func(conn net.Conn, inProcess bool) *client", "setOpts": "func(opts *Options)"}
 	for _, d := range tree.Decls {
-		if f, ok := d.(*ast.FuncDecl); ok && f.Name.Name == "createClientEx" {
-			if got := types.ExprString(f.Type); got != want || types.ExprString(f.Recv.List[0].Type) != "*Server" {
-				t.Errorf("createClientEx is %s, want %s", got, want)
-			}
-			return
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || want[f.Name.Name] == "" {
+			continue
 		}
+		if got := types.ExprString(f.Type); got != want[f.Name.Name] || types.ExprString(f.Recv.List[0].Type) != "*Server" {
+			t.Errorf("%s is %s, want %s", f.Name.Name, got, want[f.Name.Name])
+		}
+		delete(want, f.Name.Name)
 	}
-	t.Errorf("%s has no createClientEx", file)
+	if len(want) > 0 {
+		t.Errorf("%s lacks functions of %v", file, want)
+	}
 }
 
 // startTLS starts a broker on a port of loopback.

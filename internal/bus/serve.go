@@ -21,15 +21,13 @@ import (
 
 // Limits of the serving side, each against one asker that asks too much.
 const (
-	maxConcurrent  = 128              // requests of one asker at a time; listeners count
-	maxPartial     = 16               // requests of one connection whose last piece is missing
-	maxHeld        = 2 * largeBody    // bytes of one asker's requests that are not complete
-	maxUnderWay    = largeBody        // bytes of one asker's requests that are being handled; one fits always
-	tellPause      = time.Minute      // between two words on one asker's requests that were refused
-	maxTold        = 10_000           // askers of whom that is remembered
-	stallTimeout   = 60 * time.Second // an asker that takes nothing for so long may come again later
-	pendingBytes   = 256 << 20        // requests that wait for the dispatcher
-	pendingMessage = 1 << 20
+	maxConcurrent = 128              // requests of one asker at a time; listeners count
+	maxPartial    = 16               // requests of one connection whose last piece is missing
+	maxHeld       = 2 * largeBody    // bytes of one asker's requests that are not complete
+	maxUnderWay   = largeBody        // bytes of one asker's requests that are being handled; one fits always
+	tellPause     = time.Minute      // between two words on one asker's requests that were refused
+	maxTold       = 10_000           // askers of whom that is remembered
+	stallTimeout  = 60 * time.Second // an asker that takes nothing for so long may come again later
 )
 
 // Handler answers one request. It may send messages and must return when ctx
@@ -160,6 +158,7 @@ type Server struct {
 	bodies  map[string]int       // bytes of requests under way, by asker
 	told    map[string]time.Time // when a refusal was last logged, by asker
 	paces   paces
+	marks   marks
 	wg      sync.WaitGroup
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -210,30 +209,38 @@ func (s *Server) Start() error {
 	if s.Pace > 0 {
 		s.paces.perSecond = float64(s.Pace)
 	}
-	for _, subject := range []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.client.*.req.*", "salt.key.*.req.*"} {
+	for _, subject := range requestSubjects {
 		if err := s.subscribe(subject, s.request); err != nil {
 			return err
 		}
 	}
 	s.serveLots()
-	for _, subject := range []string{"salt.user.*.credit", "salt.minion.*.credit"} {
+	for _, subject := range creditSubjects {
 		if err := s.subscribe(subject, s.credit); err != nil {
 			return err
 		}
 	}
-	if err := s.subscribe("salt.client.*.ack.*.*", s.acked); err != nil {
+	if err := s.subscribe(ackSubject, s.acked); err != nil {
 		return err
 	}
 	return s.nc.Flush()
 }
 
 func (s *Server) subscribe(subject string, cb nats.MsgHandler) error {
-	sub, err := s.nc.Subscribe(subject, cb)
+	sub, err := s.nc.Subscribe(subject, func(m *nats.Msg) {
+		if isMark(m.Subject) {
+			s.marks.back()
+			return
+		}
+		cb(m)
+	})
 	if err != nil {
 		return err
 	}
 	s.subs = append(s.subs, sub)
-	return sub.SetPendingLimits(pendingMessage, pendingBytes)
+	// Nothing is dropped here: what one sends too much would be lost to others. Who may
+	// have how much under way the broker knows, by what comes back of Mark.
+	return sub.SetPendingLimits(-1, -1)
 }
 
 // Stop refuses further requests, ends those under way and waits for their

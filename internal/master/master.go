@@ -313,6 +313,7 @@ func (m *Master) Run(ctx context.Context) error {
 	if err := m.server.Start(); err != nil {
 		return err
 	}
+	m.broker.Meter(m.server.Mark)
 	if err := m.resume(); err != nil {
 		return err
 	}
@@ -351,6 +352,8 @@ func (m *Master) Run(ctx context.Context) error {
 		case err := <-deaf:
 			m.log.Error("the master runs and does not serve: it ends, so that it is started again", "err", err)
 			m.undo = append([]func(){daemon.EndWithin(deafStop)}, m.undo...)
+			return err
+		case err := <-m.broker.Failed():
 			return err
 		case <-hangups:
 			m.hangup()

@@ -243,6 +243,7 @@ func (m *Minion) Run(ctx context.Context) error {
 	if err := m.server.Start(); err != nil {
 		return err
 	}
+	m.broker.Meter(m.server.Mark)
 	hangups, stop := daemon.Hangups()
 	defer stop()
 	refused := make(chan error, len(m.uplinks))
@@ -269,6 +270,8 @@ func (m *Minion) Run(ctx context.Context) error {
 			_ = daemon.Notify("STOPPING=1")
 			return nil
 		case err := <-refused:
+			return err
+		case err := <-m.broker.Failed():
 			return err
 		case err := <-deaf:
 			m.log.Error("the minion runs and does not serve: it ends, so that it is started again", "err", err)

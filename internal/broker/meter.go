@@ -1,0 +1,261 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"brine/internal/bus"
+)
+
+// Bounds of what is under way to the daemon: taken from its peers and not yet looked at.
+// Whoever has that much waits on their own connection, where it costs the peer.
+const (
+	// maxShare is for one identity, over all of its connections: many requests, and a few
+	// pieces of large ones. It goes through in some ten milliseconds.
+	maxShare = 4 << 20
+	// strangeShare is for all without an accepted key of one host, who have one short
+	// question each.
+	strangeShare = 128 << 10
+	// maxUnderWay is for all together; beyond it nobody gets more than a small part of
+	// their share.
+	maxUnderWay = 32 << 20
+	smallPart   = 16
+	// markEach is how much is taken until it is looked how far the daemon is.
+	markEach = 256 << 10
+	// markEvery is how often that is looked when little comes, and deafAfter how long the
+	// daemon may need: it does so much in milliseconds.
+	markEvery = 5 * time.Second
+	deafAfter = 60 * time.Second
+)
+
+// ErrFailed is wrapped by what Failed tells.
+var ErrFailed = errors.New("the bus has failed")
+
+// meter counts what is under way from each identity to the daemon. How far the daemon
+// is, marks say, which go the way of the requests: when one has come back, all that was
+// taken before it has been looked at.
+type meter struct {
+	mu      sync.Mutex
+	on      bool // marks are sent
+	epoch   uint64
+	flight  bool  // the mark that ended the epoch before has not come back
+	was     int64 // bytes of the epoch before
+	now     int64 // bytes of this epoch
+	shares  map[string]*flow
+	passed  chan struct{} // closed when the mark comes back
+	due     chan struct{} // a mark is to be sent
+	waiting int           // connections that wait; for tests
+}
+
+// flow is what one identity has under way.
+type flow struct {
+	key   string
+	limit int64
+	conns int
+	epoch uint64 // of now
+	was   int64
+	now   int64
+}
+
+func newMeter() *meter {
+	return &meter{shares: map[string]*flow{}, passed: make(chan struct{}), due: make(chan struct{}, 1)}
+}
+
+// join returns the share of an identity for one more connection, which leave gives back.
+func (m *meter) join(i bus.Identity, host string) *flow {
+	key, limit := i.Name, int64(maxShare)
+	switch i.Role {
+	case bus.RoleStranger:
+		key, limit = "key of "+host, strangeShare
+	case bus.RoleMinion, bus.RoleCaller:
+		key = "minion " + key
+	default:
+		key = string(i.Role) + " " + key
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.shares[key]
+	if s == nil {
+		s = &flow{key: key, limit: limit, epoch: m.epoch}
+		m.shares[key] = s
+	}
+	s.conns++
+	return s
+}
+
+func (m *meter) leave(s *flow) {
+	if s == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.conns--; s.conns == 0 {
+		delete(m.shares, s.key)
+	}
+}
+
+// took notes bytes that were read from a connection.
+func (m *meter) took(s *flow, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.turn(s)
+	s.now += int64(n)
+	m.now += int64(n)
+	if m.now >= markEach {
+		m.nudge()
+	}
+}
+
+// turn brings the share to the epoch of now.
+func (m *meter) turn(s *flow) {
+	switch {
+	case s.epoch == m.epoch:
+	case s.epoch+1 == m.epoch:
+		s.was, s.now = s.now, 0
+	default:
+		s.was, s.now = 0, 0
+	}
+	s.epoch = m.epoch
+}
+
+func (m *meter) nudge() {
+	select {
+	case m.due <- struct{}{}:
+	default:
+	}
+}
+
+// wait returns when more may be read for the share, or when the connection is gone.
+func (m *meter) wait(s *flow, gone <-chan struct{}) {
+	for {
+		m.mu.Lock()
+		passed, over := m.passed, m.over(s)
+		if !over {
+			m.mu.Unlock()
+			return
+		}
+		m.waiting++
+		m.nudge()
+		m.mu.Unlock()
+		select {
+		case <-passed:
+		case <-gone:
+			passed = nil
+		}
+		m.mu.Lock()
+		m.waiting--
+		m.mu.Unlock()
+		if passed == nil {
+			return
+		}
+	}
+}
+
+// over says whether the share is used up. The caller holds the lock.
+func (m *meter) over(s *flow) bool {
+	if !m.on {
+		return false
+	}
+	m.turn(s)
+	own, all := s.now, m.now
+	if m.flight {
+		own, all = own+s.was, all+m.was
+	}
+	return own >= s.limit || all >= maxUnderWay && own >= s.limit/smallPart
+}
+
+// begin ends an epoch with a mark.
+func (m *meter) begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.epoch++
+	m.flight, m.was, m.now = true, m.now, 0
+}
+
+// end is called when the mark has come back.
+func (m *meter) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.flight, m.was = false, 0
+	close(m.passed)
+	m.passed = make(chan struct{})
+}
+
+// Meter begins to hold peers to their shares. mark sends a mark the way of all requests
+// and calls back when the daemon has looked at everything before it. A mark that does not
+// come back is the end: a daemon that does not hear must not seem to run.
+func (b *Broker) Meter(mark func(back func()) error) {
+	b.meter.mu.Lock()
+	b.meter.on = true
+	b.meter.mu.Unlock()
+	b.wg.Go(func() {
+		if err := b.keepMarks(mark); err != nil {
+			b.fail(err)
+		}
+	})
+}
+
+func (b *Broker) keepMarks(mark func(func()) error) error {
+	tick := time.NewTicker(markEvery)
+	defer tick.Stop()
+	lame := 0
+	for {
+		select {
+		case <-b.meter.due:
+		case <-tick.C:
+			if lame = b.lame(lame); lame > maxLame {
+				return errors.New("its store was switched off")
+			}
+		case <-b.quit:
+			return nil
+		}
+		back := make(chan struct{})
+		b.meter.begin()
+		if err := mark(func() { close(back) }); err != nil {
+			return fmt.Errorf("the daemon's own connection: %w", err)
+		}
+		deaf := time.NewTimer(deafAfter)
+		select {
+		case <-back:
+			deaf.Stop()
+			b.meter.end()
+		case <-deaf.C:
+			return fmt.Errorf("the daemon has heard nothing for %s", deafAfter)
+		case <-b.quit:
+			deaf.Stop()
+			return nil
+		}
+	}
+}
+
+// maxLame is how often in a row the store may be found switched off while nobody says
+// that it is being opened again.
+const maxLame = 3
+
+func (b *Broker) lame(times int) int {
+	if b.opts.StoreDir == "" || b.server.JetStreamEnabled() || b.health.Err() != nil {
+		return 0
+	}
+	return times + 1
+}
+
+// Failed tells, once, that an inner part of the broker has died, so that it serves no more
+// though it runs. The daemon must end: whoever started it starts it again.
+func (b *Broker) Failed() <-chan error { return b.failed }
+
+// fail tells of it, unless the broker is stopping.
+func (b *Broker) fail(err error) {
+	select {
+	case <-b.quit:
+		return
+	default:
+	}
+	err = fmt.Errorf("%w: %w", ErrFailed, err)
+	b.opts.Log.Error("the bus has failed: the daemon ends, to be started again", "err", err)
+	select {
+	case b.failed <- err:
+	default: // one is enough
+	}
+}

@@ -1,0 +1,275 @@
+package broker
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/socket"
+)
+
+// Who has their share under way waits for a mark, and nobody else does.
+func TestSharesOfWhatIsUnderWay(t *testing.T) {
+	m := newMeter()
+	m.on = true
+	flood := m.join(bus.Identity{Role: bus.RoleMinion, Name: "evil"}, "")
+	again := m.join(bus.Identity{Role: bus.RoleCaller, Name: "evil"}, "")
+	other := m.join(bus.Identity{Role: bus.RoleMinion, Name: "web1"}, "")
+	if flood != again || flood == other {
+		t.Fatal("all connections of a minion have one share, and each minion its own")
+	}
+	m.took(flood, maxShare)
+	if !m.over(flood) || m.over(other) {
+		t.Errorf("after a whole share: over %v, another %v", m.over(flood), m.over(other))
+	}
+	done := make(chan struct{})
+	go func() { m.wait(flood, nil); close(done) }()
+	m.begin()
+	m.took(flood, 1) // behind the mark
+	m.wait(other, nil)
+	select {
+	case <-done:
+		t.Error("the flood goes on before the mark has come back")
+	default:
+	}
+	m.end()
+	<-done
+	if m.over(flood) || flood.now != 1 {
+		t.Errorf("after the mark %d bytes are under way, over %v", flood.now, m.over(flood))
+	}
+	m.leave(again)
+	m.leave(flood)
+	m.leave(other)
+	if len(m.shares) != 0 {
+		t.Errorf("%d shares are left", len(m.shares))
+	}
+}
+
+// Those who have no accepted key share with those of their host, whatever their keys.
+func TestShareOfStrangers(t *testing.T) {
+	m := newMeter()
+	m.on = true
+	one := m.join(bus.Identity{Role: bus.RoleStranger, Name: "a", Key: "1"}, "10.0.0.1")
+	if m.join(bus.Identity{Role: bus.RoleStranger, Name: "b", Key: "2"}, "10.0.0.1") != one || m.join(bus.Identity{Role: bus.RoleStranger, Name: "c", Key: "3"}, "10.0.0.2") == one {
+		t.Error("strangers of one host do not share, or those of two do")
+	}
+	m.took(one, strangeShare)
+	if !m.over(one) {
+		t.Error("strangers have more than their share")
+	}
+}
+
+// Where much is under way in all, each may have a small part only.
+func TestManyWithAShareEach(t *testing.T) {
+	m := newMeter()
+	m.on = true
+	for n := range maxUnderWay / (maxShare / 2) {
+		m.took(m.join(bus.Identity{Role: bus.RoleMinion, Name: fmt.Sprint("m", n)}, ""), maxShare/2)
+	}
+	half := m.shares["minion m0"]
+	quiet := m.join(bus.Identity{Role: bus.RoleUser, Name: "0"}, "")
+	if !m.over(half) || m.over(quiet) {
+		t.Errorf("half a share goes on: %v; nothing under way waits: %v", !m.over(half), m.over(quiet))
+	}
+}
+
+// A peer that waits is let go at its end.
+func TestAWaitEndsWithTheConnection(t *testing.T) {
+	m := newMeter()
+	m.on = true
+	f := m.join(bus.Identity{Role: bus.RoleMinion, Name: "evil"}, "")
+	m.took(f, maxShare)
+	gone := make(chan struct{})
+	close(gone)
+	m.wait(f, gone)
+}
+
+func startQuiet(t *testing.T, log *slog.Logger) *Broker {
+	t.Helper()
+	b, err := Start(Options{Name: "test", StoreDir: t.TempDir(), Log: log, Admit: func(Peer) bus.Identity { return bus.Identity{} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Stop)
+	return b
+}
+
+// The daemon's own connection may leave more unread than any other: it is there before the
+// limit of the others is.
+func TestTheDaemonIsNoSlowReaderOfItself(t *testing.T) {
+	o := Options{Name: "test", Log: slog.New(slog.DiscardHandler)}
+	g := newGate(o)
+	s, so, err := newServer(o, g, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Broker{opts: o, server: s, gate: g, health: newHealth(), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
+	t.Cleanup(b.Stop)
+	if err := b.open(so, nil); err != nil {
+		t.Fatal(err)
+	}
+	setOptions(s, so)
+	own, _ := unread(t, b)
+	limitReaders(s, so)
+	_, other := unread(t, b)
+	body := make([]byte, maxPayload)
+	for range maxPending/maxPayload + 16 {
+		if err := b.Conn().Publish("flood", body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Conn().FlushTimeout(30 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	_ = other.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if n, err := io.Copy(io.Discard, other); err != nil || n > maxPending {
+		t.Errorf("a connection that read nothing got %d bytes then, %v; it should have been cut off", n, err)
+	}
+	if s.GetClient(own) == nil {
+		t.Error("the daemon's connection was cut off")
+	}
+}
+
+// unread is a connection that subscribes to a flood and reads nothing of it.
+func unread(t *testing.T, b *Broker) (cid uint64, c net.Conn) {
+	t.Helper()
+	c, err := b.server.InProcessConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	r := bufio.NewReader(c)
+	info, err := r.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var greeting struct {
+		CID uint64 `json:"client_id"`
+	}
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(info, "INFO ")), &greeting); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(c, "CONNECT {\"user\":%q,\"verbose\":false}\r\nSUB flood 1\r\nPING\r\n", b.gate.daemon); err != nil {
+		t.Fatal(err)
+	}
+	for line := ""; !strings.HasPrefix(line, "PONG"); {
+		if line, err = r.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return greeting.CID, c
+}
+
+// What an inner part's death looks like from outside: a word in the log, and an error for
+// the daemon to end with.
+func TestTheDeathOfTheOwnConnectionIsTold(t *testing.T) {
+	b := startQuiet(t, slog.New(slog.DiscardHandler))
+	cid, err := b.Conn().GetClientID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.server.DisconnectClientByID(cid); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-b.Failed():
+		if !errors.Is(err, ErrFailed) {
+			t.Errorf("told %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("nobody is told")
+	}
+}
+
+// One that ends as it should is no failure.
+func TestStopIsNoFailure(t *testing.T) {
+	b := startQuiet(t, slog.New(slog.DiscardHandler))
+	b.Meter(func(back func()) error { back(); return nil })
+	b.Stop()
+	select {
+	case err := <-b.Failed():
+		t.Errorf("told %v", err)
+	default:
+	}
+}
+
+// Of a local user who floods nothing more is read than the share, while the daemon does
+// not come to look at it; then the rest.
+func TestAFloodWaitsOnItsOwnConnection(t *testing.T) {
+	b, srv, path := startLocal(t, "")
+	if err := srv.Start(); err != nil {
+		t.Fatal(err)
+	}
+	backs := make(chan func(), 100)
+	b.Meter(func(back func()) error {
+		select {
+		case backs <- back:
+		case <-t.Context().Done():
+		}
+		return nil
+	})
+	c, err := socket.Dial(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const payload = 512 << 10
+	line := fmt.Sprintf("CONNECT {\"user\":%q,\"verbose\":false}\r\n", bus.NewNonce())
+	if _, err := c.Write([]byte(line + "PING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	for range 2 { // INFO, PONG
+		if _, err := c.Read(buf); err != nil {
+			t.Fatal(err)
+		}
+	}
+	message := append([]byte(fmt.Sprintf("PUB salt.user.%d.req.echo %d\r\n", os.Geteuid(), payload)), make([]byte, payload)...)
+	message = append(message, "\r\n"...)
+	var sent atomic.Int64
+	go func() {
+		for {
+			n, err := c.Write(message)
+			if sent.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	}()
+	until(t, "the flood waits", func() bool { b.meter.mu.Lock(); defer b.meter.mu.Unlock(); return b.meter.waiting > 0 })
+	// Beside the share there is what the kernel, a pipe and a buffer hold.
+	if n := sent.Load(); n > maxShare+4<<20 {
+		t.Errorf("the flood got rid of %d bytes, its share is %d", n, maxShare)
+	}
+	go func() {
+		for {
+			select {
+			case back := <-backs:
+				back()
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	until(t, "the flood goes on", func() bool { return sent.Load() > 4*maxShare })
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+		time.Sleep(time.Millisecond) // a pause between looks; nothing depends on its length
+	}
+}

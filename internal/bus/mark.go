@@ -1,0 +1,54 @@
+package bus
+
+import (
+	"strings"
+	"sync"
+)
+
+// The subjects on which the daemon hears its clients.
+var (
+	requestSubjects = []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.client.*.req.*", "salt.key.*.req.*"}
+	creditSubjects  = []string{"salt.user.*.credit", "salt.minion.*.credit"}
+	ackSubject      = "salt.client.*.ack.*.*"
+)
+
+// markToken stands for the name of whoever asks in the subjects of marks. No name is
+// written so: a single percent sign is no escaped byte.
+const markToken = "%"
+
+// Mark sends a mark the way that requests go, through each subscription, and calls back
+// when all were looked at: then everything that was sent before has been, too. There is
+// one mark at a time.
+func (s *Server) Mark(back func()) error {
+	all := append(append([]string{ackSubject}, requestSubjects...), creditSubjects...)
+	s.marks.begin(len(all), back)
+	for _, subject := range all {
+		if err := s.nc.Publish(strings.ReplaceAll(subject, "*", markToken), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isMark(subject string) bool { return strings.Contains(subject, "."+markToken+".") }
+
+// marks counts the parts of a mark that have not come back.
+type marks struct {
+	mu   sync.Mutex
+	left int
+	done func()
+}
+
+func (m *marks) begin(parts int, done func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.left, m.done = parts, done
+}
+
+func (m *marks) back() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.left--; m.left == 0 {
+		m.done()
+	}
+}
