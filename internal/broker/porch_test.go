@@ -87,6 +87,13 @@ func startTLS(t *testing.T, o Options) *Broker {
 	return b
 }
 
+// set changes the bounds of a broker that nobody has connected to.
+func set(b *Broker, f func(*porch)) {
+	b.gate.porch.mu.Lock()
+	defer b.gate.porch.mu.Unlock()
+	f(b.gate.porch)
+}
+
 // admitAs is a judgement for all.
 func admitAs(role bus.Role) func(Peer) bus.Identity {
 	var n atomic.Int64
@@ -173,7 +180,7 @@ func closed(conns []net.Conn, within time.Duration) int {
 // who says something, from another address or from the same.
 func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion)})
-	b.gate.porch.halfOpen = newCrowd(64, 32)
+	set(b, func(p *porch) { p.halfOpen = newCrowd(64, 32) })
 	const flood = 400
 	conns := knock(t, b, flood, "127.0.0.2")
 	for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
@@ -197,7 +204,7 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 // let in is not pushed out.
 func TestConnectionsLeaveDescriptorsFree(t *testing.T) {
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion)})
-	b.gate.porch.room.connections = 20
+	set(b, func(p *porch) { p.room.connections = 20 })
 	for range 10 {
 		nc, err := login(b, "127.0.0.1", 5*time.Second)
 		if err != nil {
@@ -219,7 +226,7 @@ func TestConnectionsLeaveDescriptorsFree(t *testing.T) {
 // Who waits for its key to be accepted gives way to those of hosts with fewer.
 func TestStrangersAreBounded(t *testing.T) {
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleStranger)})
-	b.gate.porch.strangers = newCrowd(8, 6)
+	set(b, func(p *porch) { p.strangers = newCrowd(8, 6) })
 	var flood []*nats.Conn
 	for range 6 {
 		nc, err := login(b, "127.0.0.2", 5*time.Second)
@@ -261,7 +268,7 @@ func TestConnectionsThatDieWhileTheyAreJudged(t *testing.T) {
 				return as(p)
 			}})
 			places := 2
-			b.gate.porch.turns = newTurns(places)
+			set(b, func(p *porch) { p.turns = newTurns(places) })
 			for range places {
 				go func() {
 					if nc, err := login(b, "127.0.0.2", 300*time.Millisecond); err == nil { // it gives up
