@@ -37,7 +37,20 @@ func MakeDir(dir string, mode fs.FileMode) error {
 // Write replaces the file at path by data with exactly the given mode, whatever
 // the umask says and whatever mode the file had. A reader sees the old content
 // or the new; after an error the old file stands and no temporary one is left.
-func Write(path string, data []byte, mode fs.FileMode) (err error) {
+func Write(path string, data []byte, mode fs.FileMode) error {
+	if err := place(path, data, mode, (*os.File).Sync); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// Place is Write for what is brought again if it is lost: a loss of power may leave an
+// empty file.
+func Place(path string, data []byte, mode fs.FileMode) error {
+	return place(path, data, mode, func(*os.File) error { return nil })
+}
+
+func place(path string, data []byte, mode fs.FileMode, sync func(*os.File) error) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, ".tmp-*") // created 0600 with O_EXCL under a random name
 	if err != nil {
@@ -56,16 +69,13 @@ func Write(path string, data []byte, mode fs.FileMode) (err error) {
 	if err = f.Chmod(mode); err != nil {
 		return err
 	}
-	if err = f.Sync(); err != nil {
+	if err = sync(f); err != nil {
 		return err
 	}
 	if err = f.Close(); err != nil {
 		return err
 	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(dir)
+	return os.Rename(f.Name(), path)
 }
 
 // syncDir makes the rename itself durable.

@@ -360,6 +360,9 @@ func (b *Broker) Addr() net.Addr {
 // Owner returns the identity of the living connection with this inbox prefix.
 func (b *Broker) Owner(inbox string) (bus.Identity, bool) { return b.gate.owner(inbox) }
 
+// Holds says whether a connection with this key is there.
+func (b *Broker) Holds(token string) bool { return b.gate.holds(token) }
+
 // Connections calls f for every admitted connection, with a function that cuts it.
 func (b *Broker) Connections(f func(i bus.Identity, cut func())) {
 	for id, i := range b.gate.all() {

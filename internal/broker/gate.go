@@ -208,6 +208,12 @@ func (g *gate) owner(inbox string) (bus.Identity, bool) {
 	return i, ok
 }
 
+func (g *gate) holds(token string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.perKey[token] > 0
+}
+
 func (g *gate) all() map[uint64]bus.Identity {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,6 +1,7 @@
 package master_test
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,8 +12,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"brine/internal/bus"
 	"brine/internal/job"
 	"brine/internal/link"
+	"brine/internal/pki"
+	"brine/internal/protocol"
 	"brine/internal/salt"
 )
 
@@ -375,4 +379,51 @@ func TestDearTargets(t *testing.T) {
 		t.Errorf("%d targets of web1 were evaluated side by side: %s", n, (<-answers).Data)
 	}
 	t.Logf("meanwhile the slowest of ten pings took %s", slowest)
+}
+
+// Who has no accepted key asks one question of a connection, with a small body: more is
+// refused, and the question that stands is answered all the same.
+func TestAKeyWithoutRightsAsksOnce(t *testing.T) {
+	w := start(t, "")
+	k := key(t)
+	l, err := w.knock("web1", k, nil)
+	if err != nil || l.State() != protocol.KeyPending {
+		t.Fatalf("first contact: %v", err)
+	}
+	subject := "salt.key." + bus.KeyToken(k.Public().Key()) + ".req.ask"
+	ask := func(body string) string {
+		t.Helper()
+		reply := l.NC.NewInbox()
+		sub, err := l.NC.SubscribeSync(reply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = sub.Unsubscribe() }()
+		if err := l.NC.PublishRequest(subject, reply, []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+		m, err := sub.NextMsg(10 * time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(m.Data)
+	}
+	for range 3 {
+		if got := ask(`i{}`); !strings.Contains(got, `"busy"`) {
+			t.Errorf("one more question: %.200s, want it refused", got)
+		}
+	}
+	if got := ask(`i{"version":"` + strings.Repeat("x", 2000) + `"}`); !strings.Contains(got, `"usage"`) {
+		t.Errorf("a large question: %.200s, want it refused", got)
+	}
+	store, err := pki.OpenExistingStore(w.cfg.PKIDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accept(t, store, "web1")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := l.Wait(ctx); err != nil {
+		t.Errorf("the question that stands: %v", err)
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,7 +31,7 @@ func (m *Master) admit(p broker.Peer) bus.Identity {
 		m.refuseStranger(p, err)
 		return bus.Identity{}
 	}
-	v, err := m.keys.admit(id, key, p.Remote)
+	v, err := m.keys.admit(id, key, p.Remote, p.Host)
 	if err != nil {
 		m.log.Error("key not judged, and so not accepted", "minion", id, "remote", p.Remote, "err", err)
 	}
@@ -54,21 +56,28 @@ func (m *Master) refuseStranger(p broker.Peer, err error) {
 
 // Bounds of what those without an accepted key can fill log, trail and journal with:
 // words in a minute about the keys of one host, and about those of all. Anybody can
-// make a new key for each connection. Keys that begin to wait have a bound of their
-// own, pki.MaxWaiting.
+// make a new key for each connection. Of keys that begin to wait more is told: somebody
+// may accept them by the event.
 const (
-	maxOfHost    = 100
-	maxOfAnybody = 3000
+	maxOfHost       = 100
+	maxOfAnybody    = 3000
+	maxNewOfHost    = 3000
+	maxNewOfAnybody = 6000
 )
 
-// tooMany says whether enough is told already of keys that are turned away.
-func (m *Master) tooMany(p broker.Peer) bool {
-	now, host := time.Now(), p.Host
-	if m.told.Few("keys of "+host, now, maxOfHost) && m.told.Few("keys", now, maxOfAnybody) {
+// tooMany says whether enough is told already of keys that are turned away, or begin to
+// wait.
+func (m *Master) tooMany(p broker.Peer, begins bool) bool {
+	what, told, ofHost, ofAnybody := "keys", "more keys are turned away than are told of", maxOfHost, maxOfAnybody
+	if begins {
+		what, told, ofHost, ofAnybody = "new keys", "more keys begin to wait than are told of", maxNewOfHost, maxNewOfAnybody
+	}
+	now := time.Now()
+	if m.told.Few(what+" of "+p.Host, now, ofHost) && m.told.Few(what, now, ofAnybody) {
 		return false
 	}
-	if m.told.First("too many keys of "+host, now) {
-		m.log.Warn("more keys are turned away than are told of", "host", host)
+	if m.told.First("too many "+what+" of "+p.Host, now) {
+		m.log.Warn(told, "host", p.Host)
 	}
 	return true
 }
@@ -113,7 +122,7 @@ func (m *Master) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v 
 	if v.act != "accept" && !m.told.First(v.act+" "+string(id)+" "+bus.KeyToken(key.Key()), time.Now()) {
 		return // it keeps knocking; once a minute is enough for log and journal
 	}
-	if v.act != "accept" && !(v.act == "pend" && v.isNew) && m.tooMany(p) {
+	if v.act != "accept" && m.tooMany(p, v.act == "pend" && v.isNew) {
 		return
 	}
 	switch v.act {
@@ -164,17 +173,24 @@ func (m *Master) gone(i bus.Identity) {
 }
 
 // ask tells the holder of a key whether it is accepted, and again when that
-// changes. It is all that a stranger is answered.
+// changes. It is all that a stranger is answered, and a connection asks it once.
 func (m *Master) ask(ctx context.Context, r *bus.Request) error {
+	if len(r.Body) > maxAsk {
+		return bus.Errorf(bus.Usage, "the question has %d bytes; the limit is %d", len(r.Body), maxAsk)
+	}
 	var q protocol.Ask
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
+	r.Body = nil // it may stand for long
 	i, ok := m.broker.Owner(r.Inbox())
 	if !ok {
 		return nil // it is gone already
 	}
-	changes, stop := m.keyChanges()
+	changes, stop, first := m.waiting.wait(salt.MinionID(i.Name), r.Inbox())
+	if !first {
+		return bus.Errorf(bus.Busy, "this connection has asked already")
+	}
 	defer stop()
 	last := protocol.KeyState("")
 	for {
@@ -196,6 +212,9 @@ func (m *Master) ask(ctx context.Context, r *bus.Request) error {
 		}
 	}
 }
+
+// maxAsk is the size in bytes of that question: a version and a few grains.
+const maxAsk = 1 << 10
 
 // stateOf looks up where the key of a connection stands now.
 func (m *Master) stateOf(i bus.Identity, grains map[string]string) (protocol.KeyState, error) {
@@ -232,44 +251,76 @@ func (m *Master) stateOf(i bus.Identity, grains map[string]string) (protocol.Key
 const secondLook = time.Second
 
 // watchKeys acts on every change of the key store: it cuts the connections whose
-// key is no longer what it was, and wakes those that wait.
-func (m *Master) watchKeys(changed <-chan struct{}) {
+// key is no longer what it was, and wakes those that wait for it.
+func (m *Master) watchKeys(changed <-chan pki.Seen) {
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
+	lost := map[salt.MinionID]bool{} // ids to look at once more
 	for {
 		select {
-		case _, ok := <-changed:
+		case seen, ok := <-changed:
 			if !ok {
 				return
 			}
+			changes := m.lookAtKeys(seen)
+			now := lostBy(changes)
+			maps.Copy(lost, now)
+			if len(now) > 0 || seen.Clients || seen.All {
+				again.Reset(secondLook)
+			}
+			m.cutRefused(now, seen.Clients || seen.All)
+			if len(now) > 0 {
+				m.revokeJobs()
+			}
+			m.waiting.wake(changes)
 		case <-again.C:
 			// A connection that was judged just before the change and booked just
 			// after it was missed by the first look.
-			m.cutRefused()
-			continue
+			m.cutRefused(lost, true)
+			clear(lost)
 		}
-		again.Reset(secondLook)
-		before := m.keys.states()
-		if err := m.keys.refresh(); err != nil {
-			m.log.Error("key store not read", "err", err)
-			continue
-		}
-		m.announceKeys(before, m.keys.states())
-		m.cutRefused()
-		m.revokeJobs()
-		m.wakeKeyWaiters()
 	}
 }
 
-// cutRefused ends the connections of keys that are not accepted any more, and
-// nobody else's.
-func (m *Master) cutRefused() {
+// lookAtKeys reads what is said to have changed, and tells of what did.
+func (m *Master) lookAtKeys(seen pki.Seen) []change {
+	var err error
+	if seen.All {
+		err = m.keys.refresh()
+	} else if len(seen.IDs) > 0 {
+		err = m.keys.look(slices.Collect(maps.Keys(seen.IDs))...)
+	}
+	if err != nil {
+		m.log.Error("key store not read", "err", err)
+	}
+	changes := m.keys.take()
+	m.announceKeys(changes)
+	return changes
+}
+
+// lostBy are the ids of which an accepted key is accepted no more.
+func lostBy(changes []change) map[salt.MinionID]bool {
+	ids := map[salt.MinionID]bool{}
+	for _, c := range changes {
+		if c.before == pki.Accepted {
+			ids[c.id] = true
+		}
+	}
+	return ids
+}
+
+// cutRefused ends the connections of these ids whose key is not accepted any more, those
+// of clients if they are to be looked at, and nobody else's.
+func (m *Master) cutRefused(ids map[salt.MinionID]bool, clients bool) {
+	if len(ids) == 0 && !clients {
+		return
+	}
 	m.broker.Connections(func(i bus.Identity, cut func()) {
-		if i.Role == bus.RoleClient {
+		if i.Role == bus.RoleClient && clients {
 			m.cutClient(i, cut)
 			return
 		}
-		if i.Role != bus.RoleMinion && i.Role != bus.RoleCaller {
+		if i.Role != bus.RoleMinion && i.Role != bus.RoleCaller || !ids[salt.MinionID(i.Name)] {
 			return
 		}
 		_, state, err := m.keys.byToken(salt.MinionID(i.Name), i.Key)
@@ -296,19 +347,23 @@ func (m *Master) cut(inbox string) {
 }
 
 // announceKeys fires salt/key for what changed, as salt-key does in Salt; here
-// it happens whoever moved the file.
-func (m *Master) announceKeys(before, after map[keyName]pki.State) {
-	for name, state := range after {
-		if was, known := before[name]; known && was == state || state != pki.Accepted && state != pki.Rejected {
-			continue
+// it happens whoever moved the file. Of keys that made room for others the log has their
+// number.
+func (m *Master) announceKeys(changes []change) {
+	gaveWay := 0
+	for _, c := range changes {
+		switch {
+		case c.gaveWay:
+			gaveWay++
+		case c.after == pki.Unknown:
+			m.tellKey(c.keyName, actDelete)
+			m.forgetFacts(c.id)
+		case c.after == pki.Accepted || c.after == pki.Rejected:
+			m.tellKey(c.keyName, act(c.after))
 		}
-		m.tellKey(name, act(state))
 	}
-	for name := range before {
-		if _, there := after[name]; !there {
-			m.tellKey(name, actDelete)
-			m.forgetFacts(name.id)
-		}
+	if gaveWay > 0 && m.told.First("keys gave way", time.Now()) {
+		m.log.Warn("too many keys wait to be accepted: those that were not seen for the longest time make room", "limit", pki.MaxWaiting, "limit_of_host", pki.MaxWaitingOfHost, "now", gaveWay)
 	}
 }
 
@@ -341,30 +396,6 @@ func (m *Master) tellKey(name keyName, act string) {
 		Kind: audit.Key, Verdict: audit.Allowed, Who: d.who, Fun: "key." + act, Minions: []salt.MinionID{name.id}, Count: 1, Finger: name.finger, Rule: d.rule,
 	})
 	m.relay.Announce("salt/key", map[string]any{"result": true, "act": act, "id": string(name.id)})
-}
-
-// keyChanges returns a channel that gets a signal after each change of the store.
-func (m *Master) keyChanges() (c <-chan struct{}, stop func()) {
-	ch := make(chan struct{}, 1)
-	m.waiting.mu.Lock()
-	defer m.waiting.mu.Unlock()
-	m.waiting.on[ch] = struct{}{}
-	return ch, func() {
-		m.waiting.mu.Lock()
-		defer m.waiting.mu.Unlock()
-		delete(m.waiting.on, ch)
-	}
-}
-
-func (m *Master) wakeKeyWaiters() {
-	m.waiting.mu.Lock()
-	defer m.waiting.mu.Unlock()
-	for ch := range m.waiting.on {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
-	}
 }
 
 // hello makes a minion a target: it has subscribed to its jobs.

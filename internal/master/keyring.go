@@ -25,11 +25,15 @@ import (
 type keyring struct {
 	store *pki.Store
 	log   *slog.Logger
+	here  func(pki.PublicKey) bool // says whether the holder of a key is connected
+
+	looking sync.Mutex // held while files are read, so that an old look is not taken for a newer one
 
 	mu       sync.RWMutex
-	accepted []salt.MinionID // sorted
-	learned  []salt.MinionID // accepted since the store was last looked at
-	known    map[keyName]pki.State
+	accepted []salt.MinionID                        // sorted
+	known    map[salt.MinionID]map[string]pki.State // by fingerprint
+	changed  map[keyName]pki.State                  // what keys were that changed since take
+	gaveWay  map[keyName]bool                       // those of them that were removed to make room
 	rules    keyRules
 	deeds    deeds
 }
@@ -54,7 +58,8 @@ func openKeyring(cfg *config.Master, log *slog.Logger) (*keyring, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &keyring{store: store, log: log}
+	k := &keyring{store: store, log: log, known: map[salt.MinionID]map[string]pki.State{}, changed: map[keyName]pki.State{}, gaveWay: map[keyName]bool{}}
+	store.GivesWay = k.givesWay
 	return k, k.configure(cfg)
 }
 
@@ -66,11 +71,10 @@ func (k *keyring) configure(cfg *config.Master) error {
 	return nil
 }
 
-// refresh reads the ids of the accepted keys. One caller at a time may do so.
+// refresh reads the whole store.
 func (k *keyring) refresh() error {
-	k.mu.Lock()
-	k.learned = nil
-	k.mu.Unlock()
+	k.looking.Lock()
+	defer k.looking.Unlock()
 	entries, problems, err := k.store.List()
 	if err != nil {
 		return err
@@ -78,27 +82,160 @@ func (k *keyring) refresh() error {
 	for _, p := range problems {
 		k.log.Warn("this file in the key directory is no key", "file", p.Path, "err", p.Err)
 	}
-	var ids []salt.MinionID
-	known := make(map[keyName]pki.State, len(entries))
+	known := map[salt.MinionID]map[string]pki.State{}
 	for _, e := range entries {
-		known[nameOf(e)] = e.State
-		if e.State == pki.Accepted {
-			ids = append(ids, e.ID)
-		}
+		note(known, e)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	ids = append(ids, k.learned...) // which the look may have come too early for
-	slices.Sort(ids)
-	k.accepted, k.known = slices.Compact(ids), known
+	for id := range k.known {
+		k.compare(id, known[id])
+	}
+	for id := range known {
+		if k.known[id] == nil {
+			k.compare(id, known[id])
+		}
+	}
+	k.known = known
+	k.setAccepted()
 	return nil
 }
 
-// states returns every key with its state. The map must not be changed.
-func (k *keyring) states() map[keyName]pki.State {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	return k.known
+// note enters a key. Where one lies in two directories, the refusal counts.
+func note(known map[salt.MinionID]map[string]pki.State, e pki.Entry) {
+	if known[e.ID] == nil {
+		known[e.ID] = map[string]pki.State{}
+	}
+	finger := e.Key.SHA256()
+	if was, twice := known[e.ID][finger]; twice && (was == pki.Denied || was == pki.Rejected) {
+		return
+	}
+	known[e.ID][finger] = e.State
+}
+
+// look reads the keys of some ids.
+func (k *keyring) look(ids ...salt.MinionID) error {
+	k.looking.Lock()
+	defer k.looking.Unlock()
+	found, err := k.store.OfAll(ids)
+	if found == nil {
+		return err
+	}
+	if err != nil {
+		k.log.Warn("a file in the key directory is no key", "err", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var news []salt.MinionID
+	for id, entries := range found {
+		known := map[salt.MinionID]map[string]pki.State{}
+		for _, e := range entries {
+			note(known, e)
+		}
+		if k.compare(id, known[id]) {
+			news = append(news, id)
+		}
+		if k.known[id] = known[id]; known[id] == nil {
+			delete(k.known, id)
+		}
+	}
+	if len(news) > fewNews {
+		k.setAccepted()
+		return nil
+	}
+	for _, id := range news {
+		k.setOneAccepted(id)
+	}
+	return nil
+}
+
+// fewNews is up to how many ids are put into the sorted list one by one.
+const fewNews = 100
+
+// compare notes what changed of the keys of id, and says whether accepted ones did. The
+// caller holds the lock.
+func (k *keyring) compare(id salt.MinionID, now map[string]pki.State) (accepted bool) {
+	before := k.known[id]
+	change := func(finger string, was, is pki.State) {
+		if was == is {
+			return
+		}
+		accepted = accepted || was == pki.Accepted || is == pki.Accepted
+		name := keyName{id, finger}
+		if _, already := k.changed[name]; !already {
+			k.changed[name] = was
+		}
+	}
+	for finger, is := range now {
+		change(finger, before[finger], is)
+	}
+	for finger, was := range before {
+		change(finger, was, now[finger])
+	}
+	return accepted
+}
+
+// setAccepted makes the list of the ids with accepted keys anew. The caller holds the
+// lock.
+func (k *keyring) setAccepted() {
+	var ids []salt.MinionID
+	for id := range k.known {
+		if k.isAccepted(id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	k.accepted = ids
+}
+
+// setOneAccepted puts id into that list or takes it out. The caller holds the lock.
+func (k *keyring) setOneAccepted(id salt.MinionID) {
+	i, listed := slices.BinarySearch(k.accepted, id)
+	switch is := k.isAccepted(id); {
+	case is && !listed:
+		k.accepted = slices.Insert(slices.Clone(k.accepted), i, id)
+	case !is && listed:
+		k.accepted = slices.Delete(slices.Clone(k.accepted), i, i+1)
+	}
+}
+
+func (k *keyring) isAccepted(id salt.MinionID) bool {
+	for _, state := range k.known[id] {
+		if state == pki.Accepted {
+			return true
+		}
+	}
+	return false
+}
+
+// change is what became of a key.
+type change struct {
+	keyName
+	before, after pki.State // Unknown where there is none
+	gaveWay       bool      // it was removed to make room
+}
+
+// take returns what changed since it was last called.
+func (k *keyring) take() (list []change) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name, was := range k.changed {
+		if is := k.known[name.id][name.finger]; is != was {
+			list = append(list, change{name, was, is, k.gaveWay[name]})
+		}
+	}
+	clear(k.changed)
+	clear(k.gaveWay)
+	return list
+}
+
+// givesWay is told of a waiting key that made room for another.
+func (k *keyring) givesWay(e pki.Entry) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, known := k.known[e.ID][e.Key.SHA256()]; known {
+		k.gaveWay[nameOf(e)] = true
+	}
 }
 
 // byToken returns the key of id with this token, and its state now.
@@ -133,7 +270,7 @@ func (k *keyring) token(id salt.MinionID) (string, error) {
 func (k *keyring) accepts(id salt.MinionID, token string) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return k.known[keyName{id, token}] == pki.Accepted
+	return k.known[id][token] == pki.Accepted
 }
 
 // ids returns the ids with an accepted key, sorted. The slice must not be changed.
@@ -150,32 +287,63 @@ type verdict struct {
 	isNew bool   // the key was not known before
 }
 
-// admit judges the key that a connection has proven.
-// source is where it comes from.
-func (k *keyring) admit(id salt.MinionID, key pki.PublicKey, source string) (verdict, error) {
-	state, err := k.store.Lookup(id, key)
-	if err != nil {
-		return verdict{pki.Denied, "denied", false}, err
-	}
+// admit judges the key that a connection has proven. source is where it comes from, host
+// what it is counted by.
+func (k *keyring) admit(id salt.MinionID, key pki.PublicKey, source, host string) (verdict, error) {
 	k.mu.RLock()
-	rules := k.rules
+	rules, accepted := k.rules, k.known[id][key.SHA256()] == pki.Accepted
 	k.mu.RUnlock()
 	if rules.open {
-		return k.admitOpen(id, key, state, source)
+		return k.admitOpen(id, key, source)
 	}
-	if state == pki.Accepted || state == pki.Rejected {
-		return verdict{state, act(state), false}, nil
+	decided := ""
+	if !accepted {
+		var err error
+		if decided, err = rules.decide(id); err != nil {
+			k.log.Error("the rules on new keys are not applied", "minion", id, "err", err)
+		}
 	}
-	isNew := state == pki.Unknown
-	if state, err = k.store.Submit(id, key); errors.Is(err, pki.ErrFull) {
+	state, isNew, err := k.store.Knock(pki.Knock{ID: id, Key: key, Host: host, Here: k.here, Decided: decided != ""})
+	if errors.Is(err, pki.ErrFull) {
 		return verdict{pki.Denied, "full", isNew}, nil
 	} else if err != nil {
 		return verdict{pki.Denied, "denied", isNew}, err
 	}
-	if state == pki.Pending {
-		state, err = k.judge(pki.Entry{ID: id, State: pki.Pending, Key: key}, rules, source)
+	if state == pki.Pending && decided != "" {
+		state, err = k.apply(decided, pki.Entry{ID: id, State: pki.Pending, Key: key}, rules, source)
 	}
 	return verdict{state, act(state), isNew}, err
+}
+
+// decide is what the rules make of a new key: a deed, "" for none. Rejection goes before
+// acceptance.
+func (r keyRules) decide(id salt.MinionID) (string, error) {
+	reject, err := listed(r.autorej, id)
+	switch {
+	case err != nil:
+		return "", err
+	case reject:
+		return actReject, nil
+	case r.auto:
+		return actAccept, nil
+	}
+	accept, err := listed(r.autosign, id)
+	if err != nil || !accept {
+		return "", err
+	}
+	return actAccept, nil
+}
+
+// apply does what the rules have decided.
+func (k *keyring) apply(decided string, e pki.Entry, rules keyRules, source string) (pki.State, error) {
+	switch {
+	case decided == actReject:
+		k.deeds.expect(nameOf(e), actReject, remote(e.ID, source), "autoreject_file: "+rules.autorej)
+		return pki.Rejected, k.store.Reject(e)
+	case rules.auto:
+		return k.accept(e, source, "auto_accept")
+	}
+	return k.accept(e, source, "autosign_file: "+rules.autosign)
 }
 
 // What becomes of keys, as Salt's events name it.
@@ -202,65 +370,42 @@ func remote(id salt.MinionID, source string) audit.Who {
 	return audit.Who{Minion: string(id), Source: source}
 }
 
-// judge applies the rules to a waiting key. Rejection goes before acceptance.
-func (k *keyring) judge(e pki.Entry, rules keyRules, source string) (pki.State, error) {
-	reject, err := listed(rules.autorej, e.ID)
-	if err != nil {
-		return pki.Pending, err
-	}
-	if reject {
-		k.deeds.expect(nameOf(e), actReject, remote(e.ID, source), "autoreject_file: "+rules.autorej)
-		return pki.Rejected, k.store.Reject(e)
-	}
-	if rules.auto {
-		return k.accept(e, source, "auto_accept")
-	}
-	accept, err := listed(rules.autosign, e.ID)
-	if err != nil || !accept {
-		return pki.Pending, err
-	}
-	return k.accept(e, source, "autosign_file: "+rules.autosign)
-}
-
 // accept accepts the key of a minion that knocks, by a rule.
 func (k *keyring) accept(e pki.Entry, source, rule string) (pki.State, error) {
 	k.deeds.expect(nameOf(e), actAccept, remote(e.ID, source), rule)
 	if err := k.store.Accept(e); err != nil {
 		return e.State, err
 	}
-	k.learn(e.ID)
-	return pki.Accepted, nil
-}
-
-// learn makes id a target at once, before the watch tells of the new file.
-func (k *keyring) learn(id salt.MinionID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.learned = append(k.learned, id)
-	if i, found := slices.BinarySearch(k.accepted, id); !found {
-		k.accepted = slices.Insert(slices.Clone(k.accepted), i, id)
+	// It is a target at once, before the watch tells of the new file.
+	if err := k.look(e.ID); err != nil {
+		k.log.Error("key store not read", "err", err)
 	}
+	return pki.Accepted, nil
 }
 
 // admitOpen is open_mode: whoever comes is accepted, and takes the place of
 // another key of its id. A rejected key stays rejected.
-func (k *keyring) admitOpen(id salt.MinionID, key pki.PublicKey, state pki.State, source string) (verdict, error) {
+func (k *keyring) admitOpen(id salt.MinionID, key pki.PublicKey, source string) (verdict, error) {
+	state, err := k.store.Lookup(id, key)
+	if err != nil {
+		return verdict{pki.Denied, "denied", false}, err
+	}
 	if state == pki.Accepted || state == pki.Rejected {
 		return verdict{state, act(state), false}, nil
 	}
-	entries, _, err := k.store.List()
+	entries, err := k.store.Of(id)
 	if err != nil {
 		return verdict{pki.Denied, "denied", false}, err
 	}
 	for _, e := range entries {
-		if e.ID == id && e.State == pki.Accepted {
+		if e.State == pki.Accepted {
 			k.deeds.expect(nameOf(e), actDelete, remote(id, source), "open_mode")
 			if err := k.store.Delete(e); err != nil {
 				return verdict{pki.Denied, "denied", false}, err
 			}
 		}
 	}
-	if state, err = k.store.Submit(id, key); err != nil {
+	if state, _, err = k.store.Knock(pki.Knock{ID: id, Key: key, Decided: true}); err != nil {
 		return verdict{pki.Denied, "denied", true}, err
 	}
 	state, err = k.accept(pki.Entry{ID: id, State: state, Key: key}, source, "open_mode")

@@ -3,6 +3,8 @@ package master
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -41,7 +43,7 @@ func TestAnAcceptedMinionStaysATarget(t *testing.T) {
 	var accepted []salt.MinionID
 	for i := range 100 {
 		id := salt.MinionID(fmt.Sprintf("m%03d", i))
-		if v, err := k.admit(id, key, "127.0.0.1"); err != nil || v.state != pki.Accepted {
+		if v, err := k.admit(id, key, "127.0.0.1:1", "127.0.0.1"); err != nil || v.state != pki.Accepted {
 			t.Fatalf("%s: %+v, %v", id, v, err)
 		}
 		accepted = append(accepted, id)
@@ -50,5 +52,59 @@ func TestAnAcceptedMinionStaysATarget(t *testing.T) {
 				t.Fatalf("%d minions are targets after %d were accepted", len(ids), len(accepted))
 			}
 		}
+	}
+}
+
+// Keys that one host makes up without end push out each other, of which the log has a
+// number, and minions that are known or accepted beforehand come in.
+func TestKeysWithoutEnd(t *testing.T) {
+	cfg := config.NewMaster()
+	cfg.PKIDir = t.TempDir()
+	cfg.AutosignFile = filepath.Join(t.TempDir(), "autosign")
+	if err := os.WriteFile(cfg.AutosignFile, []byte("good\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, err := openKeyring(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := map[string]bool{}
+	k.here = func(key pki.PublicKey) bool { return here[key.SHA256()] }
+	k.store.Most, k.store.MostOfHost = 8, 6
+	admit := func(id string, key pki.PublicKey, host, want string) {
+		t.Helper()
+		if v, err := k.admit(salt.MinionID(id), key, host+":1", host); err != nil || v.act != want {
+			t.Fatalf("%s: %+v, %v; want %s", id, v, err, want)
+		}
+		if err := k.look(salt.MinionID(id)); err != nil { // as the watch does
+			t.Fatal(err)
+		}
+	}
+	known, waits := bustest.Key(t).Public(), bustest.Key(t).Public()
+	admit("good", known, "192.0.2.1", "accept")
+	admit("patient", waits, "192.0.2.1", "pend")
+	here[waits.SHA256()] = true
+	k.take()
+	for i := range 20 {
+		admit(fmt.Sprint("eve", i), bustest.Key(t).Public(), "192.0.2.66", "pend")
+	}
+	admit("good", known, "192.0.2.1", "accept")
+	admit("patient", waits, "192.0.2.1", "pend")
+	for id := range k.known {
+		if err := k.look(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range k.take() {
+		if c.after == pki.Unknown && !c.gaveWay {
+			t.Errorf("%s was deleted, as it seems", c.id)
+		}
+	}
+	waiting, err := os.ReadDir(filepath.Join(cfg.PKIDir, "minions_pre"))
+	if err != nil || len(waiting) != 7 || len(k.known) != 8 {
+		t.Errorf("%d keys wait and %d are known, want 7 and 8: %v", len(waiting), len(k.known), err)
+	}
+	if !slices.Equal(k.ids(), []salt.MinionID{"good"}) {
+		t.Errorf("targets: %s", k.ids())
 	}
 }

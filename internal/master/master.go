@@ -97,19 +97,12 @@ type Master struct {
 	wg          sync.WaitGroup
 }
 
-// keyWaiters are the strangers who asked whether they are accepted.
-type keyWaiters struct {
-	mu sync.Mutex
-	on map[chan struct{}]struct{}
-}
-
 // New checks everything, takes the lock on the data, opens listener, journal and
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
 	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), room: newRoom(), evaluations: newEvaluations(), present: newPresence(), serving: make(chan struct{})}
 	m.files, m.deposit, m.runners = roots.New(o.Config.FileRoots), newDeposit(o.Config), runners(o)
-	m.waiting.on = map[chan struct{}]struct{}{}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
 	if err := m.open(ctx); err != nil {
@@ -193,6 +186,7 @@ func (m *Master) openBroker() error {
 		return err
 	}
 	m.undo = append(m.undo, m.broker.Stop)
+	m.keys.here = func(k pki.PublicKey) bool { return m.broker.Holds(bus.KeyToken(k.Key())) }
 	return nil
 }
 
@@ -308,6 +302,7 @@ func (m *Master) Run(ctx context.Context) error {
 	if err := m.keys.refresh(); err != nil {
 		return err
 	}
+	m.keys.take() // nothing of it is news
 	m.forgetDeleted()
 	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
 	if err := m.server.Start(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 )
 
 // LockDir waits until no other process works on the keys in dir and keeps all
@@ -11,21 +12,31 @@ import (
 // time-out. It ends with the process, whatever happens.
 func LockDir(dir string) (unlock func(), err error) { return lockDir(dir, syscall.LOCK_EX) }
 
+// Pauses between two tries for a lock that somebody else holds.
+const (
+	minLockPause = 200 * time.Microsecond
+	maxLockPause = 10 * time.Millisecond
+)
+
 // lockDir takes a shared or exclusive lock. It lies on the directory itself, so
-// that no user's lock file stands in another user's way.
+// that no user's lock file stands in another user's way. It asks again and again instead
+// of waiting in the kernel, where each who waits would hold a thread of the process.
 func lockDir(dir string, how int) (unlock func(), err error) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, fmt.Errorf("key directory %s: %w", dir, bareCause(err))
 	}
+	pause := minLockPause
 	for {
-		err = syscall.Flock(int(d.Fd()), how)
+		err = syscall.Flock(int(d.Fd()), how|syscall.LOCK_NB)
 		if err == nil {
 			return func() { d.Close() }, nil
 		}
-		if err != syscall.EINTR {
+		if err != syscall.EWOULDBLOCK && err != syscall.EINTR {
 			d.Close()
 			return nil, fmt.Errorf("lock key directory %s: %w", dir, err)
 		}
+		time.Sleep(pause)
+		pause = min(2*pause, maxLockPause)
 	}
 }

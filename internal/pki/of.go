@@ -16,7 +16,7 @@ func (s *Store) Of(id salt.MinionID) ([]Entry, error) {
 	for _, p := range places {
 		for _, name := range p.names(id) {
 			path := filepath.Join(s.dir, p.dir, name)
-			key, err := s.read(path)
+			key, err := s.readIn(p, name)
 			if err != nil {
 				problems = append(problems, err)
 			}

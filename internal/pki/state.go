@@ -83,3 +83,6 @@ func (p place) parseName(name string) (salt.MinionID, error) {
 	}
 	return salt.ParseMinionID(name)
 }
+
+// lossy says whether files here are written without a sync.
+func (p place) lossy() bool { return p.state == Pending || p.state == Denied }

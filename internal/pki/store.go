@@ -17,12 +17,6 @@ import (
 	"brine/internal/salt"
 )
 
-// MaxWaiting bounds the keys that are pending or denied, all ids together. It is
-// ten times the largest fleet that one master is meant for: a first start of all
-// of them passes, and a stranger who makes up ids costs 400 MB of disk at most
-// (a file takes a block of 4 KiB).
-const MaxWaiting = 100_000
-
 // Errors of the store that callers ask for.
 var (
 	// ErrFull says that a key was not stored since too many wait already.
@@ -54,8 +48,15 @@ type Store struct {
 	dir    string
 	owners []uint32 // whose files are believed
 
-	mu    sync.Mutex
-	tally tally // guarded by mu and the exclusive lock
+	busy    sync.Mutex // held with the lock: one of this process asks for it at a time
+	waiting *waiting   // guarded by the exclusive lock; nil until it is asked for
+
+	// GivesWay is told of a waiting key that was removed to make room for another. It
+	// is set before the store is used.
+	GivesWay func(Entry)
+	// Most and MostOfHost bound the keys that wait, as GivesWay is set; 0 is MaxWaiting and
+	// MaxWaitingOfHost.
+	Most, MostOfHost int
 }
 
 // OpenStore opens the store of a daemon: the directories are made if they are
@@ -100,8 +101,8 @@ func OpenExistingStore(pkiDir string) (*Store, error) {
 }
 
 // Lookup returns the state of exactly this key under this id: Accepted only if
-// the accepted key of the id is this one, Denied if other keys hold the id,
-// Unknown if none does. If something at the id can not be read the answer is
+// the accepted key of the id is this one, Denied if another key holds the id (it is
+// accepted, pending or rejected there), Unknown if none does. If something at the id can not be read the answer is
 // Denied, with the error. It costs a few file reads and no lock, but for Unknown.
 func (s *Store) Lookup(id salt.MinionID, key PublicKey) (State, error) {
 	found, state, err := s.look(id, key)
@@ -125,17 +126,30 @@ func (s *Store) look(id salt.MinionID, key PublicKey) (found bool, state State, 
 	}
 	for _, p := range places {
 		for _, name := range p.names(id) {
-			switch there, err := s.read(filepath.Join(s.dir, p.dir, name)); {
+			switch there, err := s.readIn(p, name); {
 			case err != nil:
 				return false, Denied, err
 			case there == key:
 				return true, p.state, nil
-			case !there.IsZero():
-				state = Denied
+			case !there.IsZero() && p.state != Denied:
+				state = Denied // a denied key holds no id: anybody can leave one
 			}
 		}
 	}
 	return false, state, nil
+}
+
+// readIn is read for a file of a state directory. One that is empty, which a loss of
+// power makes of a file that was not synced, is no file where files are not synced.
+func (s *Store) readIn(p place, name string) (PublicKey, error) {
+	path := filepath.Join(s.dir, p.dir, name)
+	key, err := s.read(path)
+	if err != nil && p.lossy() {
+		if info, e := os.Lstat(path); e == nil && info.Mode().IsRegular() && info.Size() == 0 {
+			return PublicKey{}, nil
+		}
+	}
+	return key, err
 }
 
 // read returns the key in a file of the store, the zero key if there is no file.
@@ -226,50 +240,80 @@ func readNames(dir string) ([]string, error) {
 	return slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, ".") }), err
 }
 
-// Submit is for a minion that connects: it returns the state of its key, and
-// records a key not seen before, as pending if the id is free, as denied if
-// another key holds it. Calling it again changes nothing. If nothing more may be
-// recorded the state is Denied, with an error that is ErrFull.
+// Knock is a minion that connects.
+type Knock struct {
+	ID  salt.MinionID
+	Key PublicKey
+	// Host is where it comes from; each has a part of the places for keys that wait.
+	Host string
+	// Decided says that rules are about to take the key out of those that wait: it
+	// is stored though there is no room.
+	Decided bool
+	// Here says whether the holder of a key is connected; nil is for nobody. Its key
+	// makes no room for others.
+	Here func(PublicKey) bool
+}
+
+// Submit is Knock without a host.
 func (s *Store) Submit(id salt.MinionID, key PublicKey) (State, error) {
-	if found, state, err := s.look(id, key); found || err != nil {
-		return state, err
+	state, _, err := s.Knock(Knock{ID: id, Key: key})
+	return state, err
+}
+
+// Knock is for a minion that connects: it returns the state of its key, and
+// records a key not seen before, as pending if the id is free, as denied if
+// another key holds it. Calling it again changes nothing. Where there is no room the
+// key that was not seen for the longest time gives way; if none can, the state is
+// Denied, with an error that is ErrFull.
+func (s *Store) Knock(k Knock) (state State, isNew bool, err error) {
+	found, state, err := s.look(k.ID, k.Key)
+	if err != nil || found && state != Pending && state != Denied {
+		return state, false, err
 	}
 	unlock, err := s.lock(syscall.LOCK_EX)
 	if err != nil {
-		return Denied, err
+		return Denied, false, err
 	}
 	defer unlock()
-	found, state, err := s.look(id, key)
-	if found || err != nil {
-		return state, err
+	found, state, err = s.look(k.ID, k.Key)
+	if err != nil {
+		return state, false, err
+	}
+	if err := s.countWaiting(); err != nil {
+		return Denied, false, err
+	}
+	if found {
+		s.waiting.seen(k.ID, k.Key, k.Host)
+		return state, false, nil
 	}
 	if state == Unknown {
 		state = Pending
 	}
-	if err := s.record(id, key, state); err != nil {
-		return Denied, fmt.Errorf("record the key of minion %q as %s: %w", id, state, err)
+	if err := s.record(k, state); err != nil {
+		return Denied, true, fmt.Errorf("record the key of minion %q as %s: %w", k.ID, state, err)
 	}
-	return state, nil
+	return state, true, nil
 }
 
-func (s *Store) record(id salt.MinionID, key PublicKey, state State) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Store) record(k Knock, state State) error {
 	p, _ := placeOf(state)
-	if n, err := s.tally.count(s.dir); err != nil || n >= MaxWaiting {
-		return cmp.Or(err, ErrFull)
-	}
-	path, err := s.freeName(p, id)
+	path, err := s.freeName(p, k.ID)
 	if err != nil {
 		return err
+	}
+	if !k.Decided {
+		if err := s.makeRoom(k); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(path, key.PEM(), publicMode); err != nil {
+	// It is not synced: its holder brings it again, and anybody can bring one.
+	if err := atomicfile.Place(path, k.Key.PEM(), publicMode); err != nil {
 		return err
 	}
-	s.tally.added(s.dir)
+	s.waiting.add(waitingKey{k.ID, k.Key, state, k.Host})
 	return nil
 }
 
@@ -277,7 +321,8 @@ func (s *Store) record(id salt.MinionID, key PublicKey, state State) error {
 func (s *Store) freeName(p place, id salt.MinionID) (string, error) {
 	for _, name := range p.names(id) {
 		path := filepath.Join(s.dir, p.dir, name)
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		info, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && p.lossy() && info.Mode().IsRegular() && info.Size() == 0 {
 			return path, nil
 		}
 	}
@@ -392,44 +437,15 @@ func (s *Store) Delete(e Entry) error {
 }
 
 // lock takes the lock of all processes that use the store.
-func (s *Store) lock(how int) (unlock func(), err error) { return lockDir(s.dir, how) }
-
-// tally counts the waiting keys without listing a hundred thousand names for
-// each new one: the count holds as long as the times of the directories do.
-// A change by another process in the same tick of the clock as our own is
-// missed until the next; the bound need not be exact.
-type tally struct {
-	n      int
-	stamps [2]time.Time
-}
-
-func waitingDirs(dir string) [2]string {
-	return [2]string{filepath.Join(dir, "minions_pre"), filepath.Join(dir, "minions_denied")}
-}
-
-func (t *tally) count(dir string) (int, error) {
-	if now := stamps(dir); now == t.stamps && !now[0].IsZero() {
-		return t.n, nil
+func (s *Store) lock(how int) (func(), error) {
+	s.busy.Lock()
+	unlock, err := lockDir(s.dir, how)
+	if err != nil {
+		s.busy.Unlock()
+		return nil, err
 	}
-	n, before := 0, stamps(dir)
-	for _, d := range waitingDirs(dir) {
-		names, err := readNames(d)
-		if err != nil {
-			return 0, err
-		}
-		n += len(names)
-	}
-	t.n, t.stamps = n, before
-	return n, nil
-}
-
-func (t *tally) added(dir string) { t.n, t.stamps = t.n+1, stamps(dir) }
-
-func stamps(dir string) (s [2]time.Time) {
-	for i, d := range waitingDirs(dir) {
-		if info, err := os.Stat(d); err == nil {
-			s[i] = info.ModTime()
-		}
-	}
-	return s
+	return func() {
+		unlock()
+		s.busy.Unlock()
+	}, nil
 }

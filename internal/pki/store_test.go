@@ -340,18 +340,171 @@ func TestOpenExistingStore(t *testing.T) {
 	}
 }
 
+// knock is a minion that connects from host.
+func knock(s *Store, id string, key PublicKey, host string) (State, error) {
+	state, _, err := s.Knock(Knock{ID: salt.MinionID(id), Key: key, Host: host, Here: func(k PublicKey) bool { return k == connected }})
+	return state, err
+}
+
+// connected is the key of somebody who is there.
+var connected PublicKey
+
+// One host can not fill the places of those that wait, the key that was not seen for the
+// longest time gives way, and those that are accepted, or about to be, need no place.
 func TestWaitingKeysAreBounded(t *testing.T) {
 	s := newStore(t)
-	submit(t, s, "web1", newKey(t).Public(), Pending)
-	s.tally.n = MaxWaiting
-	if state, err := s.Submit("web2", newKey(t).Public()); state != Denied || !errors.Is(err, ErrFull) {
-		t.Errorf("Submit to a full store = %v, %v; want denied, ErrFull", state, err)
+	accepted, other := newKey(t).Public(), newKey(t).Public()
+	submit(t, s, "web1", accepted, Pending)
+	must(t, s.Accept(entryOf("web1", Pending, accepted)))
+	s.waiting.sync("web1", nil) // as the watch does
+	s.waiting.most, s.waiting.ofHost = 6, 4
+	var gone []string
+	s.GivesWay = func(e Entry) { gone = append(gone, string(e.ID)) }
+	wait := func(id, host string) PublicKey {
+		t.Helper()
+		key := newKey(t).Public()
+		if state, err := knock(s, id, key, host); err != nil || state != Pending {
+			t.Fatalf("%s: %v, %v", id, state, err)
+		}
+		return key
 	}
-	// A change by somebody else makes it count again.
-	must(t, os.Chtimes(filepath.Join(s.dir, "minions_pre"), time.Time{}, time.Unix(1, 0)))
-	submit(t, s, "web2", newKey(t).Public(), Pending)
-	if s.tally.n != 2 {
-		t.Errorf("counted %d waiting keys, want 2", s.tally.n)
+	connected = wait("fleet1", "192.0.2.1")
+	eves := make([]PublicKey, 10)
+	for i := range eves {
+		eves[i] = wait(fmt.Sprint("eve", i), "192.0.2.66")
+	}
+	if got := strings.Join(gone, " "); got != "eve0 eve1 eve2 eve3 eve4 eve5" {
+		t.Errorf("gave way beside one host's flood: %s", got)
+	}
+	gone = nil
+	if state, err := knock(s, "eve6", eves[6], "192.0.2.66"); state != Pending || err != nil { // it is seen
+		t.Fatal(state, err)
+	}
+	wait("fleet2", "192.0.2.1")
+	wait("fleet3", "192.0.2.3")
+	if got := strings.Join(gone, " "); got != "eve7" {
+		t.Errorf("gave way to others: %s", got)
+	}
+	for i := range 4 {
+		wait(fmt.Sprint("mallory", i), fmt.Sprint("198.51.100.", i))
+	}
+	wantState(t, s, "fleet1", connected, Pending)
+	wantState(t, s, "web1", accepted, Accepted)
+	if state, isNew, err := s.Knock(Knock{ID: "web2", Key: other, Host: "192.0.2.66", Decided: true}); state != Pending || !isNew || err != nil {
+		t.Errorf("a key on which rules have decided: %v, %v", state, err)
+	}
+	s.waiting.most, s.waiting.ofHost = 1, 1
+	s.waiting.sync("web2", nil)
+	for id := range s.waiting.ids {
+		if id != "fleet1" {
+			s.waiting.sync(id, nil)
+		}
+	}
+	if state, err := knock(s, "fleet9", newKey(t).Public(), "192.0.2.9"); state != Denied || !errors.Is(err, ErrFull) {
+		t.Errorf("nobody can give way: %v, %v; want denied, ErrFull", state, err)
+	}
+}
+
+// What waits is counted as the files have it when a daemon starts, and host by host.
+func TestWaitingKeysAreCountedAnew(t *testing.T) {
+	s := newStore(t)
+	for i := range 5 {
+		submit(t, s, salt.MinionID(fmt.Sprint("web", i)), newKey(t).Public(), Pending)
+	}
+	submit(t, s, "web1", newKey(t).Public(), Denied)
+	again, err := OpenStore(s.dir)
+	must(t, err)
+	key := newKey(t).Public()
+	submit(t, again, "web9", key, Pending)
+	if again.waiting.n != 7 || again.waiting.largest != 7 {
+		t.Errorf("%d keys wait, %d of them of one host; want 7", again.waiting.n, again.waiting.largest)
+	}
+	must(t, s.Delete(entryOf("web9", Pending, key)))
+	if _, err := again.OfAll([]salt.MinionID{"web9", "web1"}); err != nil {
+		t.Fatal(err)
+	}
+	if again.waiting.n != 6 || again.waiting.largest != 6 {
+		t.Errorf("%d keys wait, %d of them of one host; want 6", again.waiting.n, again.waiting.largest)
+	}
+}
+
+// A key that was denied holds no id: when the accepted one is gone, the next key of its
+// minion waits as any new one does.
+func TestADeniedKeyHoldsNoID(t *testing.T) {
+	s, key, eve, fresh := newStore(t), newKey(t).Public(), newKey(t).Public(), newKey(t).Public()
+	submit(t, s, "web1", key, Pending)
+	must(t, s.Accept(entryOf("web1", Pending, key)))
+	for range maxRefused {
+		submit(t, s, "web1", newKey(t).Public(), Denied)
+	}
+	must(t, s.Delete(entryOf("web1", Denied, mustOf(t, s, "web1", Denied))))
+	submit(t, s, "web1", eve, Denied)
+	must(t, s.Delete(entryOf("web1", Accepted, key)))
+	wantState(t, s, "web1", eve, Denied)
+	wantState(t, s, "web1", fresh, Unknown)
+	submit(t, s, "web1", fresh, Pending)
+	submit(t, s, "web1", eve, Denied)
+	must(t, s.Accept(entryOf("web1", Pending, fresh)))
+	wantState(t, s, "web1", fresh, Accepted)
+}
+
+// mustOf is a key of id in a state.
+func mustOf(t *testing.T, s *Store, id salt.MinionID, state State) PublicKey {
+	t.Helper()
+	entries, err := s.Of(id)
+	must(t, err)
+	for _, e := range entries {
+		if e.State == state {
+			return e.Key
+		}
+	}
+	t.Fatalf("no key of %s is %s", id, state)
+	return PublicKey{}
+}
+
+// While another process holds the lock, new keys wait for it without a thread each.
+func TestNewKeysTakeNoThreads(t *testing.T) {
+	s := newStore(t)
+	unlock, err := LockDir(s.dir)
+	must(t, err)
+	before := threads(t)
+	var wg sync.WaitGroup
+	for i := range 500 {
+		key := newKey(t).Public()
+		wg.Go(func() {
+			if state, err := s.Submit(salt.MinionID(fmt.Sprint("web", i)), key); state != Pending || err != nil {
+				t.Errorf("Submit = %v, %v", state, err)
+			}
+		})
+	}
+	most := 0
+	for range 100 { // all have begun long before
+		most = max(most, threads(t)-before)
+		time.Sleep(time.Millisecond)
+	}
+	unlock()
+	wg.Wait()
+	if most > 50 {
+		t.Errorf("%d threads for 500 keys", most)
+	}
+}
+
+func threads(t *testing.T) int {
+	t.Helper()
+	tasks, err := os.ReadDir("/proc/self/task")
+	must(t, err)
+	return len(tasks)
+}
+
+// A loss of power may leave an empty file of a key that waited: its minion brings it again.
+func TestEmptyFileOfAWaitingKey(t *testing.T) {
+	s, key := newStore(t), newKey(t).Public()
+	writeFile(t, filepath.Join(s.dir, "minions_pre/web1"), nil, 0o644)
+	submit(t, s, "web1", key, Pending)
+	wantState(t, s, "web1", key, Pending)
+	writeFile(t, filepath.Join(s.dir, "minions/web2"), nil, 0o644)
+	if state, err := s.Submit("web2", key); state != Denied || err == nil {
+		t.Errorf("an empty file of an accepted key: %v, %v; want a refusal", state, err)
 	}
 }
 

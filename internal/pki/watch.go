@@ -4,22 +4,40 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"brine/internal/salt"
 )
 
 // watchPause gathers the changes of one command, such as the acceptance of a
 // thousand keys, into few signals.
 const watchPause = 10 * time.Millisecond
 
-// Watch sends on the channel after keys changed, whoever changed them. Signals
-// are gathered: one may stand for many changes, and none is lost, so the
-// receiver looks at the whole store each time. The channel is closed when ctx
-// has ended and nothing of the watch is running any more.
-func (s *Store) Watch(ctx context.Context, log *slog.Logger) (<-chan struct{}, error) {
+// Seen is what changed in a store.
+type Seen struct {
+	IDs     map[salt.MinionID]bool // whose keys changed
+	Clients bool                   // a key of a client changed
+	All     bool                   // anything may have changed
+}
+
+func (s *Seen) add(other Seen) {
+	if s.IDs == nil {
+		s.IDs = map[salt.MinionID]bool{}
+	}
+	maps.Copy(s.IDs, other.IDs)
+	s.Clients, s.All = s.Clients || other.Clients, s.All || other.All
+}
+
+// Watch sends on the channel what changed, whoever changed it. Changes are gathered, and
+// none is lost. The channel is closed when ctx has ended and nothing of the watch is
+// running any more.
+func (s *Store) Watch(ctx context.Context, log *slog.Logger) (<-chan Seen, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("watch key directory %s: %w", s.dir, err)
@@ -30,7 +48,7 @@ func (s *Store) Watch(ctx context.Context, log *slog.Logger) (<-chan struct{}, e
 			return nil, fmt.Errorf("watch key directory %s: %w", dir, err)
 		}
 	}
-	changed := make(chan struct{}, 1)
+	changed := make(chan Seen, 1)
 	go func() {
 		defer close(changed)
 		defer watcher.Close()
@@ -49,52 +67,83 @@ func (s *Store) watched() []string {
 	return dirs
 }
 
-func (s *Store) pass(ctx context.Context, watcher *fsnotify.Watcher, changed chan<- struct{}, log *slog.Logger) {
+func (s *Store) pass(ctx context.Context, watcher *fsnotify.Watcher, changed chan Seen, log *slog.Logger) {
 	pause := time.NewTimer(watchPause)
 	pause.Stop()
 	waiting := false
+	var seen Seen
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case event := <-watcher.Events:
-			if !s.relevant(watcher, event, log) || waiting {
+			one, relevant := s.relevant(watcher, event, log)
+			if !relevant {
+				continue
+			}
+			seen.add(one)
+			if waiting {
 				continue
 			}
 			waiting = true
 			pause.Reset(watchPause)
 		case err := <-watcher.Errors: // an overflow, for example: something did change
 			log.Warn("watch on the key directory stumbled", "dir", s.dir, "err", err)
-			waiting = true
+			seen.All, waiting = true, true
 			pause.Reset(watchPause)
 		case <-pause.C:
 			waiting = false
-			signal(changed)
+			signal(changed, seen)
+			seen = Seen{}
 		}
 	}
 }
 
-// relevant tells whether an event can mean that a key changed, and takes up the
-// watch on a state directory that was made anew.
-func (s *Store) relevant(watcher *fsnotify.Watcher, event fsnotify.Event, log *slog.Logger) bool {
-	if filepath.Dir(event.Name) != filepath.Clean(s.dir) {
-		return event.Op != fsnotify.Chmod
+// relevant tells what an event can mean for keys, and takes up the watch on a state
+// directory that was made anew.
+func (s *Store) relevant(watcher *fsnotify.Watcher, event fsnotify.Event, log *slog.Logger) (seen Seen, ok bool) {
+	dir, name := filepath.Split(event.Name)
+	if dir = filepath.Clean(dir); dir != filepath.Clean(s.dir) {
+		seen = s.changed(dir, name)
+		return seen, event.Op != fsnotify.Chmod && (seen.All || seen.Clients || seen.IDs != nil)
 	}
 	if !slices.Contains(s.watched(), event.Name) {
-		return false
+		return seen, false
 	}
 	if event.Op.Has(fsnotify.Create) {
 		if err := watcher.Add(event.Name); err != nil {
 			log.Warn("key directory is not watched", "dir", event.Name, "err", err)
 		}
 	}
-	return true
+	return Seen{All: true}, true
 }
 
-// signal leaves a signal that was not yet taken in place: it stands for both.
-func signal(changed chan<- struct{}) {
+// changed is what a file in a state directory stands for: nothing if it is a temporary
+// one.
+func (s *Store) changed(dir, name string) Seen {
+	if strings.HasPrefix(name, ".") {
+		return Seen{}
+	}
+	if dir == filepath.Join(s.dir, clientsDir) {
+		return Seen{Clients: true}
+	}
+	for _, p := range places {
+		if dir != filepath.Join(s.dir, p.dir) {
+			continue
+		}
+		if id, err := p.parseName(name); err == nil {
+			return Seen{IDs: map[salt.MinionID]bool{id: true}}
+		}
+	}
+	return Seen{All: true} // a file with the name of no minion: to be told of
+}
+
+// signal leaves what was not yet taken in place.
+func signal(changed chan Seen, seen Seen) {
 	select {
-	case changed <- struct{}{}:
+	case old := <-changed:
+		seen.add(old)
 	default:
 	}
+	changed <- seen
 }

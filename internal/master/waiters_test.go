@@ -1,0 +1,30 @@
+package master
+
+import (
+	"testing"
+
+	"brine/internal/pki"
+)
+
+// A change of a key wakes those who claim its id, and nobody else; a connection waits
+// once.
+func TestAChangeWakesWhomItConcerns(t *testing.T) {
+	var w keyWaiters
+	web1, stop, first := w.wait("web1", "a")
+	if !first {
+		t.Fatal("the first question is not taken")
+	}
+	web2, stop2, _ := w.wait("web2", "b")
+	if _, _, again := w.wait("web1", "a"); again {
+		t.Error("a connection waits twice")
+	}
+	w.wake([]change{{keyName: keyName{"web1", "x"}, after: pki.Accepted}})
+	if len(web1) != 1 || len(web2) != 0 {
+		t.Errorf("signals: %d for web1, %d for web2; want 1, 0", len(web1), len(web2))
+	}
+	stop()
+	stop2()
+	if len(w.ids) != 0 {
+		t.Errorf("%d ids are left", len(w.ids))
+	}
+}

@@ -1,0 +1,241 @@
+package pki
+
+import (
+	"cmp"
+	"container/list"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"brine/internal/salt"
+)
+
+// Bounds of the keys that are pending or denied, which anybody can bring.
+const (
+	// MaxWaiting is ten times the largest fleet that one master is meant for: a first
+	// start of all of them passes, and keys that somebody makes up cost 400 MB of disk
+	// at most (a file takes a block of 4 KiB).
+	MaxWaiting = 100_000
+	// MaxWaitingOfHost is the whole of such a fleet behind one address.
+	MaxWaitingOfHost = 10_000
+	// maxHere is how many keys whose holders are connected are passed over in the
+	// search for one that gives way.
+	maxHere = 64
+)
+
+// waitingKey is a key that is pending or denied.
+type waitingKey struct {
+	id    salt.MinionID
+	key   PublicKey
+	state State
+	host  string // where it was last seen; "" if it was there before the daemon was
+}
+
+// waiting are the keys that are pending or denied, by the host that brought them.
+type waiting struct {
+	most, ofHost int
+	n            int
+	ids          map[salt.MinionID][]*list.Element
+	hosts        map[string]*list.List // of *waitingKey, the longest unseen first
+	sizes        map[int]map[string]bool
+	largest      int // of sizes
+}
+
+func newWaiting(most, ofHost int) *waiting {
+	return &waiting{most: cmp.Or(most, MaxWaiting), ofHost: cmp.Or(ofHost, MaxWaitingOfHost), ids: map[salt.MinionID][]*list.Element{}, hosts: map[string]*list.List{}, sizes: map[int]map[string]bool{}}
+}
+
+func (w *waiting) count(host string) int {
+	if l := w.hosts[host]; l != nil {
+		return l.Len()
+	}
+	return 0
+}
+
+func (w *waiting) add(k waitingKey) {
+	l := w.hosts[k.host]
+	if l == nil {
+		l = list.New()
+		w.hosts[k.host] = l
+	}
+	w.ids[k.id] = append(w.ids[k.id], l.PushBack(&k))
+	w.n++
+	w.resized(k.host, l.Len()-1, l.Len())
+}
+
+func (w *waiting) remove(e *list.Element) {
+	k := e.Value.(*waitingKey)
+	l := w.hosts[k.host]
+	l.Remove(e)
+	w.n--
+	w.resized(k.host, l.Len()+1, l.Len())
+	if l.Len() == 0 {
+		delete(w.hosts, k.host)
+	}
+	rest := w.ids[k.id][:0]
+	for _, other := range w.ids[k.id] {
+		if other != e {
+			rest = append(rest, other)
+		}
+	}
+	if w.ids[k.id] = rest; len(rest) == 0 {
+		delete(w.ids, k.id)
+	}
+}
+
+// resized notes how many keys a host has, so that the one with the most is known
+// without a look at all.
+func (w *waiting) resized(host string, before, after int) {
+	if hosts := w.sizes[before]; hosts != nil {
+		if delete(hosts, host); len(hosts) == 0 {
+			delete(w.sizes, before)
+		}
+	}
+	if after > 0 {
+		if w.sizes[after] == nil {
+			w.sizes[after] = map[string]bool{}
+		}
+		w.sizes[after][host] = true
+		w.largest = max(w.largest, after)
+	}
+	for w.largest > 0 && w.sizes[w.largest] == nil {
+		w.largest--
+	}
+}
+
+// heaviest is the host with the most keys.
+func (w *waiting) heaviest() string {
+	for host := range w.sizes[w.largest] {
+		return host
+	}
+	return ""
+}
+
+// seen notes that the holder of a key was here just now.
+func (w *waiting) seen(id salt.MinionID, key PublicKey, host string) {
+	for _, e := range w.ids[id] {
+		if k := e.Value.(*waitingKey); k.key == key {
+			moved := *k
+			moved.host = host
+			w.remove(e)
+			w.add(moved)
+			return
+		}
+	}
+}
+
+// unseen is the key of a host that was not seen for the longest time and whose holder is
+// not connected; nil if that is hard to find.
+func (w *waiting) unseen(host string, here func(PublicKey) bool) *list.Element {
+	l := w.hosts[host]
+	if l == nil {
+		return nil
+	}
+	for range min(maxHere, l.Len()) {
+		e := l.Front()
+		if here == nil || !here(e.Value.(*waitingKey).key) {
+			return e
+		}
+		l.MoveToBack(e)
+	}
+	return nil
+}
+
+// sync makes the keys of id those that the files have.
+func (w *waiting) sync(id salt.MinionID, entries []Entry) {
+	there := map[PublicKey]State{}
+	for _, e := range entries {
+		if e.State == Pending || e.State == Denied {
+			there[e.Key] = e.State
+		}
+	}
+	for _, e := range append([]*list.Element(nil), w.ids[id]...) {
+		k := e.Value.(*waitingKey)
+		if state, ok := there[k.key]; ok && state == k.state {
+			delete(there, k.key)
+			continue
+		}
+		w.remove(e)
+	}
+	for key, state := range there {
+		w.add(waitingKey{id, key, state, ""})
+	}
+}
+
+// countWaiting reads what is waiting, the first time. The caller holds the lock.
+func (s *Store) countWaiting() error {
+	if s.waiting != nil {
+		return nil
+	}
+	w := newWaiting(s.Most, s.MostOfHost)
+	for _, p := range places {
+		if !p.lossy() {
+			continue
+		}
+		entries, _, err := s.listPlace(p)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			w.add(waitingKey{e.ID, e.Key, p.state, ""})
+		}
+	}
+	s.waiting = w
+	return nil
+}
+
+// makeRoom finds a place for one more key, of which the oldest of its host or that of the
+// host with the most gives way. The caller holds the lock.
+func (s *Store) makeRoom(k Knock) error {
+	w, host := s.waiting, k.Host
+	switch {
+	case w.count(host) >= w.ofHost:
+	case w.n >= w.most:
+		host = w.heaviest()
+	default:
+		return nil
+	}
+	e := w.unseen(host, k.Here)
+	if e == nil {
+		return fmt.Errorf("%w: %d, %d of them from its host", ErrFull, w.n, w.count(k.Host))
+	}
+	old := *e.Value.(*waitingKey)
+	w.remove(e)
+	entry := Entry{ID: old.id, State: old.state, Key: old.key}
+	path, err := s.locate(entry)
+	if err != nil {
+		return nil // it has gone by itself
+	}
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	entry.Path = filepath.Clean(path)
+	if s.GivesWay != nil {
+		s.GivesWay(entry)
+	}
+	return nil
+}
+
+// OfAll returns the keys of some ids, as they were at one moment. Files that hold no key
+// are left out; their error comes with the rest.
+func (s *Store) OfAll(ids []salt.MinionID) (map[salt.MinionID][]Entry, error) {
+	unlock, err := s.lock(syscall.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	all := make(map[salt.MinionID][]Entry, len(ids))
+	var problem error
+	for _, id := range ids {
+		entries, err := s.Of(id)
+		if err != nil {
+			problem = err
+		}
+		all[id] = entries
+		if s.waiting != nil {
+			s.waiting.sync(id, entries)
+		}
+	}
+	return all, problem
+}
