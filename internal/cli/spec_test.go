@@ -17,6 +17,7 @@ import (
 	"brine/internal/cli"
 	"brine/internal/output"
 	"brine/internal/salt"
+	"brine/internal/version"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -150,7 +151,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestVersion(t *testing.T) {
 	for args, want := range map[string]string{
-		"--version":         "salt-try 0.1.0-dev (Brine)\n",
+		"--version":         "salt-try " + version.Version() + " (Brine)\n",
 		"-V":                "Brine Version:\n",
 		"--versions-report": "System Versions:\n",
 	} {

@@ -130,7 +130,7 @@ func (m *Master) open(ctx context.Context) error {
 	if m.rules, err = readReactor(m.cfg); err != nil {
 		return config.Mistake(err)
 	}
-	release, err := daemon.Lock(m.cfg.CacheDir)
+	release, err := daemon.Open(m.cfg.CacheDir, m.version)
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ func New(ctx context.Context, o Options) (*Minion, error) {
 }
 
 func (m *Minion) open(ctx context.Context) error {
-	release, err := daemon.Lock(m.cfg.CacheDir)
+	release, err := daemon.Open(m.cfg.CacheDir, m.version)
 	if err != nil {
 		return err
 	}

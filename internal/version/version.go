@@ -10,8 +10,11 @@ import (
 // Name is the name of the project, shown behind the number.
 const Name = "Brine"
 
-// development is the number of a build that is no release.
-const development = "0.1.0-dev"
+// Release is the number of the release that this is, or is on the way to.
+const Release = "0.2.0"
+
+// development marks a build that is no release.
+const development = Release + "-dev"
 
 // version is set by the release build:
 //
@@ -29,7 +32,31 @@ func Version() string {
 	if !ok {
 		return development
 	}
-	return fromModule(info.Main.Version)
+	if number := fromModule(info.Main.Version); number != development {
+		return number
+	}
+	return development + build(info.Settings)
+}
+
+// commitLen is how much of a commit tells it from others.
+const commitLen = 12
+
+// build names what a development build was made of, as far as the toolchain knows, in
+// the form in which a number ignores it when it is compared: +COMMIT.
+func build(settings []debug.BuildSetting) string {
+	var commit, modified string
+	for _, s := range settings {
+		switch {
+		case s.Key == "vcs.revision":
+			commit = "+" + s.Value[:min(commitLen, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = ".modified"
+		}
+	}
+	if commit == "" {
+		return ""
+	}
+	return commit + modified
 }
 
 // fromModule returns the number for the version of the main module as the

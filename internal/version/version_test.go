@@ -1,6 +1,7 @@
 package version
 
 import (
+	"runtime/debug"
 	"strings"
 	"testing"
 )
@@ -15,6 +16,18 @@ func TestFromModule(t *testing.T) {
 	} {
 		if got := fromModule(recorded); got != want {
 			t.Errorf("fromModule(%q) = %q, want %q", recorded, got, want)
+		}
+	}
+}
+
+func TestBuild(t *testing.T) {
+	for want, settings := range map[string][]debug.BuildSetting{
+		"":                       {{Key: "vcs.modified", Value: "true"}},
+		"+64595dc0aaaa":          {{Key: "vcs.revision", Value: "64595dc0aaaabbbbcccc"}, {Key: "vcs.modified", Value: "false"}},
+		"+64595dc0aaaa.modified": {{Key: "vcs.modified", Value: "true"}, {Key: "vcs.revision", Value: "64595dc0aaaabbbbcccc"}},
+	} {
+		if got := build(settings); got != want {
+			t.Errorf("build(%v) = %q, want %q", settings, got, want)
 		}
 	}
 }

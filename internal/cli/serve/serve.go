@@ -128,7 +128,7 @@ func Failed(err error) error {
 		return cli.Fail(cli.NoPermission, err)
 	case errors.Is(err, fs.ErrPermission):
 		return cli.Fail(cli.NoPermission, salt.WithHint(err, "start it as root, or set root_dir, or another directory for this, to a place that its user may write"))
-	case errors.Is(err, config.ErrMistake):
+	case errors.Is(err, config.ErrMistake), errors.Is(err, daemon.ErrNewer):
 		return cli.Fail(cli.Usage, err) // which a service manager does not try again
 	}
 	return err
