@@ -88,6 +88,11 @@ func setUp(env *testscript.Env) error {
 		return err
 	}
 	env.Setenv("SCRIPTS", scripts)
+	released, err := filepath.Abs("testdata/released")
+	if err != nil {
+		return err
+	}
+	env.Setenv("RELEASED", released)
 	env.Setenv("HOME", env.WorkDir)
 	env.Setenv("NODE_PATH", os.Getenv("NODE_PATH"))
 	env.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=0")
