@@ -117,12 +117,12 @@ func note(known map[salt.MinionID]map[string]pki.State, e pki.Entry) {
 func (k *keyring) look(ids ...salt.MinionID) error {
 	k.looking.Lock()
 	defer k.looking.Unlock()
-	found, err := k.store.OfAll(ids)
-	if found == nil {
+	found, problems, err := k.store.OfAll(ids)
+	if err != nil {
 		return err
 	}
-	if err != nil {
-		k.log.Warn("a file in the key directory is no key", "err", err)
+	for _, problem := range problems {
+		k.log.Warn("this file in the key directory is no key", "err", problem)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -420,7 +420,7 @@ func TestWaitingKeysAreCountedAnew(t *testing.T) {
 		t.Errorf("%d keys wait, %d of them of one host; want 7", again.waiting.n, again.waiting.largest)
 	}
 	must(t, s.Delete(entryOf("web9", Pending, key)))
-	if _, err := again.OfAll([]salt.MinionID{"web9", "web1"}); err != nil {
+	if _, _, err := again.OfAll([]salt.MinionID{"web9", "web1"}); err != nil {
 		t.Fatal(err)
 	}
 	if again.waiting.n != 6 || again.waiting.largest != 6 {

@@ -217,25 +217,24 @@ func (s *Store) makeRoom(k Knock) error {
 	return nil
 }
 
-// OfAll returns the keys of some ids, as they were at one moment. Files that hold no key
-// are left out; their error comes with the rest.
-func (s *Store) OfAll(ids []salt.MinionID) (map[salt.MinionID][]Entry, error) {
+// OfAll returns the keys of some ids, as they were at one moment, and what is wrong with
+// files that hold none.
+func (s *Store) OfAll(ids []salt.MinionID) (all map[salt.MinionID][]Entry, problems []error, err error) {
 	unlock, err := s.lock(syscall.LOCK_EX)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer unlock()
-	all := make(map[salt.MinionID][]Entry, len(ids))
-	var problem error
+	all = make(map[salt.MinionID][]Entry, len(ids))
 	for _, id := range ids {
 		entries, err := s.Of(id)
 		if err != nil {
-			problem = err
+			problems = append(problems, err)
 		}
 		all[id] = entries
 		if s.waiting != nil {
 			s.waiting.sync(id, entries)
 		}
 	}
-	return all, problem
+	return all, problems, nil
 }
