@@ -31,6 +31,13 @@ func (t *Throttle) First(what string, now time.Time) bool { return t.Few(what, n
 
 // Few says whether what was told less than most times within a minute.
 func (t *Throttle) Few(what string, now time.Time, most int) bool {
+	_, tell := t.Count(what, now, most)
+	return tell
+}
+
+// Count is Few with how often what was left out in the minute before: that many times it
+// was repeated beyond what was told.
+func (t *Throttle) Count(what string, now time.Time, most int) (left int, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b, known := t.told[what]
@@ -38,6 +45,7 @@ func (t *Throttle) Few(what string, now time.Time, most int) bool {
 		t.told = nil
 	}
 	if !known || now.Sub(b.since) >= toldPause {
+		left = max(0, b.count-most)
 		b = burst{since: now}
 	}
 	if t.told == nil {
@@ -45,5 +53,5 @@ func (t *Throttle) Few(what string, now time.Time, most int) bool {
 	}
 	b.count++
 	t.told[what] = b
-	return b.count <= most
+	return left, b.count <= most
 }

@@ -427,3 +427,54 @@ func TestAKeyWithoutRightsAsksOnce(t *testing.T) {
 		t.Errorf("the question that stands: %v", err)
 	}
 }
+
+// What one minion says of itself fills neither the memory nor the log.
+func TestFloodOfGrainsAndHellos(t *testing.T) {
+	a := underAttack(t)
+	bomb := `i{"grains":{"x":[` + strings.TrimSuffix(strings.Repeat(`{"":0},`, 100_000), ",") + `]}}`
+	large := `i{"grains":{"x":"` + strings.Repeat("x", 300<<10) + `"}}`
+	for _, body := range []string{bomb, large} {
+		for _, op := range []string{"hello", "grains"} {
+			if got := a.pieces("salt.minion.evil.req."+op, body); !strings.Contains(got, `"usage"`) || !strings.Contains(got, "the limits are 262144 and 10000") {
+				t.Errorf("%s: %.200s", op, got)
+			}
+		}
+	}
+	fits := `i{"grains":{"id":"evil","x":[` + strings.TrimSuffix(strings.Repeat(`{"":0},`, 4000), ",") + `]}}`
+	if got := a.pieces("salt.minion.evil.req.grains", fits); strings.HasPrefix(got, "x") {
+		t.Errorf("grains within the limits: %.200s", got)
+	}
+	if _, got, err := publish(t, a.user(), ping("id:evil", "grain")); err != nil || len(got) != 1 {
+		t.Errorf("they are not found: %v, %v", got, err)
+	}
+	for range 200 {
+		if got := a.send("salt.minion.evil.req.hello", `i{"grains":{"id":"evil"},"version":"`+strings.Repeat("v", 1000)+`"}`); strings.HasPrefix(got, "x") {
+			t.Fatalf("hello: %.200s", got)
+		}
+	}
+	lines := 0
+	for line := range strings.SplitSeq(a.said(), "\n") {
+		if strings.Contains(line, "minion=evil") && !strings.Contains(line, "level=DEBUG") {
+			lines++
+			if len(line) > 1000 {
+				t.Errorf("a line of %d bytes", len(line))
+			}
+		}
+	}
+	if lines > 20 {
+		t.Errorf("%d lines about evil in the log", lines)
+	}
+	a.stands()
+}
+
+// pieces sends a request of any length, as a client does, and returns the first word of
+// the answer.
+func (a *attacked) pieces(subject, body string) string {
+	const most = 500 << 10
+	var list []string
+	for len(body) > most {
+		list = append(list, "p"+body[1:most])
+		body = body[:1] + body[most:]
+	}
+	return a.send(subject, append(list, body)...)
+}

@@ -400,6 +400,9 @@ func (m *Master) tellKey(name keyName, act string) {
 
 // hello makes a minion a target: it has subscribed to its jobs.
 func (m *Master) hello(ctx context.Context, r *bus.Request) error {
+	if err := checkGrains(r.Body); err != nil {
+		return m.badHello(r, err)
+	}
 	var q protocol.Hello
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -417,7 +420,9 @@ func (m *Master) hello(ctx context.Context, r *bus.Request) error {
 	if _, alive := m.broker.Owner(r.Inbox()); !alive {
 		m.gone(i) // it went while it was let in
 	}
-	m.log.Info("minion connected", "minion", id, "version", q.Version)
+	if n, tell := m.often.Count("hello "+string(id), time.Now(), maxHellos); tell {
+		m.log.Info("minion connected", "minion", id, "version", shorten(q.Version), "repeated", n)
+	}
 	defer m.jobs.back(id, i.Key) // behind the welcome: it tells the time by which jobs are judged
 	return r.Send(ctx, protocol.Welcome{Time: m.steady.Now(), Version: m.version})
 }
@@ -435,8 +440,22 @@ func (m *Master) cutTwin(id salt.MinionID, inbox string) {
 	})
 }
 
+// maxHellos is how often in a minute it is told that a minion has connected.
+const maxHellos = 3
+
+// badHello tells of grains that are not taken; the minion is told each time.
+func (m *Master) badHello(r *bus.Request, err error) error {
+	if n, tell := m.often.Count("grains "+r.From.Name, time.Now(), 1); tell {
+		m.log.Warn("grains refused", "minion", r.From.Name, "err", err, "repeated", n)
+	}
+	return err
+}
+
 // grains takes the facts of a minion anew.
 func (m *Master) grains(ctx context.Context, r *bus.Request) error {
+	if err := checkGrains(r.Body); err != nil {
+		return m.badHello(r, err)
+	}
 	var q protocol.Hello
 	if err := r.Decode(&q); err != nil {
 		return err

@@ -3,19 +3,59 @@ package master
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
+	"brine/internal/bus"
 	"brine/internal/journal"
 	"brine/internal/salt"
 	"brine/internal/value"
 )
+
+// Bounds of the grains of one minion. Those of a machine have some ten kilobytes and
+// some hundred values; in memory a value takes fifty times its text, if somebody wants
+// that.
+const (
+	maxGrains     = 256 << 10 // bytes
+	maxGrainItems = 10_000    // values
+	// What is larger than that is held as text, and read when it is asked for; of that the
+	// latest are at hand.
+	textGrains     = 32 << 10
+	textGrainItems = 2000
+	maxAtHand      = 8
+)
+
+// checkGrains refuses grains that are too large before they are read.
+func checkGrains(body []byte) error {
+	items := value.Count(body)
+	if len(body) <= maxGrains && items <= maxGrainItems {
+		return nil
+	}
+	return bus.Errorf(bus.Usage, "the grains of this minion have %d bytes and %d values: the limits are %d and %d", len(body), items, maxGrains, maxGrainItems).
+		WithHint("see which of the grains configuration, the file of grains or a module for them makes so many; 'salt-call --local grains.items' shows them")
+}
 
 // facts is the master's store of what minions say of themselves. It lives in the
 // journal and is held in memory to match targets.
 type facts struct {
 	table *journal.Table
 	mu    sync.RWMutex
-	byID  map[salt.MinionID]map[string]any
+	byID  map[salt.MinionID]fact
+
+	handMu sync.Mutex
+	hand   []handed // the latest at the end
+}
+
+// fact is what one minion said: decoded, or if that takes much its text.
+type fact struct {
+	grains map[string]any
+	text   *[]byte
+}
+
+// handed is a text that was read.
+type handed struct {
+	text   *[]byte
+	grains map[string]any
 }
 
 func openFacts(ctx context.Context, j *journal.Journal) (*facts, error) {
@@ -23,26 +63,56 @@ func openFacts(ctx context.Context, j *journal.Journal) (*facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &facts{table: table, byID: map[salt.MinionID]map[string]any{}}
+	f := &facts{table: table, byID: map[salt.MinionID]fact{}}
 	err = table.Each(ctx, func(key string, b []byte) {
 		id, err := salt.ParseMinionID(key)
-		if err != nil {
-			return
+		if err != nil || checkGrains(b) != nil {
+			return // it is told when it says hello
 		}
 		if v, err := value.Decode(b); err == nil {
 			if grains, ok := v.(map[string]any); ok {
-				f.byID[id] = grains
+				f.byID[id] = newFact(grains, b)
 			}
 		}
 	})
 	return f, err
 }
 
+func newFact(grains map[string]any, text []byte) fact {
+	if len(text) > textGrains || value.Count(text) > textGrainItems {
+		text = slices.Clone(text)
+		return fact{text: &text}
+	}
+	return fact{grains: grains}
+}
+
 // grains returns what id last said, nil for nothing. The map must not be changed.
 func (f *facts) grains(id salt.MinionID) map[string]any {
 	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.byID[id]
+	said := f.byID[id]
+	f.mu.RUnlock()
+	if said.text == nil {
+		return said.grains
+	}
+	return f.read(said.text)
+}
+
+// read decodes a text, or finds it at hand.
+func (f *facts) read(text *[]byte) map[string]any {
+	f.handMu.Lock()
+	defer f.handMu.Unlock()
+	for _, h := range f.hand {
+		if h.text == text {
+			return h.grains
+		}
+	}
+	v, _ := value.Decode(*text) // it was encoded here
+	grains, _ := v.(map[string]any)
+	f.hand = append(f.hand, handed{text, grains})
+	if len(f.hand) > maxAtHand {
+		f.hand = slices.Delete(f.hand, 0, 1)
+	}
+	return grains
 }
 
 func (f *facts) forget(ctx context.Context, id salt.MinionID) error {
@@ -61,11 +131,14 @@ func (f *facts) store(ctx context.Context, id salt.MinionID, v any) error {
 	if err != nil {
 		return err
 	}
+	if err := checkGrains(b); err != nil {
+		return err
+	}
 	if err := f.table.Put(ctx, string(id), b); err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.byID[id] = grains
+	f.byID[id] = newFact(grains, b)
 	return nil
 }

@@ -81,6 +81,7 @@ type Master struct {
 	waiting     keyWaiters
 	serving     chan struct{}    // closed when everything is open; connections wait for it
 	told        logging.Throttle // of words on keys that are not accepted
+	often       logging.Throttle // of words that anybody causes who is let in
 	clock       job.Clock        // of job ids
 	steady      job.Steady       // of the expiry of jobs
 	users       auth.Users

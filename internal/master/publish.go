@@ -151,9 +151,18 @@ func (m *Master) resolve(t *target.Target, within []*target.Target) (job.Start, 
 	return start, nil
 }
 
+// factsFor is what targets look at of a minion: large grains take time to read.
+func (m *Master) factsFor(id salt.MinionID, list []*target.Target) target.Facts {
+	f := target.Facts{ID: id, Pillar: m.pillars.of(id)}
+	if slices.ContainsFunc(list, (*target.Target).NeedsGrains) {
+		f.Grains = m.facts.grains(id)
+	}
+	return f
+}
+
 // meant tells whether all of within mean a minion, and then whether t does.
 func (m *Master) meant(id salt.MinionID, t *target.Target, within []*target.Target) (bool, error) {
-	facts := fleet{m}.Facts(id)
+	facts := m.factsFor(id, append(within[:len(within):len(within)], t))
 	for _, w := range within {
 		if ok, err := w.Match(facts); !ok || err != nil {
 			return false, nil
