@@ -75,6 +75,11 @@ type Decision struct {
 	// Within are the targets of the rules that allowed it: the commands are for the
 	// minions only that all of them mean. None is every minion.
 	Within []*target.Target
+	// Inner are the commands inside those that were asked for, as far as they were
+	// looked at: functions of minions, and behind @runner, @wheel and @master others.
+	Inner []string
+	// Operator says that the asker has all rights, and not those of a rule.
+	Operator bool
 }
 
 // maxOutside is how many ids a log line bears.

@@ -70,7 +70,7 @@ func configOf(doc *yaml.Node) Config {
 // ask makes a question of words: the functions, separated by commas, and the
 // minions.
 func ask(s Subject, functions string, minions ...salt.MinionID) Question {
-	q := Question{Subject: s, Minions: minions, Fleet: hosts}
+	q := Question{Subject: s, Minions: minions, Fleet: hosts, Functions: tables{}}
 	for f := range strings.SplitSeq(functions, ",") {
 		q.Commands = append(q.Commands, Command{Function: salt.Function(f)})
 	}

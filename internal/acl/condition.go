@@ -13,7 +13,8 @@ import (
 // lists none at all: somebody who pins the command line of cmd.run does not mean
 // to leave runas and shell open.
 type condition struct {
-	any    bool // {}: all arguments
+	any    bool // neither args nor kwargs: all arguments
+	runs   bool // runs: any: also what cannot be read from the arguments
 	args   []*pattern
 	kwargs map[string]*pattern
 }
@@ -72,6 +73,9 @@ func sortedKeys[V any](m map[string]V) []string {
 
 // String writes the condition as the rules do.
 func (c *condition) String() string {
+	if c.any && c.runs {
+		return "{runs: any}"
+	}
 	if c.any {
 		return "{}"
 	}
@@ -86,6 +90,9 @@ func (c *condition) String() string {
 	}
 	if len(kwargs) > 0 {
 		parts = append(parts, "kwargs: {"+strings.Join(kwargs, ", ")+"}")
+	}
+	if c.runs {
+		parts = append(parts, "runs: any")
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
 }

@@ -19,6 +19,26 @@ func (r *Rules) Decide(q Question) Decision {
 	if r == nil {
 		r = &Rules{}
 	}
+	if q.Scope == Machine {
+		return refusal("functions on the master's machine are asked for as a runner")
+	}
+	in := inside{r: r, left: maxInner}
+	d := r.decide(&q, &in)
+	d.Inner, d.Operator = in.names, r.standing(q.Subject).Operator
+	return d
+}
+
+// decide answers for the commands of a question and those inside them.
+func (r *Rules) decide(q *Question, in *inside) Decision {
+	d := r.decideAsked(q)
+	if d.Verdict != Allow {
+		return d
+	}
+	return in.decide(q, d)
+}
+
+// decideAsked answers for the commands of a question alone.
+func (r *Rules) decideAsked(q *Question) Decision {
 	s := r.standing(q.Subject)
 	switch {
 	case s.Kind == Nobody || s.Name == "":
@@ -29,23 +49,26 @@ func (r *Rules) Decide(q Question) Decision {
 		return refusal("a compound command has %d functions, at most %d are looked at", len(q.Commands), maxCommands)
 	}
 	if q.Scope == Mine {
-		return r.decideMine(&q, &s)
+		return r.decideMine(q, &s)
 	}
 	for i := range q.Commands {
 		if _, err := salt.ParseFunction(string(q.Commands[i].Function)); err != nil {
 			return refusal("%v", err)
 		}
 	}
-	if d, barred := r.barred(&q, &s); barred {
+	if d, barred := r.barred(q, &s); barred {
 		return d
 	}
 	if s.Operator {
 		return Decision{Verdict: Allow, Rule: "operator", Reason: "root and the daemon's own user may do what the blacklist leaves"}
 	}
-	if d, closed := closed(&q, &s); closed {
+	if d, closed := closed(q, &s); closed {
 		return d
 	}
-	return r.judge(&q, &s)
+	if q.Scope == Machine {
+		return Decision{Verdict: Allow, Reason: "the rule for the runner is the permission"}
+	}
+	return r.judge(q, &s)
 }
 
 func refusal(format string, args ...any) Decision {
@@ -63,24 +86,15 @@ func (r *Rules) standing(s Subject) Subject {
 
 // barred looks at the blacklist, which holds for functions on minions and for
 // operators too, as in Salt. Users other than operators are kept from runners as
-// well. It is a list for users: minions are held by peer alone.
+// well. It is a list for users: minions are held by peer alone, but not where functions
+// would run on the master itself.
 func (r *Rules) barred(q *Question, s *Subject) (Decision, bool) {
-	if s.Kind == Peer || s.Operator && q.Scope != Minions {
-		return Decision{}, false
-	}
-	names := []string{s.Name}
-	if q.Subject.Operator && q.Subject.Sudo != "" {
-		names[0] = "sudo_" + q.Subject.Sudo // as Salt calls them, and its users' patterns do
-		if !s.Operator {
-			names = append(names, s.Name) // who stands for himself is barred as himself, too
-		}
-	}
-	for _, name := range names {
-		if b, err := find(r.blacklist.users, name); b != nil {
+	if s.Kind != Peer && (!s.Operator || q.Scope == Minions) {
+		if b, err := r.barredUser(q, s); b != nil {
 			return b.refusal("the user is on the blacklist", err), true
 		}
 	}
-	if q.Scope != Minions {
+	if q.Scope != Machine && (q.Scope != Minions || s.Kind == Peer) {
 		return Decision{}, false
 	}
 	for i := range q.Commands {
@@ -90,6 +104,23 @@ func (r *Rules) barred(q *Question, s *Subject) (Decision, bool) {
 		}
 	}
 	return Decision{}, false
+}
+
+// barredUser looks for the names of who asks.
+func (r *Rules) barredUser(q *Question, s *Subject) (*barred, error) {
+	names := []string{s.Name}
+	if q.Subject.Operator && q.Subject.Sudo != "" {
+		names[0] = "sudo_" + q.Subject.Sudo // as Salt calls them, and its users' patterns do
+		if !s.Operator {
+			names = append(names, s.Name) // who stands for himself is barred as himself, too
+		}
+	}
+	for _, name := range names {
+		if b, err := find(r.blacklist.users, name); b != nil {
+			return b, err
+		}
+	}
+	return nil, nil
 }
 
 func (b *barred) refusal(reason string, err error) Decision {
@@ -161,6 +192,7 @@ func (r *Rules) judge(q *Question, s *Subject) Decision {
 	}
 	var used []*rule
 	for i := range q.Commands {
+		j.reading = q.reading(&q.Commands[i])
 		allowed, err := j.find(holders, &q.Commands[i])
 		if err != nil {
 			return refusal("the rules could not be asked: %v", err)
@@ -195,6 +227,8 @@ type judge struct {
 	effort target.Effort               // that is left for proofs
 	words  []target.PillarWord         // of the target that is asked for
 	keys   [][]string                  // of pillar, that the subject may look at
+
+	reading Reading // of the command under way
 
 	near nearness // how far the nearest rule went along with the command
 	rule *rule    // that one
@@ -240,7 +274,11 @@ func (j *judge) allows(r *rule, c *Command) (bool, error) {
 	if ok, err := r.names(j.q.Scope, c.Function); !ok || err != nil {
 		return false, err
 	}
-	if why, err := acceptable(r.accepted, c); why != "" || err != nil {
+	if !r.grants(j.reading.Naming, c.Function) {
+		j.nearest(function, r, coverage{why: unnamed})
+		return false, nil
+	}
+	if why, err := acceptable(r.accepted, c, j.reading.Hidden); why != "" || err != nil {
 		j.nearest(function, r, coverage{why: why})
 		return false, err
 	}
@@ -267,8 +305,15 @@ func (j *judge) allows(r *rule, c *Command) (bool, error) {
 
 // acceptable returns why no condition accepts the command; of several, why the
 // last does not.
-func acceptable(conditions []condition, c *Command) (why string, err error) {
+func acceptable(conditions []condition, c *Command, hidden bool) (why string, err error) {
+	if hidden && len(conditions) == 0 {
+		return hiddenWhy, nil
+	}
 	for i := range conditions {
+		if hidden && !conditions[i].runs {
+			why = hiddenWhy
+			continue
+		}
 		if why, err = conditions[i].accepts(c); why == "" || err != nil {
 			return why, err
 		}

@@ -17,7 +17,7 @@ func about(t testing.TB, s Subject, function, expr string, minions fleet) Questi
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Question{Subject: s, Commands: []Command{{Function: salt.Function(function)}}, Target: parsed, Fleet: minions}
+	return Question{Subject: s, Commands: []Command{{Function: salt.Function(function)}}, Target: parsed, Fleet: minions, Functions: tables{}}
 }
 
 const oracle = `

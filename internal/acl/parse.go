@@ -343,10 +343,14 @@ func (p *parser) function(f at, conditions at, r rule) []rule {
 	}
 	p.lintFunction(f, r)
 	r.function, r.text, r.where = re, f.key()+": "+f.Value, f.where()
+	r.literal = literal(r.module, f.Value)
 	if conditions.Node == nil {
 		return []rule{r}
 	}
 	r.accepted = p.conditions(conditions)
+	if r.literal == "" && slices.ContainsFunc(r.accepted, func(c condition) bool { return c.runs }) {
+		p.fail(conditions, salt.WithHint(fmt.Errorf("runs: any belongs to a function that is named, and %q is a pattern", f.Value), "give each function a rule: {mine.update: {runs: any}}"))
+	}
 	texts := make([]string, len(r.accepted))
 	for i := range r.accepted {
 		texts[i] = r.accepted[i].String()
@@ -357,7 +361,7 @@ func (p *parser) function(f at, conditions at, r rule) []rule {
 
 func isCondition(a at) bool {
 	for i := 0; i+1 < len(a.Content); i += 2 {
-		if k := a.Content[i].Value; k != "args" && k != "kwargs" {
+		if k := a.Content[i].Value; k != "args" && k != "kwargs" && k != "runs" {
 			return false
 		}
 	}
@@ -388,10 +392,11 @@ func (p *parser) conditions(a at) []condition {
 }
 
 func (p *parser) condition(a at) condition {
-	c := condition{any: len(a.Content) == 0, kwargs: map[string]*pattern{}}
+	c := condition{any: true, kwargs: map[string]*pattern{}}
 	for key, v := range p.pairs(a, "a condition") {
 		switch key.Value {
 		case "args":
+			c.any = false
 			for item := range p.items(v, "args") {
 				c.args = append(c.args, p.value(item))
 			}
@@ -399,11 +404,16 @@ func (p *parser) condition(a at) condition {
 				p.warn(v, false, "the list is empty: no argument is allowed; {} allows all")
 			}
 		case "kwargs":
+			c.any = false
 			for name, item := range p.pairs(v, "kwargs") {
 				c.kwargs[name.Value] = p.value(item)
 			}
+		case "runs":
+			if c.runs = v.isText() && v.Value == "any"; !c.runs {
+				p.fail(v, fmt.Errorf("runs is any, but this is %s", v.shape()))
+			}
 		default:
-			p.fail(key, salt.WithHint(fmt.Errorf("unknown key %q", key.Value), "the keys are args and kwargs"))
+			p.fail(key, salt.WithHint(fmt.Errorf("unknown key %q", key.Value), "the keys are args and kwargs, and runs"))
 		}
 	}
 	return c

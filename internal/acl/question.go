@@ -72,4 +72,9 @@ type Question struct {
 	// rule allows what it would allow on any minion it covers.
 	Minions []salt.MinionID
 	Fleet   Fleet // nil knows no minions
+	// Functions knows what commands amount to; nil knows none, and then only a rule
+	// that names the function and says {runs: any} grants it.
+	Functions Functions
+	// Parse reads a target inside a command.
+	Parse func(expr, kind string) (*target.Target, error)
 }

@@ -16,13 +16,13 @@ type rule struct {
 	scopes   []Scope
 	module   string         // of runners and wheel functions; "" is every one
 	function *pattern       // nil is every function
+	literal  string         // the one function that it names, "" for a pattern of more
 	accepted []condition    // one of these; nil accepts all arguments
 	target   *target.Target // nil is every minion
 	pillar   [][]string     // keys that targets may look at; such a rule allows no function
 }
 
-// auditModule are the runners that read the audit trail. They are for operators,
-// and for those whose rule names the module: not for all who may use runners.
+// auditModule are the runners that read the audit trail. They are never for minions.
 const auditModule = "audit"
 
 // names tells whether the rule is about the function, whatever the arguments and
@@ -33,9 +33,6 @@ func (r *rule) names(scope Scope, f salt.Function) (bool, error) {
 		return false, nil
 	}
 	text := string(f)
-	if scope == Runner && f.Module() == auditModule && r.module != auditModule {
-		return false, nil
-	}
 	if r.module != "" {
 		module, rest, _ := strings.Cut(text, ".")
 		if module != r.module {

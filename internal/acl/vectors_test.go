@@ -196,7 +196,7 @@ func (c *saltCases) resolve(tgt any, kind string) (*target.Target, []salt.Minion
 
 func (c *saltCases) question(s Subject, tgt any, kind string, cmds []Command) Question {
 	t, ids := c.resolve(tgt, kind)
-	return Question{Subject: s, Commands: cmds, Target: t, Minions: ids, Fleet: c.facts}
+	return Question{Subject: s, Commands: cmds, Target: t, Minions: ids, Fleet: c.facts, Functions: tables{}}
 }
 
 // tally compares answers with those of Salt.
@@ -363,7 +363,7 @@ func (all *saltCases) specCheck(t *testing.T, c *aclCase) (got, want, ok bool) {
 		cmd.Args, _ = m["arg"].([]any)
 		cmd.Kwargs, _ = m["kwarg"].(map[string]any)
 	}
-	d := r.Decide(Question{Subject: Subject{Kind: External, Backend: "pam", Name: "fred"}, Scope: scope, Commands: []Command{cmd}})
+	d := r.Decide(Question{Subject: Subject{Kind: External, Backend: "pam", Name: "fred"}, Scope: scope, Commands: []Command{cmd}, Functions: tables{}})
 	return d.Verdict == Allow, c.allowed(), true
 }
 

@@ -101,6 +101,7 @@ type Entry struct {
 	Fun        string          `json:"fun,omitempty"`
 	Digest     string          `json:"args,omitempty"`
 	Arguments  json.RawMessage `json:"arg,omitempty"`
+	Inner      []string        `json:"inner,omitempty"` // functions inside it
 	Target     string          `json:"tgt,omitempty"`
 	TargetType string          `json:"tgt_type,omitempty"`
 	Minions    []salt.MinionID `json:"minions,omitempty"`

@@ -112,6 +112,16 @@ type Envelope struct {
 	Follow       bool        `json:"follow,omitempty"` // send what commands write while they run
 	Expires      time.Time   `json:"expires"`          // by the master's clock; no minion starts it later
 	Beat         Seconds     `json:"beat"`             // how often a minion says that it is still running it
+	// Reach is what the commands may make others do. Without it they may nothing: so
+	// minions refuse what a master has not decided about.
+	Reach Reach `json:"reach,omitzero"`
+}
+
+// Reach is what was allowed of the commands inside those of a job.
+type Reach struct {
+	Free   bool     `json:"free,omitempty"`   // everything: an operator has asked
+	Judged []string `json:"judged,omitempty"` // the keys of commands, to any depth
+	Hidden []string `json:"hidden,omitempty"` // the keys of those that may do what cannot be read beforehand
 }
 
 // Seconds is a span of time that travels as a number of seconds.

@@ -173,24 +173,31 @@ func (m *Master) permit(who asker, q acl.Question, tgt, kind string) (audit.Entr
 	return e, err
 }
 
-// decide is permit with the targets that the rules are for, see acl.Decision.
-func (m *Master) decide(who asker, q acl.Question, tgt, kind string) (audit.Entry, []*target.Target, error) {
+// decide is permit with the decision, which has the targets that the rules are for,
+// and with what the commands may make others do.
+func (m *Master) decide(who asker, q acl.Question, tgt, kind string) (audit.Entry, granted, error) {
 	if who.refused != nil {
 		m.trail.Note(entry(who, q, acl.Decision{Reason: "the login has ended"}, tgt, kind))
-		return audit.Entry{}, nil, who.refused
+		return audit.Entry{}, granted{}, who.refused
 	}
-	q.Subject, q.Fleet = who.subject, fleet{m}
-	d := m.rulesOf(who).Decide(q)
+	q.Subject = who.subject
+	d := m.verdict(m.rulesOf(who), q)
 	e := entry(who, q, d, tgt, kind)
 	log := m.log.With("user", who.name, "fun", functions(q), "target", tgt, "rule", d.Rule, "where", d.Where)
 	if d.Verdict == acl.Allow {
 		log.Debug("permitted")
-		return e, d.Within, nil
+		return e, granted{d.Within, m.tables.reach(q.Scope, q.Commands, d)}, nil
 	}
 	if m.trail.Note(e) {
 		log.Warn("refused", "reason", d.Reason, "outside", d.Outside)
 	}
-	return audit.Entry{}, nil, refusal(who, q, d)
+	return audit.Entry{}, granted{}, refusal(who, q, d)
+}
+
+// granted is what a decision has allowed: for the minions that all of within mean.
+type granted struct {
+	within []*target.Target
+	reach  job.Reach
 }
 
 // errNoRule is for somebody whom no rule is for, and who was allowed something all the
@@ -281,20 +288,20 @@ func (m *Master) permitPublish(ctx context.Context, who asker, q protocol.Publis
 	}
 	defer end()
 	question.Target = t
-	e, within, err := m.decide(who, question, q.Target, q.TargetType)
+	e, may, err := m.decide(who, question, q.Target, q.TargetType)
 	if err != nil {
 		return permitted{}, err
 	}
 	var start job.Start
 	if mistake == nil {
-		start, mistake = m.resolve(t, within)
+		start, mistake = m.resolve(t, may.within)
 	}
 	if mistake != nil {
 		m.trail.Note(e)
 		return permitted{}, mistake
 	}
 	e.Minions, e.Count = start.Minions, len(start.Minions)
-	return permitted{start, t, e}, nil
+	return permitted{start, t, e, may.reach}, nil
 }
 
 // permitted is a job that may be started: on these minions and no others.
@@ -302,6 +309,7 @@ type permitted struct {
 	start  job.Start
 	target *target.Target
 	entry  audit.Entry // of the decision; not written yet
+	reach  job.Reach
 }
 
 func aclCommands(list []job.Command) []acl.Command {
@@ -316,7 +324,12 @@ func aclCommands(list []job.Command) []acl.Command {
 // means by now, and which of them the nearest rule does not cover; others learn only
 // what they may do themselves.
 func (m *Master) explain(ctx context.Context, who asker, e runner.Explain) (runner.Explained, error) {
-	q := acl.Question{Commands: aclCommands(e.Commands), Subject: m.explained(ctx, e), Fleet: fleet{m}}
+	if e.Kind != "mine" {
+		if err := parseWords(e.Commands); err != nil { // as a command line does, and the master for a minion
+			return runner.Explained{}, err
+		}
+	}
+	q := acl.Question{Commands: aclCommands(e.Commands), Subject: m.explained(ctx, e)}
 	switch e.Kind {
 	case "runner":
 		q.Scope = acl.Runner
@@ -334,8 +347,8 @@ func (m *Master) explain(ctx context.Context, who asker, e runner.Explain) (runn
 		}
 		q.Target = t
 	}
-	d := m.access.Load().rules.Decide(q)
-	out := runner.Explained{Allowed: d.Verdict == acl.Allow, Rule: d.Rule, Where: d.Where, Reason: d.Reason, Outside: d.Outside}
+	d := m.verdict(m.access.Load().rules, q)
+	out := runner.Explained{Allowed: d.Verdict == acl.Allow, Rule: d.Rule, Where: d.Where, Reason: d.Reason, Outside: d.Outside, Inner: d.Inner}
 	if q.Target == nil || !who.subject.Operator && !(out.Allowed && who.is(q.Subject)) {
 		return out, nil
 	}

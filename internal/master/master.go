@@ -86,6 +86,7 @@ type Master struct {
 	steady      job.Steady       // of the expiry of jobs
 	users       auth.Users
 	access      atomic.Pointer[access]
+	tables      tables
 	gate        *eauth.Gate // external_auth
 	logins      logins
 	reactor     reactions
@@ -104,6 +105,7 @@ type Master struct {
 func New(ctx context.Context, o Options) (*Master, error) {
 	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), room: newRoom(), evaluations: newEvaluations(), present: newPresence(), serving: make(chan struct{})}
 	m.files, m.deposit, m.runners = roots.New(o.Config.FileRoots), newDeposit(o.Config), runners(o)
+	m.tables = newTables(m.runners)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
 	if err := m.open(ctx); err != nil {

@@ -109,6 +109,11 @@ func (m *Master) parseTarget(ctx context.Context, who asker, q protocol.Publish)
 		}
 		defer end()
 	}
+	return m.readTarget(q, kind)
+}
+
+// readTarget reads a target in the time that it takes.
+func (m *Master) readTarget(q protocol.Publish, kind target.Kind) (*target.Target, error) {
 	t, err := target.Parse(q.Target, kind, target.Options{Delimiter: q.Delimiter, Nodegroups: m.nodegroups()})
 	if err != nil {
 		return nil, bus.Errorf(bus.Usage, "target: %v", err)
@@ -198,6 +203,7 @@ func (m *Master) prepare(ctx context.Context, q protocol.Publish, who asker, may
 		m.trail.Note(may.entry)
 		return nil, err
 	}
+	p.Envelope.Reach = may.reach
 	may.entry.Minions, may.entry.Count = start.Minions, len(start.Minions)
 	if err := m.book(ctx, may.entry, p.Start.JID, func() error { return m.record(ctx, &p) }); err != nil {
 		return nil, err

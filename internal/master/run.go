@@ -35,7 +35,10 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 		Mine:     m.mine.shown,
 		Pillar:   m.compilePillar,
 		Execute: func(ctx context.Context, e runner.Execute) ([]job.Update, error) {
-			return m.execute(ctx, who, e)
+			return m.execute(ctx, who, e, false)
+		},
+		Ping: func(ctx context.Context, tgt, kind string, timeout time.Duration) ([]job.Update, error) {
+			return m.execute(ctx, who, runner.Execute{Target: tgt, TargetType: kind, Command: job.Command{Function: "test.ping"}, Timeout: timeout}, true)
 		},
 		Events: func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error {
 			return m.journal.Read(ctx, journal.Query{Subjects: []string{subject}, Since: since}, f)
@@ -67,23 +70,39 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 	}
 }
 
-// sendEvent fires an event of a runner. Its sender is who asked for the runner; a
-// minion fires nothing that it may not fire without it.
+// sendEvent fires an event of a runner. Its sender is who asked for the runner, and
+// nobody fires by it what they may not fire without it.
 func (m *Master) sendEvent(ctx context.Context, who asker, tag string, data any) error {
 	raw, err := value.Encode(data)
 	if err != nil {
 		return err
 	}
-	// Who may use the runner may fire with it, but for what nobody may.
-	from, check := salt.UserPrefix+who.name, m.relay.MayFire(relay.Asker{Name: who.name, Operator: true})
-	if b := who.subject.Backend; b != "" {
-		from = salt.UserPrefix + b + ":" + who.name
-	}
+	from, check := m.mayFire(who)
 	if id := who.minion(); id != "" {
 		from, check = id, func(tag string) error { return event.CheckMinionTag(salt.MinionID(id), tag) }
 	}
 	_, err = m.relay.Fire(ctx, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, from, check)
 	return err
+}
+
+// mayFire returns the sender of the events of a user, and what event_acl lets them
+// fire. The tag spaces of the master are for operators.
+func (m *Master) mayFire(who asker) (from string, check func(tag string) error) {
+	a := relay.Asker{Name: who.name, UID: -1}
+	from = salt.UserPrefix + who.name
+	if b := who.subject.Backend; b != "" {
+		a.Name = b + ":" + who.name
+		from = salt.UserPrefix + a.Name
+	} else if who.subject.Kind == acl.Local {
+		a = m.onBus(m.ctx, who)
+	}
+	granted := m.relay.MayFire(a)
+	return from, func(tag string) error {
+		if !a.Operator && event.Reserved(tag) {
+			return bus.Errorf(bus.Denied, "user %s may not fire %s: the tag spaces of the master are for operators", a.Name, tag)
+		}
+		return granted(tag)
+	}
 }
 
 // machine is the master's own machine for functions of minions that a runner
@@ -101,14 +120,14 @@ func (m *Master) machine() *module.Host {
 	}
 }
 
-// execute runs a job for a runner and gathers its course. That nobody is meant
-// is no error: there are no updates.
-func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]job.Update, error) {
+// execute runs a job for a runner, one of its own or one of who asks, and gathers its
+// course. That nobody is meant is no error: there are no updates.
+func (m *Master) execute(ctx context.Context, who asker, e runner.Execute, own bool) ([]job.Update, error) {
 	q := protocol.Publish{
-		Target: e.Target, TargetType: e.TargetType, Commands: []job.Command{e.Command}, Timeout: job.Seconds(e.Timeout.Seconds()), Internal: e.Own,
+		Target: e.Target, TargetType: e.TargetType, Commands: []job.Command{e.Command}, Timeout: job.Seconds(e.Timeout.Seconds()), Internal: own,
 	}
 	permit := m.permitPublish
-	if e.Own {
+	if own {
 		permit = m.forRunner
 	}
 	p, err := permit(ctx, who, q)
@@ -134,8 +153,8 @@ func (m *Master) execute(ctx context.Context, who asker, e runner.Execute) ([]jo
 	return updates, err
 }
 
-// forRunner is a job that a runner needs itself: who may run the runner may have it
-// done.
+// forRunner is a test.ping that a runner needs itself: who may run the runner may have
+// it done.
 func (m *Master) forRunner(ctx context.Context, who asker, q protocol.Publish) (permitted, error) {
 	t, err := m.parseTarget(ctx, who, q)
 	if err == nil {
@@ -152,7 +171,7 @@ func (m *Master) forRunner(ctx context.Context, who asker, q protocol.Publish) (
 	start, err := m.resolve(t, nil)
 	d := acl.Decision{Verdict: acl.Allow, Rule: "runner"}
 	question := acl.Question{Commands: aclCommands(q.Commands), Minions: start.Minions}
-	return permitted{start, t, entry(who, question, d, q.Target, q.TargetType)}, err
+	return permitted{start: start, target: t, entry: entry(who, question, d, q.Target, q.TargetType)}, err
 }
 
 // run runs a runner, or a wheel function, for a local user.
@@ -175,7 +194,7 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 	if err := runner.CheckSecrets(q.Command); err != nil {
 		return bus.Errorf(bus.Usage, "%w", err) // before the arguments are in the journal, or in the trail
 	}
-	e, err := m.permit(who, acl.Question{Scope: scope, Commands: aclCommands([]job.Command{q.Command})}, "", "")
+	e, may, err := m.decide(who, acl.Question{Scope: scope, Commands: aclCommands([]job.Command{q.Command})}, "", "")
 	if r.Decide(err) != nil {
 		return err
 	}
@@ -193,20 +212,20 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 		return err
 	}
 	if q.Async {
-		m.wg.Go(func() { m.runOne(m.ctx, who, jid, tag, data, q) })
+		m.wg.Go(func() { m.runOne(m.ctx, who, jid, tag, data, q, may.reach) })
 		return nil
 	}
-	return r.Send(ctx, m.runOne(ctx, who, jid, tag, data, q))
+	return r.Send(ctx, m.runOne(ctx, who, jid, tag, data, q, may.reach))
 }
 
-func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string, data map[string]any, q protocol.Run) protocol.RunResult {
+func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string, data map[string]any, q protocol.Run, reach job.Reach) protocol.RunResult {
 	h, c := m.runnerHost(who), q.Command
 	table, machine := runner.Table(h), &module.Host{Version: m.version, Log: m.log, Config: h.Config, ConfigDir: m.cfg.ConfigDir, Custom: h.Custom}
 	if q.Wheel {
 		table, machine.Custom = runner.Wheel(h), nil
 	}
 	res := table.Run(ctx, module.Call{
-		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine,
+		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine, Reach: module.Reach(reach),
 	})
 	data["return"], data["success"] = runner.Shown(c.Function, res.Return), res.Success
 	if _, err := m.relay.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {

@@ -62,7 +62,7 @@ var kinds = map[acl.Scope]audit.Kind{acl.Minions: audit.Publish, acl.Runner: aud
 func entry(who asker, q acl.Question, d acl.Decision, tgt, kind string) audit.Entry {
 	e := audit.Entry{
 		Kind: kinds[q.Scope], Who: who.who(), Target: tgt, TargetType: kind, Minions: q.Minions, Count: len(q.Minions),
-		Rule: d.Rule, Where: d.Where, Reason: d.Reason, Outside: d.Outside,
+		Rule: d.Rule, Where: d.Where, Reason: d.Reason, Outside: d.Outside, Inner: d.Inner,
 	}
 	if d.Verdict == acl.Allow { // which the rule is the reason for
 		e.Verdict, e.Reason = audit.Allowed, ""

@@ -247,7 +247,7 @@ func (m *Minion) execute(ctx context.Context, e *job.Envelope, u *uplink) job.Re
 		host.Output = f
 	}
 	run := func(c job.Command) module.Result {
-		return m.run(ctx, module.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host})
+		return m.run(ctx, module.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host, Reach: module.Reach(e.Reach)})
 	}
 	if !e.Compound && len(e.Commands) == 1 {
 		return report(ctx, run(e.Commands[0]))

@@ -54,7 +54,7 @@ func (u *uplink) updateMine(ctx context.Context) bool {
 	m := u.m
 	jid := m.schedule.ids.Next(time.Now())
 	command := job.Command{Function: "mine.update"}
-	res := module.Run(ctx, module.Call{JID: jid, Function: command.Function, Host: u.host()})
+	res := module.Run(ctx, module.Call{JID: jid, Function: command.Function, Host: u.host(), Reach: module.Reach{Free: true}})
 	if res.Err != nil {
 		m.log.Warn("the mine is not up to date", "err", res.Err)
 	}

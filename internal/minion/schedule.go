@@ -251,6 +251,7 @@ func (s *scheduler) runJob(j schedule.Job) {
 	e := &job.Envelope{
 		JID: s.ids.Next(time.Now()), Commands: []job.Command{{Function: j.Function, Args: j.Args, Kwargs: j.Kwargs}},
 		Target: string(m.id), TargetType: "glob", User: "schedule", Returner: strings.Join(j.Returner, ","), ReturnTag: j.ReturnTag,
+		Reach: job.Reach{Free: true}, // it was decided about when it was stored
 	}
 	log := m.log.With("job", j.Name, "jid", e.JID, "fun", j.Function)
 	back, err := m.returners(e.Returner, options(e))

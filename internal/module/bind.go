@@ -14,38 +14,37 @@ import (
 	"brine/internal/salt"
 )
 
-// bind checks the arguments of c against the signature of f and stores them
-// converted. This is the only place where arguments are checked.
-func (c *Call) bind(module string, f *Function) error {
-	c.params = f.Params
-	problem := c.bindAll(f)
-	if problem == "" {
-		return nil
+// bind checks the arguments of a command against the signature of f and converts
+// them. This is the only place where arguments are checked.
+func (f *Function) bind(c Command) (Arguments, error) {
+	a := Arguments{asked: c, params: f.Params}
+	if problem := a.bindAll(f); problem != "" {
+		return a, &ArgumentError{Function: c.Function, Problem: problem, Signature: signature(c.Function.Module(), f)}
 	}
-	return &ArgumentError{Function: c.Function, Problem: problem, Signature: signature(module, f)}
+	return a, nil
 }
 
 // bindAll returns what is wrong with the arguments, "" if nothing is.
-func (c *Call) bindAll(f *Function) (problem string) {
+func (a *Arguments) bindAll(f *Function) (problem string) {
 	if len(f.Params) > 0 {
-		c.bound = make([]any, len(f.Params))
+		a.bound = make([]any, len(f.Params))
 	}
 	given := make([]bool, len(f.Params))
-	for i, v := range c.Args {
+	for i, v := range a.asked.Args {
 		switch {
 		case i < f.positional():
 			given[i] = true
-			c.bound[i] = v
+			a.bound[i] = v
 		case f.Varargs:
-			c.varargs = append(c.varargs, v)
+			a.varargs = append(a.varargs, v)
 		default:
-			return fmt.Sprintf("takes at most %s but %d were given", salt.Count(f.positional(), "positional argument"), len(c.Args))
+			return fmt.Sprintf("takes at most %s but %d were given", salt.Count(f.positional(), "positional argument"), len(a.asked.Args))
 		}
 	}
-	if problem := c.bindKeywords(f, given); problem != "" {
+	if problem := a.bindKeywords(f, given); problem != "" {
 		return problem
 	}
-	return c.convert(f, given)
+	return a.convert(f, given)
 }
 
 // positional is the number of parameters that can be given without a name.
@@ -60,14 +59,14 @@ func (f *Function) positional() int {
 	return n
 }
 
-func (c *Call) bindKeywords(f *Function, given []bool) (problem string) {
+func (a *Arguments) bindKeywords(f *Function, given []bool) (problem string) {
 	if f.Kwargs {
-		c.extra = map[string]any{}
+		a.extra = map[string]any{}
 	}
-	if len(c.Kwargs) == 0 {
+	if len(a.asked.Kwargs) == 0 {
 		return ""
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Kwargs)) {
+	for _, name := range slices.Sorted(maps.Keys(a.asked.Kwargs)) {
 		i := slices.IndexFunc(f.Params, func(p Param) bool { return p.Name == name })
 		switch {
 		case isPrivate(name):
@@ -75,9 +74,9 @@ func (c *Call) bindKeywords(f *Function, given []bool) (problem string) {
 			return fmt.Sprintf("got more than one value for the argument %q", name)
 		case i >= 0:
 			given[i] = true
-			c.bound[i] = c.Kwargs[name]
+			a.bound[i] = a.asked.Kwargs[name]
 		case f.Kwargs:
-			c.extra[name] = c.Kwargs[name]
+			a.extra[name] = a.asked.Kwargs[name]
 		default:
 			return unknownKeyword(f, name)
 		}
@@ -99,20 +98,20 @@ func unknownKeyword(f *Function, name string) string {
 
 // convert brings every argument to the kind of its parameter. None for an
 // optional argument means its default, as in Salt.
-func (c *Call) convert(f *Function, given []bool) (problem string) {
+func (a *Arguments) convert(f *Function, given []bool) (problem string) {
 	for i, p := range f.Params {
 		switch {
 		case !given[i] && p.Required:
 			return fmt.Sprintf("missing required argument %q", p.Name)
-		case !given[i], c.bound[i] == nil && !p.Required:
-			c.bound[i] = p.Default
+		case !given[i], a.bound[i] == nil && !p.Required:
+			a.bound[i] = p.Default
 			continue
 		}
-		v, err := p.Kind.convert(c.bound[i])
+		v, err := p.Kind.convert(a.bound[i])
 		if err != nil {
 			return fmt.Sprintf("argument %q: %v", p.Name, err)
 		}
-		c.bound[i] = v
+		a.bound[i] = v
 	}
 	return ""
 }

@@ -16,6 +16,18 @@ func Functions(pattern string) []string { return modules.Functions(pattern) }
 // Functions does, by full name.
 func Docs(pattern string) map[string]string { return modules.Docs(pattern) }
 
+// access is what rules have to say of the function, beyond naming it somehow.
+func (f *Function) access() string {
+	text := map[Class]string{
+		Secret:   " Rules grant it by its name or that of its module, never by a pattern: it tells secrets.",
+		AsDaemon: " Rules grant it by its name, never by a pattern: it runs as the user of the master.",
+	}[f.Class]
+	if f.Calls != nil {
+		text += " What it makes others do must be allowed, too."
+	}
+	return text
+}
+
 // SignatureLine returns how a function is called: "test.rand_sleep(max=60)". It
 // is "" for a function that does not exist.
 func SignatureLine(function string) string { return modules.SignatureLine(function) }
@@ -52,7 +64,7 @@ func (t Table) Markdown(heading, intro string) string {
 		b.WriteString("\n## " + m.Name + "\n\n" + m.Doc + "\n")
 		for i := range m.Functions {
 			f := &m.Functions[i]
-			b.WriteString("\n### " + m.Name + "." + f.Name + "\n\n    " + signature(m.Name, f) + "\n\n" + f.Doc + "\n\n")
+			b.WriteString("\n### " + m.Name + "." + f.Name + "\n\n    " + signature(m.Name, f) + "\n\n" + f.Doc + f.access() + "\n\n")
 			for line := range strings.SplitSeq(f.Example, "\n") {
 				b.WriteString("    " + line + "\n")
 			}

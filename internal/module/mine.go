@@ -88,14 +88,14 @@ var mineModule = &Module{
 			},
 			Varargs: true,
 			Kwargs:  true,
-			Run:     sendToMine,
+			Calls:   &Calls{Read: sentToMine, Run: sendToMine},
 		},
 		{
 			Name:    "update",
 			Doc:     "Run the functions of the setting mine_functions, of the configuration and of the pillar, or those given, and keep what they return in the mine. With clear, what else this minion keeps there is dropped.",
 			Example: `salt '*' mine.update`,
 			Params:  []Param{{Name: "clear", Kind: Bool, Default: false}, {Name: "mine_functions", Kind: Any}},
-			Run:     updateMine,
+			Calls:   &Calls{Read: updatedMine, Run: updateMine},
 		},
 		{
 			Name:    "valid",
@@ -108,7 +108,7 @@ var mineModule = &Module{
 
 // mined runs a mine function and returns the entry for what it returned. The mine's
 // own functions are not run: mine.update would go on for ever.
-func (c *Call) mined(ctx context.Context, f mineFunction) (MineEntry, error) {
+func (r *Caller) mined(ctx context.Context, f mineFunction) (MineEntry, error) {
 	name, err := salt.ParseFunction(f.runs())
 	if err != nil {
 		return MineEntry{}, err
@@ -116,29 +116,54 @@ func (c *Call) mined(ctx context.Context, f mineFunction) (MineEntry, error) {
 	if name.Module() == "mine" {
 		return MineEntry{}, invalid("%s can not be kept in the mine", name)
 	}
-	res := c.call(ctx, string(name), f.args, f.kwargs)
+	res := r.call(ctx, f.command())
 	f.entry.Data = res.Return
 	return f.entry, res.Err
 }
 
-func sendToMine(ctx context.Context, c *Call) (any, error) {
+// sent is what mine.send keeps.
+func sent(a *Arguments) mineFunction {
 	f := mineFunction{
-		name: c.String("name"), function: c.String("mine_function"), args: c.Varargs(), kwargs: c.Extra(),
-		entry: MineEntry{AllowType: c.String("allow_tgt_type")},
+		name: a.String("name"), function: a.String("mine_function"), args: a.Varargs(), kwargs: a.Extra(),
+		entry: MineEntry{AllowType: a.String("allow_tgt_type")},
 	}
-	if c.Has("allow_tgt") {
-		f.entry.Allow = targetText(c.Any("allow_tgt"))
+	if a.Has("allow_tgt") {
+		f.entry.Allow = targetText(a.Any("allow_tgt"))
 	}
-	entry, err := c.mined(ctx, f)
+	return f
+}
+
+func sentToMine(a *Arguments) Reading {
+	f := sent(a)
+	return Reading{Inner: []Inner{{Command: f.command()}}}
+}
+
+func sendToMine(ctx context.Context, c *Call, r *Caller) (any, error) {
+	f := sent(&c.arguments)
+	entry, err := r.mined(ctx, f)
 	if err != nil {
 		return nil, err
 	}
 	return c.changeMine(ctx, MineChange{Put: map[string]MineEntry{f.name: entry}})
 }
 
+// updatedMine reads the functions that are given. Those of the configuration and of
+// the pillar are not in the arguments. What cannot be read is not run either.
+func updatedMine(a *Arguments) Reading {
+	if !a.Has("mine_functions") {
+		return Reading{Hidden: true}
+	}
+	list, _ := parseMineFunctions(a.Any("mine_functions"))
+	var r Reading
+	for _, f := range list {
+		r.Inner = append(r.Inner, Inner{Command: f.command()})
+	}
+	return r
+}
+
 // updateMine keeps what it can: a function that this minion does not have is passed
 // over, one that fails is told of when the others are kept.
-func updateMine(ctx context.Context, c *Call) (any, error) {
+func updateMine(ctx context.Context, c *Call, r *Caller) (any, error) {
 	list, err := c.mineFunctions(c.Any("mine_functions"))
 	if err != nil || len(list) == 0 {
 		return nil, err
@@ -150,7 +175,7 @@ func updateMine(ctx context.Context, c *Call) (any, error) {
 			c.Host.log().Info("mine function passed over: this minion does not have it", "name", f.name, "fun", f.runs())
 			continue
 		}
-		entry, err := c.mined(ctx, f)
+		entry, err := r.mined(ctx, f)
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s is not in the mine: %w", f.name, err))
 			continue

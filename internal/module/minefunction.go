@@ -25,6 +25,10 @@ func (f *mineFunction) runs() string {
 	return f.name
 }
 
+func (f *mineFunction) command() Command {
+	return Command{Function: salt.Function(f.runs()), Args: f.args, Kwargs: f.kwargs}
+}
+
 // CheckMineFunctions says what is wrong with a value of the setting mine_functions.
 func CheckMineFunctions(v any) error {
 	_, err := parseMineFunctions(v)

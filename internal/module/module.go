@@ -17,7 +17,8 @@
 //     c.SetRetcode says another code without being an error.
 //  7. It returns soon after ctx is done. Programs are run by c.output or
 //     [process.Program], as argument vectors, with "--" before foreign words.
-//  8. A service that the minion may lack (c.Host.Events == nil) is asked for by
+//  8. What runs, stores or configures another function has Calls instead of Run.
+//  9. A service that the minion may lack (c.Host.Events == nil) is asked for by
 //     a method of Host that answers with a clear error.
 package module
 
@@ -45,8 +46,32 @@ type Function struct {
 	// Out names the outputter that suits the return, "" for the usual one.
 	Out string
 
+	// Class is what a function of the master amounts to. Functions of minions have
+	// none: all of them are granted alike.
+	Class Class
+
 	Run func(ctx context.Context, c *Call) (any, error)
+	// Calls is instead of Run for a function that makes others do something.
+	Calls *Calls
 }
+
+// Class is what a runner or a wheel function amounts to in the hands of somebody. The
+// zero value is not known, as of a program that people have added, and granted as
+// AsDaemon is.
+type Class int
+
+// The classes. What is Shared or Changes may be granted by a pattern, what is Secret
+// or AsDaemon only by name.
+const (
+	Unclassed Class = iota
+	Shared          // tells what operators share: presence, jobs, grains, documentation
+	Changes         // changes something of the master, as a rule for it says
+	Secret          // tells pillar, files or settings of the master, or who did what
+	AsDaemon        // runs functions or programs as the user of the master
+)
+
+// ByName tells whether such a function is granted only to those whose rule names it.
+func (c Class) ByName() bool { return c != Shared && c != Changes }
 
 // Param is a parameter of a function.
 type Param struct {

@@ -3,7 +3,6 @@ package module
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -21,13 +20,13 @@ type Publisher interface {
 	// nobody is an error that wraps ErrNoMatch.
 	Publish(ctx context.Context, p Publication) ([]Answer, error)
 	// Runner runs a runner; a timeout of 0 waits as long as it runs.
-	Runner(ctx context.Context, c RemoteCall, timeout time.Duration) (any, error)
+	Runner(ctx context.Context, c Command, timeout time.Duration) (any, error)
 }
 
 // Publication is what is to be run where.
 type Publication struct {
 	Target, TargetType string
-	Calls              []RemoteCall // several for a compound command
+	Calls              []Command // several for a compound command
 	Compound           bool
 	Timeout            time.Duration // for minions that are connected and silent
 	Returner           string
@@ -35,9 +34,9 @@ type Publication struct {
 	Check              bool   // run nothing: who would be asked, and is it permitted?
 }
 
-// RemoteCall is a function to be run elsewhere. Texts among the arguments are
+// Command is a function to be run elsewhere. Texts among the arguments are
 // words: the master reads 5 as a number and k=v as a keyword.
-type RemoteCall struct {
+type Command struct {
 	Function salt.Function
 	Args     []any
 	Kwargs   map[string]any
@@ -90,31 +89,31 @@ var publishModule = &Module{
 			Doc:     "Return whether the master would publish this, and to whom. Nothing is run.",
 			Example: `salt-call publish.check 'web*' test.ping`,
 			Params:  publication,
-			Run:     checkPublication,
+			Calls:   &Calls{Read: published, Run: checkPublication},
 		},
 		{
 			Name:    "full_data",
 			Doc:     "Publish to other minions and return, for each, a dictionary with its return under ret.",
 			Example: `salt-call publish.full_data '*' test.ping`,
 			Params:  publication,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.publish(ctx, func(a Answer) any {
+			Calls: &Calls{Read: published, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
+				return c.publish(ctx, r, func(a Answer) any {
 					full := map[string]any{"ret": a.Return}
 					if a.Out != "" {
 						full["out"] = a.Out
 					}
 					return full
 				})
-			},
+			}},
 		},
 		{
 			Name:    "publish",
 			Doc:     "Publish to other minions and return what each returned. A minion that does not return is named, with the reason.",
 			Example: "salt-call publish.publish '*' test.ping\nsalt-call publish.publish 'webserv* and not G@os:Ubuntu' test.version tgt_type=compound\nsalt-call publish.publish db1 cmd.run '[uptime, cwd=/tmp]'",
 			Params:  publication,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.publish(ctx, func(a Answer) any { return a.Return })
-			},
+			Calls: &Calls{Read: published, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
+				return c.publish(ctx, r, func(a Answer) any { return a.Return })
+			}},
 		},
 		{
 			Name:    "runner",
@@ -123,15 +122,15 @@ var publishModule = &Module{
 			Params: []Param{
 				{Name: "fun", Kind: String, Required: true}, {Name: "arg", Kind: Any}, {Name: "timeout", Kind: Float}, {Name: "kwarg", Kind: Map},
 			},
-			Run: publishRunner,
+			Calls: &Calls{Read: publishedRunner, Run: publishRunner},
 		},
 	},
 }
 
 // publish publishes and shows each answer by show; one that did not come is
 // shown by its reason.
-func (c *Call) publish(ctx context.Context, show func(Answer) any) (any, error) {
-	answers, err := c.ask(ctx, false)
+func (c *Call) publish(ctx context.Context, r *Caller, show func(Answer) any) (any, error) {
+	answers, err := c.ask(ctx, r, false)
 	if err != nil {
 		return nil, err
 	}
@@ -151,12 +150,15 @@ func (c *Call) publish(ctx context.Context, show func(Answer) any) (any, error) 
 }
 
 // ask puts the question of publish, full_data and check.
-func (c *Call) ask(ctx context.Context, check bool) ([]Answer, error) {
+func (c *Call) ask(ctx context.Context, r *Caller, check bool) ([]Answer, error) {
 	p, err := c.publication()
 	if err != nil {
 		return nil, err
 	}
-	publisher, err := c.Host.publisher()
+	if p.Via, err = c.via(c.String("via_master")); err != nil {
+		return nil, err
+	}
+	publisher, err := r.publisher()
 	if err != nil {
 		return nil, c.coded(err)
 	}
@@ -178,8 +180,8 @@ func (c *Call) coded(err error) error {
 	return err
 }
 
-func checkPublication(ctx context.Context, c *Call) (any, error) {
-	answers, err := c.ask(ctx, true)
+func checkPublication(ctx context.Context, c *Call, r *Caller) (any, error) {
+	answers, err := c.ask(ctx, r, true)
 	if errors.Is(err, ErrRefused) {
 		return map[string]any{"allowed": false, "minions": []any{}, "reason": err.Error()}, nil
 	}
@@ -193,22 +195,34 @@ func checkPublication(ctx context.Context, c *Call) (any, error) {
 	return map[string]any{"allowed": true, "minions": ids, "reason": ""}, nil
 }
 
-// publication reads the parameters.
-func (c *Call) publication() (Publication, error) {
-	p := Publication{
-		Target: targetText(c.Any("tgt")), TargetType: c.String("tgt_type"), Returner: c.String("returner"),
-		Timeout: time.Duration(c.Float("timeout") * float64(time.Second)),
+// inner are the commands of a publication as the master decides about them.
+func (p Publication) inner() []Inner {
+	list := make([]Inner, len(p.Calls))
+	for i, c := range p.Calls {
+		list[i] = Inner{Way: Published, Command: c, Target: p.Target, TargetType: p.TargetType}
 	}
-	if old := c.String("expr_form"); old != "" {
+	return list
+}
+
+// published reads what is to be run where. What goes through another master is for
+// that one to decide.
+func published(a *Arguments) Reading {
+	p, err := a.publication()
+	return Reading{Inner: p.inner(), Hidden: err != nil || a.Has("via_master")}
+}
+
+// publication reads the parameters but for via_master.
+func (a *Arguments) publication() (Publication, error) {
+	p := Publication{
+		Target: targetText(a.Any("tgt")), TargetType: a.String("tgt_type"), Returner: a.String("returner"),
+		Timeout: time.Duration(a.Float("timeout") * float64(time.Second)),
+	}
+	if old := a.String("expr_form"); old != "" {
 		p.TargetType = old
 	}
-	var err error
-	if p.Via, err = c.via(c.String("via_master")); err != nil {
-		return p, err
-	}
-	names := c.Words("fun")
+	names := a.Words("fun")
 	p.Compound = len(names) > 1
-	arg, err := listed(c.Any("arg"))
+	arg, err := listed(a.Any("arg"))
 	if err != nil {
 		return p, err
 	}
@@ -221,7 +235,7 @@ func (c *Call) publication() (Publication, error) {
 		if err != nil {
 			return p, invalid("%w", err)
 		}
-		p.Calls = append(p.Calls, RemoteCall{Function: f, Args: lists[i], Kwargs: c.Map("kwarg")})
+		p.Calls = append(p.Calls, Command{Function: f, Args: lists[i], Kwargs: a.Map("kwarg")})
 	}
 	return p, nil
 }
@@ -301,27 +315,37 @@ func splitAddress(address string) (host, port string) {
 	return strings.Trim(address, "[]"), ""
 }
 
-func publishRunner(ctx context.Context, c *Call) (any, error) {
-	f, err := salt.ParseFunction(c.String("fun"))
+// runner reads what publish.runner is to run.
+func (a *Arguments) runner() (Command, error) {
+	f, err := salt.ParseFunction(a.String("fun"))
 	if err != nil {
-		return nil, invalid("%w", err)
+		return Command{}, invalid("%w", err)
 	}
-	arg, err := listed(c.Any("arg"))
+	arg, err := listed(a.Any("arg"))
+	if err != nil {
+		return Command{}, err
+	}
+	lists, _ := argumentLists(arg, 1) // one function takes anything
+	return Command{Function: f, Args: lists[0], Kwargs: a.Map("kwarg")}, nil
+}
+
+func publishedRunner(a *Arguments) Reading {
+	c, err := a.runner()
+	if err != nil {
+		return Reading{Hidden: true}
+	}
+	return Reading{Inner: []Inner{{Way: ByMaster, Command: c}}}
+}
+
+func publishRunner(ctx context.Context, c *Call, r *Caller) (any, error) {
+	command, err := c.runner()
 	if err != nil {
 		return nil, err
 	}
-	lists, _ := argumentLists(arg, 1) // one function takes anything
-	publisher, err := c.Host.publisher()
+	publisher, err := r.publisher()
 	if err != nil {
 		return nil, c.coded(err)
 	}
-	v, err := publisher.Runner(ctx, RemoteCall{Function: f, Args: lists[0], Kwargs: c.Map("kwarg")}, time.Duration(c.Float("timeout")*float64(time.Second)))
+	v, err := publisher.Runner(ctx, command, time.Duration(c.Float("timeout")*float64(time.Second)))
 	return v, c.coded(err)
-}
-
-func (h *Host) publisher() (Publisher, error) {
-	if h.Publisher == nil {
-		return nil, fmt.Errorf("Cannot run publish commands without a connection to a salt master. No command sent: %w", ErrUnavailable)
-	}
-	return h.Publisher, nil
 }

@@ -16,7 +16,7 @@ import (
 // others is a Publisher that remembers what it was asked.
 type others struct {
 	asked   Publication
-	ran     RemoteCall
+	ran     Command
 	answers []Answer
 	err     error
 }
@@ -26,7 +26,7 @@ func (o *others) Publish(_ context.Context, p Publication) ([]Answer, error) {
 	return o.answers, o.err
 }
 
-func (o *others) Runner(_ context.Context, c RemoteCall, _ time.Duration) (any, error) {
+func (o *others) Runner(_ context.Context, c Command, _ time.Duration) (any, error) {
 	o.ran = c
 	return "ran", o.err
 }
@@ -60,7 +60,7 @@ func TestPublish(t *testing.T) {
 		if c.fun == "publish.runner" {
 			args = []any{"manage.up"}
 		}
-		res := Run(t.Context(), Call{Function: salt.Function(c.fun), Args: args, Host: &Host{Publisher: o}})
+		res := Run(t.Context(), Call{Function: salt.Function(c.fun), Args: args, Host: &Host{Publisher: o}, Reach: Reach{Free: true}})
 		if got := value.Repr(res.Return); got != c.want || res.Retcode != c.code || res.Success != (c.code == 0) {
 			t.Errorf("%s: %s, return code %d; want %s, %d", name, got, res.Retcode, c.want, c.code)
 		}
@@ -68,31 +68,31 @@ func TestPublish(t *testing.T) {
 }
 
 func TestPublication(t *testing.T) {
-	ping := RemoteCall{Function: "test.ping"}
+	ping := Command{Function: "test.ping"}
 	for name, c := range map[string]struct {
 		args   []any
 		kwargs map[string]any
 		want   Publication
 		fails  string
 	}{
-		"plain":             {[]any{"*", "test.ping"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []RemoteCall{ping}}, ""},
-		"type":              {[]any{"a or b", "test.ping"}, map[string]any{"tgt_type": "compound"}, Publication{Target: "a or b", TargetType: "compound", Calls: []RemoteCall{ping}}, ""},
-		"old name of it":    {[]any{"a or b", "test.ping"}, map[string]any{"expr_form": "compound"}, Publication{Target: "a or b", TargetType: "compound", Calls: []RemoteCall{ping}}, ""},
-		"list":              {[]any{[]any{"a", "b"}, "test.ping", nil, "list"}, nil, Publication{Target: "a,b", TargetType: "list", Calls: []RemoteCall{ping}}, ""},
-		"one argument":      {[]any{"*", "test.arg", "a,b"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []RemoteCall{{Function: "test.arg", Args: []any{"a,b"}}}}, ""},
-		"arguments":         {[]any{"*", "test.arg", []any{"a", int64(1)}}, nil, Publication{Target: "*", TargetType: "glob", Calls: []RemoteCall{{Function: "test.arg", Args: []any{"a", int64(1)}}}}, ""},
-		"a list as text":    {[]any{"*", "test.arg", `["a","b, c",1]`}, nil, Publication{Target: "*", TargetType: "glob", Calls: []RemoteCall{{Function: "test.arg", Args: []any{"a", "b, c", int64(1)}}}}, ""},
-		"other text":        {[]any{"*", "test.arg", "{a: [1]}"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []RemoteCall{{Function: "test.arg", Args: []any{"{a: [1]}"}}}}, ""},
-		"half a list":       {[]any{"*", "test.arg", "[a"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []RemoteCall{{Function: "test.arg", Args: []any{"[a"}}}}, ""},
+		"plain":             {[]any{"*", "test.ping"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []Command{ping}}, ""},
+		"type":              {[]any{"a or b", "test.ping"}, map[string]any{"tgt_type": "compound"}, Publication{Target: "a or b", TargetType: "compound", Calls: []Command{ping}}, ""},
+		"old name of it":    {[]any{"a or b", "test.ping"}, map[string]any{"expr_form": "compound"}, Publication{Target: "a or b", TargetType: "compound", Calls: []Command{ping}}, ""},
+		"list":              {[]any{[]any{"a", "b"}, "test.ping", nil, "list"}, nil, Publication{Target: "a,b", TargetType: "list", Calls: []Command{ping}}, ""},
+		"one argument":      {[]any{"*", "test.arg", "a,b"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []Command{{Function: "test.arg", Args: []any{"a,b"}}}}, ""},
+		"arguments":         {[]any{"*", "test.arg", []any{"a", int64(1)}}, nil, Publication{Target: "*", TargetType: "glob", Calls: []Command{{Function: "test.arg", Args: []any{"a", int64(1)}}}}, ""},
+		"a list as text":    {[]any{"*", "test.arg", `["a","b, c",1]`}, nil, Publication{Target: "*", TargetType: "glob", Calls: []Command{{Function: "test.arg", Args: []any{"a", "b, c", int64(1)}}}}, ""},
+		"other text":        {[]any{"*", "test.arg", "{a: [1]}"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []Command{{Function: "test.arg", Args: []any{"{a: [1]}"}}}}, ""},
+		"half a list":       {[]any{"*", "test.arg", "[a"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []Command{{Function: "test.arg", Args: []any{"[a"}}}}, ""},
 		"a deep list":       {[]any{"*", "test.arg", strings.Repeat("[", 5000) + strings.Repeat("]", 5000)}, nil, Publication{}, "arg: "},
-		"lists as text":     {[]any{"*", "test.ping,test.arg", "[[], [a]]"}, nil, Publication{Target: "*", TargetType: "glob", Compound: true, Calls: []RemoteCall{{Function: "test.ping", Args: []any{}}, {Function: "test.arg", Args: []any{"a"}}}}, ""},
-		"compound":          {[]any{"*", "test.ping,test.arg", []any{[]any{}, []any{"a"}}}, nil, Publication{Target: "*", TargetType: "glob", Compound: true, Calls: []RemoteCall{{Function: "test.ping", Args: []any{}}, {Function: "test.arg", Args: []any{"a"}}}}, ""},
+		"lists as text":     {[]any{"*", "test.ping,test.arg", "[[], [a]]"}, nil, Publication{Target: "*", TargetType: "glob", Compound: true, Calls: []Command{{Function: "test.ping", Args: []any{}}, {Function: "test.arg", Args: []any{"a"}}}}, ""},
+		"compound":          {[]any{"*", "test.ping,test.arg", []any{[]any{}, []any{"a"}}}, nil, Publication{Target: "*", TargetType: "glob", Compound: true, Calls: []Command{{Function: "test.ping", Args: []any{}}, {Function: "test.arg", Args: []any{"a"}}}}, ""},
 		"compound, no list": {[]any{"*", "test.ping,test.arg", "a"}, nil, Publication{}, "a list of 2 lists"},
 		"no function":       {[]any{"*", "ping"}, nil, Publication{}, "invalid function name"},
 		"another master":    {[]any{"*", "test.ping"}, map[string]any{"via_master": "m2"}, Publication{}, "not available here"},
 	} {
 		o := &others{}
-		res := Run(t.Context(), Call{Function: "publish.publish", Args: c.args, Kwargs: c.kwargs, Host: &Host{Publisher: o}})
+		res := Run(t.Context(), Call{Function: "publish.publish", Args: c.args, Kwargs: c.kwargs, Host: &Host{Publisher: o}, Reach: Reach{Free: true}})
 		if c.fails != "" {
 			if res.Err == nil || !strings.Contains(res.Err.Error(), c.fails) || o.asked.Target != "" {
 				t.Errorf("%s: %v, asked %+v; want an error with %q and no question", name, res.Err, o.asked, c.fails)
@@ -104,7 +104,7 @@ func TestPublication(t *testing.T) {
 			t.Errorf("%s: asked %+v, want %+v (%v)", name, o.asked, c.want, res.Err)
 		}
 	}
-	if res := Run(t.Context(), Call{Function: "publish.publish", Args: []any{"*", "test.ping"}}); !errors.Is(res.Err, ErrUnavailable) {
+	if res := Run(t.Context(), Call{Function: "publish.publish", Args: []any{"*", "test.ping"}, Reach: Reach{Free: true}}); !errors.Is(res.Err, ErrUnavailable) {
 		t.Errorf("without a master: %v, want ErrUnavailable", res.Err)
 	}
 }
@@ -122,7 +122,7 @@ func TestViaMaster(t *testing.T) {
 		"m2:4506": "", "m3": "", "10.0.0.2": "", "m": "", ":4510": "",
 	} {
 		o := &others{answers: []Answer{{ID: "a", Returned: true}}}
-		res := Run(t.Context(), Call{Function: "publish.publish", Args: []any{"*", "test.ping"}, Kwargs: map[string]any{"via_master": via}, Host: &Host{Publisher: o, Master: masters}})
+		res := Run(t.Context(), Call{Function: "publish.publish", Args: []any{"*", "test.ping"}, Kwargs: map[string]any{"via_master": via}, Host: &Host{Publisher: o, Master: masters}, Reach: Reach{Free: true}})
 		if o.asked.Via != want || (res.Err == nil) != (want != "") {
 			t.Errorf("via %q: asked %q (%v), want %q", via, o.asked.Via, res.Err, want)
 		}

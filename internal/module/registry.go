@@ -3,6 +3,8 @@ package module
 import (
 	"sort"
 	"strings"
+
+	"brine/internal/salt"
 )
 
 // Table is a set of modules, sorted by name. Functions reach it through their
@@ -66,4 +68,16 @@ func (t Table) find(name string) (module string, f *Function) {
 		return "", nil
 	}
 	return module, &list[j]
+}
+
+// Builtin is the table of the functions of minions.
+func Builtin() Table { return modules }
+
+// Class returns what a function of the master amounts to; known is false for one that
+// is not built in.
+func (t Table) Class(name salt.Function) (class Class, known bool) {
+	if _, f := t.find(string(name)); f != nil {
+		return f.Class, true
+	}
+	return Unclassed, false
 }

@@ -32,7 +32,7 @@ func (t Table) Run(ctx context.Context, c Call) Result {
 	if err != nil {
 		return failed(&c, err)
 	}
-	if err := c.bind(c.Function.Module(), f); err != nil {
+	if c.arguments, err = f.bind(Command{Function: c.Function, Args: c.Args, Kwargs: c.Kwargs}); err != nil {
 		return failed(&c, err)
 	}
 	value, err := c.invoke(ctx, f)
@@ -82,11 +82,23 @@ func (c *Call) invoke(ctx context.Context, f *Function) (value any, err error) {
 			value, err = nil, &ExceptionError{fmt.Sprint(p)}
 		}
 	}()
-	value, err = f.Run(ctx, c)
+	value, err = f.run(ctx, c)
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = context.Cause(ctx)
 	}
 	return value, err
+}
+
+// run runs the function, one that makes others do something only if that is allowed.
+func (f *Function) run(ctx context.Context, c *Call) (any, error) {
+	if f.Calls == nil {
+		return f.Run(ctx, c)
+	}
+	caller, err := c.caller(f)
+	if err != nil {
+		return nil, err
+	}
+	return f.Calls.Run(ctx, c, caller)
 }
 
 // failed is the result of a call that ended with err. A return code that the

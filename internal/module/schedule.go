@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"gopkg.in/yaml.v3"
 
@@ -41,66 +42,66 @@ var scheduleModule = &Module{
 			Example: `salt '*' schedule.add check function=cmd.run_all job_args="['check_procs -w 150']" minutes=5 returner=master_bus`,
 			Params:  []Param{jobName, persist},
 			Kwargs:  true,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.changeJob(ctx, "Added job: %s to schedule.", func(jobs map[string]any, name string) (string, bool) {
+			Calls: &Calls{Read: addedJob, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
+				return c.changeJob(ctx, r, "Added job: %s to schedule.", func(jobs map[string]any, name string) (string, bool) {
 					if jobs[name] != nil {
 						return fmt.Sprintf("Job %s already exists in schedule.", name), false
 					}
 					jobs[name] = maps.Clone(c.Extra())
 					return "", true
 				})
-			},
+			}},
 		},
 		{
 			Name:    "delete",
 			Doc:     "Delete a job. Of one that stands in the configuration too it is kept that it was deleted; schedule.list shows both.",
 			Example: `salt '*' schedule.delete check`,
 			Params:  []Param{jobName, persist},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.changeJob(ctx, "Deleted Job %s from schedule.", func(jobs map[string]any, name string) (string, bool) {
+			Calls: &Calls{Read: nothing, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
+				return c.changeJob(ctx, r, "Deleted Job %s from schedule.", func(jobs map[string]any, name string) (string, bool) {
 					if jobs[name] == nil {
 						return noJob(name), false
 					}
 					delete(jobs, name)
 					return "", true
 				})
-			},
+			}},
 		},
 		{
 			Name:    "disable",
 			Doc:     "Disable the whole schedule.",
 			Example: `salt '*' schedule.disable`,
 			Params:  []Param{persist},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.switchSchedule(ctx, "Disabled schedule on minion.", false)
-			},
+			Calls: &Calls{Read: nothing, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
+				return c.switchSchedule(ctx, r, "Disabled schedule on minion.", false)
+			}},
 		},
 		{
 			Name:    "disable_job",
 			Doc:     "Disable a job.",
 			Example: `salt '*' schedule.disable_job check`,
 			Params:  []Param{jobName, persist},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.switchJob(ctx, "Disabled Job %s in schedule.", false)
-			},
+			Calls: &Calls{Read: nothing, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
+				return c.switchJob(ctx, r, "Disabled Job %s in schedule.", false)
+			}},
 		},
 		{
 			Name:    "enable",
 			Doc:     "Enable the whole schedule.",
 			Example: `salt '*' schedule.enable`,
 			Params:  []Param{persist},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.switchSchedule(ctx, "Enabled schedule on minion.", true)
-			},
+			Calls: &Calls{Read: hidden, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
+				return c.switchSchedule(ctx, r, "Enabled schedule on minion.", true)
+			}},
 		},
 		{
 			Name:    "enable_job",
 			Doc:     "Enable a job.",
 			Example: `salt '*' schedule.enable_job check`,
 			Params:  []Param{jobName, persist},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.switchJob(ctx, "Enabled Job %s in schedule.", true)
-			},
+			Calls: &Calls{Read: hidden, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
+				return c.switchJob(ctx, r, "Enabled Job %s in schedule.", true)
+			}},
 		},
 		{
 			Name:    "is_enabled",
@@ -122,8 +123,8 @@ var scheduleModule = &Module{
 			Example: `salt '*' schedule.modify check minutes=10`,
 			Params:  []Param{jobName, persist},
 			Kwargs:  true,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.changeJob(ctx, "Modified job: %s in schedule.", func(jobs map[string]any, name string) (string, bool) {
+			Calls: &Calls{Read: modifiedJob, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
+				return c.changeJob(ctx, r, "Modified job: %s in schedule.", func(jobs map[string]any, name string) (string, bool) {
 					old, ok := jobs[name].(map[string]any)
 					if !ok {
 						return noJob(name), false
@@ -134,38 +135,38 @@ var scheduleModule = &Module{
 					jobs[name] = changed
 					return "", true
 				})
-			},
+			}},
 		},
 		{
 			Name:    "reload",
 			Doc:     "Take the schedule from the configuration files again.",
 			Example: `salt '*' schedule.reload`,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				s, err := c.Host.schedule()
+			Calls: &Calls{Read: hidden, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
+				s, err := r.scheduler()
 				if err != nil {
 					return nil, err
 				}
 				return outcomeOf("Reloaded schedule on minion.", s.ReloadSchedule(ctx))
-			},
+			}},
 		},
 		{
 			Name:    "run_job",
 			Doc:     "Run a job now. One that is disabled needs force=True.",
 			Example: `salt '*' schedule.run_job check`,
 			Params:  []Param{jobName, {Name: "force", Kind: Bool, Default: false}},
-			Run:     scheduleRun,
+			Calls:   &Calls{Read: hidden, Run: scheduleRun},
 		},
 		{
 			Name:    "save",
 			Doc:     "Keep the schedule as it is over a restart.",
 			Example: `salt '*' schedule.save`,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				s, now, err := c.schedule(ctx)
+			Calls: &Calls{Read: hidden, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
+				s, now, err := r.schedule(ctx)
 				if err != nil {
 					return nil, err
 				}
 				return outcomeOf("Schedule (non-pillar items) saved.", s.SetSchedule(ctx, now.Jobs, true))
-			},
+			}},
 		},
 		{
 			Name:    "show_next_fire_time",
@@ -177,21 +178,50 @@ var scheduleModule = &Module{
 	},
 }
 
-func (h *Host) schedule() (Scheduler, error) {
-	if h.Scheduler == nil {
-		return nil, unavailable("schedule")
+// addedJob reads what a job runs that is added.
+func addedJob(a *Arguments) Reading {
+	inner, ok := scheduled(a.Extra())
+	if !ok {
+		return Reading{Hidden: true}
 	}
-	return h.Scheduler, nil
+	return Reading{Inner: []Inner{inner}}
 }
 
-func (c *Call) schedule(ctx context.Context) (s Scheduler, now schedule.Status, err error) {
-	if s, err = c.Host.schedule(); err == nil {
-		now, err = s.Schedule(ctx)
+// modifiedJob reads what a job runs once it is changed. What is not given is taken
+// from the job as it stands, which the arguments do not tell.
+func modifiedJob(a *Arguments) Reading {
+	given := a.Extra()
+	if given["function"] == nil {
+		return Reading{Hidden: true}
+	}
+	inner, ok := scheduled(given)
+	if !ok {
+		return Reading{Hidden: true}
+	}
+	return Reading{Inner: []Inner{inner}, Hidden: given["job_args"] == nil || given["job_kwargs"] == nil}
+}
+
+// scheduled reads the command of a job, whenever it is due.
+func scheduled(given map[string]any) (Inner, bool) {
+	what := map[string]any{"seconds": int64(1)}
+	for _, key := range []string{"function", "args", "job_args", "kwargs", "job_kwargs"} {
+		what[key] = given[key]
+	}
+	j, err := schedule.ParseJob("", what, time.UTC)
+	return Inner{Command: Command{Function: j.Function, Args: j.Args, Kwargs: j.Kwargs}}, err == nil
+}
+
+// schedule is the schedule as it stands.
+func (c *Call) schedule(ctx context.Context) (now schedule.Status, err error) {
+	if c.Host.Scheduler == nil {
+		err = unavailable("schedule")
+	} else {
+		now, err = c.Host.Scheduler.Schedule(ctx)
 	}
 	if now.Jobs == nil {
 		now.Jobs = map[string]any{}
 	}
-	return s, now, err
+	return now, err
 }
 
 func noJob(name string) string { return fmt.Sprintf("Job %s does not exist.", name) }
@@ -206,8 +236,8 @@ func outcomeOf(comment string, err error) (any, error) {
 
 // changeJob edits the job that the argument name names. edit returns why it can not,
 // or true.
-func (c *Call) changeJob(ctx context.Context, done string, edit func(jobs map[string]any, name string) (string, bool)) (any, error) {
-	s, now, err := c.schedule(ctx)
+func (c *Call) changeJob(ctx context.Context, r *Caller, done string, edit func(jobs map[string]any, name string) (string, bool)) (any, error) {
+	s, now, err := r.schedule(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -235,8 +265,8 @@ func inForce(o schedule.Origin) string {
 	return fmt.Sprintf(" What stands in %s is not in force; the change goes before it.", o.ConfiguredAt)
 }
 
-func (c *Call) switchJob(ctx context.Context, done string, on bool) (any, error) {
-	return c.changeJob(ctx, done, func(jobs map[string]any, name string) (string, bool) {
+func (c *Call) switchJob(ctx context.Context, r *Caller, done string, on bool) (any, error) {
+	return c.changeJob(ctx, r, done, func(jobs map[string]any, name string) (string, bool) {
 		job, ok := jobs[name].(map[string]any)
 		if !ok {
 			return noJob(name), false
@@ -248,8 +278,8 @@ func (c *Call) switchJob(ctx context.Context, done string, on bool) (any, error)
 	})
 }
 
-func (c *Call) switchSchedule(ctx context.Context, done string, on bool) (any, error) {
-	s, now, err := c.schedule(ctx)
+func (c *Call) switchSchedule(ctx context.Context, r *Caller, done string, on bool) (any, error) {
+	s, now, err := r.schedule(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +292,7 @@ func (c *Call) switchSchedule(ctx context.Context, done string, on bool) (any, e
 func isOn(dict map[string]any) bool { return dict["enabled"] != false }
 
 func scheduleIsEnabled(ctx context.Context, c *Call) (any, error) {
-	_, now, err := c.schedule(ctx)
+	now, err := c.schedule(ctx)
 	if err != nil || !c.Has("name") {
 		return isOn(now.Jobs), err
 	}
@@ -273,7 +303,7 @@ func scheduleIsEnabled(ctx context.Context, c *Call) (any, error) {
 }
 
 func scheduleList(ctx context.Context, c *Call) (any, error) {
-	_, now, err := c.schedule(ctx)
+	now, err := c.schedule(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -318,8 +348,8 @@ func withOrigins(now schedule.Status) map[string]any {
 	return jobs
 }
 
-func scheduleRun(ctx context.Context, c *Call) (any, error) {
-	s, now, err := c.schedule(ctx)
+func scheduleRun(ctx context.Context, c *Call, r *Caller) (any, error) {
+	s, now, err := r.schedule(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -334,7 +364,7 @@ func scheduleRun(ctx context.Context, c *Call) (any, error) {
 }
 
 func scheduleNext(ctx context.Context, c *Call) (any, error) {
-	_, now, err := c.schedule(ctx)
+	now, err := c.schedule(ctx)
 	if err != nil {
 		return nil, err
 	}

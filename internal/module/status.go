@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/shirou/gopsutil/v4/host"
+
+	"brine/internal/salt"
 )
 
 // statusModule tells how the machine is doing.
@@ -24,7 +26,7 @@ var statusModule = &Module{
 			Name:    "all_status",
 			Doc:     "Return what the other functions of status tell of the machine. What a machine lacks is left out.",
 			Example: `salt '*' status.all_status`,
-			Run:     statusAll,
+			Calls:   &Calls{Read: allOfStatus, Run: statusAll},
 		},
 		{
 			Name:    "cpuinfo",
@@ -201,11 +203,20 @@ func named(names []string, fields []string) map[string]any {
 	return m
 }
 
-func statusAll(ctx context.Context, c *Call) (any, error) {
-	all := map[string]any{}
+// allOfStatus are the functions whose answers status.all_status has together.
+func allOfStatus(*Arguments) Reading {
+	var r Reading
 	for _, name := range []string{"cpuinfo", "cpustats", "diskstats", "diskusage", "loadavg", "meminfo", "netdev", "netstats", "uptime", "vmstats", "w"} {
-		if r := c.call(ctx, "status."+name, nil, nil); r.Err == nil {
-			all[name] = r.Return
+		r.Inner = append(r.Inner, Inner{Command: Command{Function: salt.Function("status." + name)}})
+	}
+	return r
+}
+
+func statusAll(ctx context.Context, c *Call, r *Caller) (any, error) {
+	all := map[string]any{}
+	for _, i := range allOfStatus(&c.arguments).Inner {
+		if res := r.call(ctx, i.Command); res.Err == nil {
+			all[strings.TrimPrefix(string(i.Command.Function), "status.")] = res.Return
 		}
 	}
 	return all, ctx.Err()

@@ -75,7 +75,7 @@ var sysModule = &Module{
 			Doc:     "Return the names of the master's runners: all, or those that match one of the globs. The master is asked for doc.runner, which its setting peer_run must allow.",
 			Example: "salt-call sys.list_runners\nsalt-call sys.list_runners 'm*'",
 			Varargs: true,
-			Run:     listRunners,
+			Calls:   &Calls{Read: docRunner, Run: listRunners},
 		},
 		{
 			Name:    "reload_modules",
@@ -86,11 +86,16 @@ var sysModule = &Module{
 	},
 }
 
-func listRunners(ctx context.Context, c *Call) (any, error) {
-	if c.Host.Publisher == nil {
+func docRunner(*Arguments) Reading {
+	return Reading{Inner: []Inner{{Way: ByMaster, Command: Command{Function: "doc.runner"}}}}
+}
+
+func listRunners(ctx context.Context, c *Call, r *Caller) (any, error) {
+	publisher, err := r.publisher()
+	if err != nil {
 		return nil, unavailable("connection to a master")
 	}
-	answer, err := c.Host.Publisher.Runner(ctx, RemoteCall{Function: "doc.runner"}, toolTimeout)
+	answer, err := publisher.Runner(ctx, docRunner(nil).Inner[0].Command, toolTimeout)
 	docs, _ := answer.(map[string]any)
 	var names []string
 	for function := range docs {

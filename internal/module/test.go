@@ -84,11 +84,7 @@ var testModule = &Module{
 			Doc:     "Run another function and return its answer.",
 			Example: `salt '*' test.cross_test test.echo '[hello]'`,
 			Params:  []Param{{Name: "func", Kind: String, Required: true}, {Name: "args", Kind: List}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				r := c.call(ctx, c.String("func"), c.List("args"), nil)
-				c.SetRetcode(r.Retcode)
-				return r.Return, r.Err
-			},
+			Calls:   &Calls{Read: reads(crossTested), Run: crossTest},
 		},
 		{
 			Name:    "echo",
@@ -214,13 +210,7 @@ var testModule = &Module{
 			Example: `salt '*' test.try file.read return_try_exception=True path=/nonexistent`,
 			Params:  []Param{{Name: "module", Kind: String, Required: true}, {Name: "return_try_exception", Kind: Bool, Default: false}},
 			Varargs: true, Kwargs: true,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				r := c.call(ctx, c.String("module"), c.Varargs(), c.Extra())
-				if r.Err != nil && !c.Bool("return_try_exception") {
-					return false, nil
-				}
-				return r.Return, nil
-			},
+			Calls: &Calls{Read: reads(tried), Run: try},
 		},
 		{
 			Name:    "version",
@@ -397,4 +387,26 @@ func seconds(s float64) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(s * float64(time.Second))
+}
+
+func crossTested(a *Arguments) Command {
+	return Command{Function: salt.Function(a.String("func")), Args: a.List("args")}
+}
+
+func crossTest(ctx context.Context, c *Call, r *Caller) (any, error) {
+	res := r.call(ctx, crossTested(&c.arguments))
+	c.SetRetcode(res.Retcode)
+	return res.Return, res.Err
+}
+
+func tried(a *Arguments) Command {
+	return Command{Function: salt.Function(a.String("module")), Args: a.Varargs(), Kwargs: a.Extra()}
+}
+
+func try(ctx context.Context, c *Call, r *Caller) (any, error) {
+	res := r.call(ctx, tried(&c.arguments))
+	if res.Err != nil && !c.Bool("return_try_exception") {
+		return false, nil
+	}
+	return res.Return, nil
 }

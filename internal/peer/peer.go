@@ -115,7 +115,7 @@ func answer(u job.Update) module.Answer {
 }
 
 // Runner implements module.Publisher.
-func (c Client) Runner(ctx context.Context, call module.RemoteCall, timeout time.Duration) (any, error) {
+func (c Client) Runner(ctx context.Context, call module.Command, timeout time.Duration) (any, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%s did not return within %s", call.Function, timeout))

@@ -28,6 +28,6 @@ func (p Published) Publish(context.Context, module.Publication) ([]module.Answer
 }
 
 // Runner implements module.Publisher.
-func (p Published) Runner(context.Context, module.RemoteCall, time.Duration) (any, error) {
+func (p Published) Runner(context.Context, module.Command, time.Duration) (any, error) {
 	return nil, p.refuse()
 }

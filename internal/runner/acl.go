@@ -28,6 +28,7 @@ type Explained struct {
 	Rule, Where, Reason string
 	Minions             []salt.MinionID // that the target means
 	Outside             []salt.MinionID // some of them that the nearest rule does not cover
+	Inner               []string        // functions inside those that are asked for
 }
 
 // Finding is something strange about the access rules.
@@ -40,14 +41,14 @@ type Finding struct {
 func aclModule(h *Host) *module.Module {
 	a := access{h}
 	return &module.Module{Name: "acl", Doc: "Who may do what, and why.", Functions: []module.Function{
-		{Name: "explain", Doc: "Return whether somebody may do something, and the rule that decides, without doing it. Name a user, an external user with eauth, or a minion for peer, peer_run and mine_get.",
+		{Name: "explain", Class: module.Secret, Doc: "Return whether somebody may do something, and the rule that decides, without doing it. Name a user, an external user with eauth, or a minion for peer, peer_run and mine_get.",
 			Example: "salt-run acl.explain user=fred fun=cmd.run tgt='web*' arg='[ls]'\nsalt-run acl.explain user=steve eauth=pam groups='[ops]' fun=key.list kind=wheel\nsalt-run acl.explain minion=web1 fun=test.ping tgt='*'\nsalt-run acl.explain minion=web1 fun=manage.up kind=peer_run\nsalt-run acl.explain minion=web1 fun=network.ip_addrs kind=mine_get",
 			Params: []module.Param{
 				{Name: "user", Kind: module.String}, {Name: "fun", Kind: module.Any}, {Name: "tgt", Kind: module.String, Default: "*"}, {Name: "tgt_type", Kind: module.String, Default: "glob"},
 				{Name: "arg", Kind: module.Any}, {Name: "kwarg", Kind: module.Any}, {Name: "eauth", Kind: module.String}, {Name: "groups", Kind: module.Any},
 				{Name: "minion", Kind: module.String}, {Name: "kind", Kind: module.String, Default: "publish"},
 			}, Run: a.explain},
-		{Name: "lint", Doc: "Return what is strange about the access rules: what can never match, what matches more than it seems to, users that do not exist.", Example: "salt-run acl.lint", Run: a.lint},
+		{Name: "lint", Class: module.Secret, Doc: "Return what is strange about the access rules: what can never match, what matches more than it seems to, users that do not exist.", Example: "salt-run acl.lint", Run: a.lint},
 	}}
 }
 
@@ -65,6 +66,13 @@ func (a access) explain(ctx context.Context, c *module.Call) (any, error) {
 	out := map[string]any{"allowed": d.Allowed, "rule": d.Rule, "where": d.Where, "reason": d.Reason}
 	if e.Kind == "publish" {
 		out["minions"] = idList(d.Minions)
+	}
+	if len(d.Inner) > 0 {
+		inner := make([]any, len(d.Inner))
+		for i, name := range d.Inner {
+			inner[i] = name
+		}
+		out["inner"] = inner
 	}
 	if len(d.Outside) > 0 {
 		out["outside"] = idList(d.Outside)

@@ -50,18 +50,18 @@ const (
 func auditModule(h *Host) *module.Module {
 	a := audit{h.Audit}
 	return &module.Module{Name: "audit", Doc: "The trail of decisions: who wanted what, and whether he got it.", Functions: []module.Function{
-		{Name: "export", Doc: "Return the entries as they are stored, one line each: the hash of one line is the prev of the next.", Example: "salt-run audit.export > audit.jsonl\nsalt-run audit.export since=24h",
+		{Name: "export", Class: module.Secret, Doc: "Return the entries as they are stored, one line each: the hash of one line is the prev of the next.", Example: "salt-run audit.export > audit.jsonl\nsalt-run audit.export since=24h",
 			Params: []module.Param{{Name: "since", Kind: module.String}}, Out: "txt", Run: a.export},
-		{Name: "search", Doc: "Return the entries that have all of these; fun may be a pattern, and arg and kwarg are compared by their digest. The newest are last.",
+		{Name: "search", Class: module.Secret, Doc: "Return the entries that have all of these; fun may be a pattern, and arg and kwarg are compared by their digest. The newest are last.",
 			Example: "salt-run audit.search user=fred verdict=refused since=2h\nsalt-run audit.search fun='cmd.*' minion=web1\nsalt-run audit.search fun=cmd.run arg='[reboot]'",
 			Params: []module.Param{
 				{Name: "user", Kind: module.String}, {Name: "fun", Kind: module.String}, {Name: "verdict", Kind: module.String}, {Name: "kind", Kind: module.String},
 				{Name: "minion", Kind: module.String}, {Name: "tgt", Kind: module.String}, {Name: "jid", Kind: module.String}, {Name: "since", Kind: module.String},
 				{Name: "arg", Kind: module.Any}, {Name: "kwarg", Kind: module.Any}, {Name: "limit", Kind: module.Int, Default: searchLimit},
 			}, Run: a.search},
-		{Name: "tail", Doc: "Return the newest entries.", Example: "salt-run audit.tail\nsalt-run audit.tail 3",
+		{Name: "tail", Class: module.Secret, Doc: "Return the newest entries.", Example: "salt-run audit.tail\nsalt-run audit.tail 3",
 			Params: []module.Param{{Name: "count", Kind: module.Int, Default: 20}}, Run: a.tail},
-		{Name: "verify", Doc: "Check that no entry was changed or taken out, and return the head of the trail. Keep that elsewhere and name it the next time: then a trail that was made anew shows, too.",
+		{Name: "verify", Class: module.Secret, Doc: "Check that no entry was changed or taken out, and return the head of the trail. Keep that elsewhere and name it the next time: then a trail that was made anew shows, too.",
 			Example: "salt-run audit.verify\nsalt-run audit.verify head=1042:6d1f9c...",
 			Params:  []module.Param{{Name: "head", Kind: module.String}}, Run: a.verify},
 	}}

@@ -13,11 +13,11 @@ func cacheModule(h *Host) *module.Module {
 	s := stored{h}
 	params := []module.Param{{Name: "tgt", Kind: module.String, Default: "*"}, {Name: "tgt_type", Kind: module.String, Default: "glob"}}
 	return &module.Module{Name: "cache", Doc: "What the master knows of minions, without asking them.", Functions: []module.Function{
-		{Name: "grains", Doc: "Return the grains that minions last reported.", Example: "salt-run cache.grains 'web*'", Params: params,
+		{Name: "grains", Class: module.Shared, Doc: "Return the grains that minions last reported.", Example: "salt-run cache.grains 'web*'", Params: params,
 			Run: s.each(func(h *Host, id salt.MinionID) (map[string]any, error) { return h.Grains(id), nil })},
-		{Name: "mine", Doc: "Return what minions keep in the mine, also what they keep from other minions.", Example: "salt-run cache.mine 'web*'", Params: params,
+		{Name: "mine", Class: module.Secret, Doc: "Return what minions keep in the mine, also what they keep from other minions.", Example: "salt-run cache.mine 'web*'", Params: params,
 			Run: s.each(func(h *Host, id salt.MinionID) (map[string]any, error) { return h.Mine(id) })},
-		{Name: "pillar", Doc: "Return the pillar of minions, as they would get it now.", Example: "salt-run cache.pillar web1", Params: params,
+		{Name: "pillar", Class: module.Secret, Doc: "Return the pillar of minions, as they would get it now.", Example: "salt-run cache.pillar web1", Params: params,
 			Run: s.each(func(h *Host, id salt.MinionID) (map[string]any, error) { return h.Pillar(id, "", nil) })},
 	}}
 }
@@ -48,7 +48,7 @@ func (s stored) each(of func(*Host, salt.MinionID) (map[string]any, error)) func
 // pillarModule shows pillars.
 func pillarModule(h *Host) *module.Module {
 	return &module.Module{Name: "pillar", Doc: "The data that minions get.", Functions: []module.Function{
-		{Name: "show_pillar", Doc: "Return the pillar that a minion gets. Without a minion, what one without grains would get. Keywords are grains to suppose.",
+		{Name: "show_pillar", Class: module.Secret, Doc: "Return the pillar that a minion gets. Without a minion, what one without grains would get. Keywords are grains to suppose.",
 			Example: "salt-run pillar.show_pillar web1\nsalt-run pillar.show_pillar web1 pillarenv=dev\nsalt-run pillar.show_pillar os=Debian",
 			Params:  []module.Param{{Name: "minion", Kind: module.String, Default: "*"}, {Name: "pillarenv", Kind: module.String}}, Kwargs: true,
 			Run: func(_ context.Context, c *module.Call) (any, error) {

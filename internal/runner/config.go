@@ -10,7 +10,7 @@ import (
 // settingsModule reads the configuration.
 func settingsModule(h *Host) *module.Module {
 	return &module.Module{Name: "config", Doc: "The configuration of the master.", Functions: []module.Function{
-		{Name: "get", Doc: "Return a setting of the master, or the default. The key may lead into nested dictionaries, its names joined by the delimiter. What is secret is not shown.",
+		{Name: "get", Class: module.Secret, Doc: "Return a setting of the master, or the default. The key may lead into nested dictionaries, its names joined by the delimiter. What is secret is not shown.",
 			Example: "salt-run config.get file_roots\nsalt-run config.get file_roots:base",
 			Params:  []module.Param{{Name: "key", Kind: module.String, Required: true}, {Name: "default", Default: ""}, {Name: "delimiter", Kind: module.String, Default: ":"}},
 			Run: func(_ context.Context, c *module.Call) (any, error) {
@@ -25,7 +25,7 @@ func settingsModule(h *Host) *module.Module {
 // configModule reads the master's configuration.
 func configModule(h *Host) *module.Module {
 	return &module.Module{Name: "config", Doc: "The configuration of the master.", Functions: []module.Function{
-		{Name: "values", Doc: "Return the configuration of the master. What is secret in it is not shown.", Example: "salt-run --wheel config.values",
+		{Name: "values", Class: module.Secret, Doc: "Return the configuration of the master. What is secret in it is not shown.", Example: "salt-run --wheel config.values",
 			Run: func(context.Context, *module.Call) (any, error) { return h.Config, nil }},
 	}}
 }

@@ -30,7 +30,9 @@ type Host struct {
 	// to have, and those of supposed over them. env is one environment, "" all.
 	Pillar func(id salt.MinionID, env string, supposed map[string]any) (map[string]any, error)
 
-	Execute   func(ctx context.Context, e Execute) ([]job.Update, error)                                  // runs a job and waits for it
+	Execute func(ctx context.Context, e Execute) ([]job.Update, error) // runs a job and waits for it
+	// Ping runs test.ping and waits for it: who may run the runner may have that done.
+	Ping      func(ctx context.Context, tgt, kind string, timeout time.Duration) ([]job.Update, error)
 	Events    func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error // reads the journal
 	Courses   func() []Course                                                                             // jobs of which more is expected, the oldest first
 	Cancel    func(jid salt.JID) ([]salt.MinionID, error)                                                 // withdraws a job from whom it was not sent to, and returns those
@@ -60,15 +62,12 @@ type Host struct {
 	Log     *slog.Logger
 }
 
-// Execute is a job that a runner wants to be run.
+// Execute is a job that a runner wants to be run for whoever asked for the runner. It
+// must be permitted to them, as if they published it themselves.
 type Execute struct {
 	Target, TargetType string
 	Command            job.Command
 	Timeout            time.Duration
-	// Own says that the runner chose the command, and not who asked for the
-	// runner: who may run the runner may have this done. Anything else must be
-	// permitted to whoever asked, as if he published it himself.
-	Own bool
 }
 
 // Course is a job of which more is expected.

@@ -14,24 +14,40 @@ import (
 func saltModule(h *Host) *module.Module {
 	e := execution{h}
 	return &module.Module{Name: "salt", Doc: "Functions of minions, run by a runner.", Functions: []module.Function{
-		{Name: "cmd", Doc: "Run a function of minions on the machine of the master, as the user of the master.", Example: "salt-run salt.cmd test.ping\nsalt-run salt.cmd cmd.run 'df -h'",
-			Params: []module.Param{{Name: "fun", Kind: module.String, Required: true}}, Varargs: true, Kwargs: true, Run: e.cmd},
-		{Name: "execute", Doc: "Run a function on minions and return what each returned. Whoever asks must be allowed to publish it.",
+		{Name: "cmd", Class: module.AsDaemon, Doc: "Run a function of minions on the machine of the master, as the user of the master.", Example: "salt-run salt.cmd test.ping\nsalt-run salt.cmd cmd.run 'df -h'",
+			Params: []module.Param{{Name: "fun", Kind: module.String, Required: true}}, Varargs: true, Kwargs: true, Calls: &module.Calls{Read: onMaster, Run: e.cmd}},
+		{Name: "execute", Class: module.Changes, Doc: "Run a function on minions and return what each returned. Whoever asks must be allowed to publish it.",
 			Example: "salt-run salt.execute '*' test.ping\nsalt-run salt.execute 'G@os:Debian' cmd.run arg='[uptime]' tgt_type=compound",
 			Params: []module.Param{{Name: "tgt", Kind: module.String, Required: true}, {Name: "fun", Kind: module.String, Required: true},
 				{Name: "arg", Kind: module.List}, {Name: "timeout", Kind: module.Float, Default: 5.0}, {Name: "tgt_type", Kind: module.String, Default: "glob"},
-				{Name: "kwarg", Kind: module.Map}}, Run: e.execute},
+				{Name: "kwarg", Kind: module.Map}}, Calls: &module.Calls{Read: executed, Run: e.execute}},
 	}}
 }
 
 type execution struct{ *Host }
 
-func (e execution) cmd(ctx context.Context, c *module.Call) (any, error) {
+// onMaster reads the function that salt.cmd runs. One inside it counts as if salt.cmd
+// had been asked to run that.
+func onMaster(a *module.Arguments) module.Reading {
+	c := module.Command{Function: salt.Function(a.String("fun")), Args: a.Varargs(), Kwargs: a.Extra()}
+	inside := module.Builtin().Read(c)
+	r := module.Reading{Inner: []module.Inner{{Way: module.OnMaster, Command: c}}, Hidden: inside.Hidden}
+	for _, i := range inside.Inner {
+		if i.Way == module.Here {
+			i.Command.Args = append([]any{string(i.Command.Function)}, i.Command.Args...)
+			i.Command.Function = "salt.cmd"
+		}
+		r.Inner = append(r.Inner, i)
+	}
+	return r
+}
+
+func (e execution) cmd(ctx context.Context, c *module.Call, r *module.Caller) (any, error) {
 	fun, err := salt.ParseFunction(c.String("fun"))
 	if err != nil {
 		return nil, err
 	}
-	res := module.Run(ctx, module.Call{JID: c.JID, Function: fun, Args: c.Varargs(), Kwargs: c.Extra(), Host: e.Machine})
+	res := r.OnMaster(ctx, module.Command{Function: fun, Args: c.Varargs(), Kwargs: c.Extra()}, e.Machine)
 	if res.Err != nil {
 		return nil, res.Err
 	}
@@ -39,15 +55,27 @@ func (e execution) cmd(ctx context.Context, c *module.Call) (any, error) {
 	return res.Return, nil
 }
 
-func (e execution) execute(ctx context.Context, c *module.Call) (any, error) {
-	fun, err := salt.ParseFunction(c.String("fun"))
-	if err != nil {
+// job reads the job that a runner is to run.
+func (e Execute) job() module.Reading {
+	c := module.Command{Function: e.Command.Function, Args: e.Command.Args, Kwargs: e.Command.Kwargs}
+	return module.Reading{Inner: []module.Inner{{Way: module.Published, Command: c, Target: e.Target, TargetType: e.TargetType}}}
+}
+
+// asked reads the arguments of salt.execute.
+func asked(a *module.Arguments) Execute {
+	return Execute{
+		Target: a.String("tgt"), TargetType: a.String("tgt_type"), Command: job.Command{Function: salt.Function(a.String("fun")), Args: a.List("arg"), Kwargs: a.Map("kwarg")},
+		Timeout: time.Duration(a.Float("timeout") * float64(time.Second)),
+	}
+}
+
+func executed(a *module.Arguments) module.Reading { return asked(a).job() }
+
+func (e execution) execute(ctx context.Context, c *module.Call, r *module.Caller) (any, error) {
+	if _, err := salt.ParseFunction(c.String("fun")); err != nil {
 		return nil, err
 	}
-	rets, err := e.returns(ctx, c, Execute{
-		Target: c.String("tgt"), TargetType: c.String("tgt_type"), Command: job.Command{Function: fun, Args: c.List("arg"), Kwargs: c.Map("kwarg")},
-		Timeout: time.Duration(c.Float("timeout") * float64(time.Second)),
-	})
+	rets, err := e.returns(ctx, c, r, asked(c.Bound()))
 	out := make(map[string]any, len(rets))
 	for id, v := range rets {
 		out[string(id)] = v
@@ -57,7 +85,7 @@ func (e execution) execute(ctx context.Context, c *module.Call) (any, error) {
 
 // returns runs a job and returns what each minion returned. Those that did not
 // return are named in the log only, as with Salt; the return code is then 1.
-func (h *Host) returns(ctx context.Context, c *module.Call, e Execute) (map[salt.MinionID]any, error) {
+func (h *Host) returns(ctx context.Context, c *module.Call, _ *module.Caller, e Execute) (map[salt.MinionID]any, error) {
 	updates, err := h.Execute(ctx, e)
 	if err != nil {
 		return nil, fmt.Errorf("%s on %s: %w", e.Command.Function, e.Target, err)

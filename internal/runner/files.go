@@ -24,12 +24,12 @@ func fileserverModule(h *Host) *module.Module {
 		}
 	}
 	return &module.Module{Name: "fileserver", Doc: "The files that minions get: those below the directories of file_roots.", Functions: []module.Function{
-		{Name: "dir_list", Doc: "Return the directories of an environment in which there are files.", Example: "salt-run fileserver.dir_list", Params: env, Run: list(parents)},
-		{Name: "envs", Doc: "Return the environments.", Example: "salt-run fileserver.envs",
+		{Name: "dir_list", Class: module.Shared, Doc: "Return the directories of an environment in which there are files.", Example: "salt-run fileserver.dir_list", Params: env, Run: list(parents)},
+		{Name: "envs", Class: module.Shared, Doc: "Return the environments.", Example: "salt-run fileserver.envs",
 			Run: func(ctx context.Context, _ *module.Call) (any, error) { return h.Files.Environments(ctx) }},
-		{Name: "file_list", Doc: "Return the files of an environment.", Example: "salt-run fileserver.file_list\nsalt-run fileserver.file_list saltenv=dev", Params: env,
+		{Name: "file_list", Class: module.Shared, Doc: "Return the files of an environment.", Example: "salt-run fileserver.file_list\nsalt-run fileserver.file_list saltenv=dev", Params: env,
 			Run: list(func(name string) []string { return []string{name} })},
-		{Name: "update", Doc: "Return True. Files are served as they lie in the directories, so there is nothing to update.", Example: "salt-run fileserver.update",
+		{Name: "update", Class: module.Shared, Doc: "Return True. Files are served as they lie in the directories, so there is nothing to update.", Example: "salt-run fileserver.update",
 			Params: []module.Param{{Name: "backend", Kind: module.Any}},
 			Run:    func(context.Context, *module.Call) (any, error) { return true, nil }},
 	}}
@@ -60,9 +60,9 @@ func saltutilModule(h *Host) *module.Module {
 	}
 	env := []module.Param{{Name: "saltenv", Kind: module.Words}}
 	return &module.Module{Name: "saltutil", Doc: "Programs that people have added to the master. They are used where they lie, so there is nothing to bring.", Functions: []module.Function{
-		{Name: "sync_all", Doc: "Return the programs that the master has found, by kind.", Example: "salt-run saltutil.sync_all", Params: env,
+		{Name: "sync_all", Class: module.Shared, Doc: "Return the programs that the master has found, by kind.", Example: "salt-run saltutil.sync_all", Params: env,
 			Run: func(context.Context, *module.Call) (any, error) { return map[string]any{"runners": names()}, nil }},
-		{Name: "sync_runners", Doc: "Return the runners that the master has found, in _runners of file_roots and in its runner_dirs.", Example: "salt-run saltutil.sync_runners", Params: env,
+		{Name: "sync_runners", Class: module.Shared, Doc: "Return the runners that the master has found, in _runners of file_roots and in its runner_dirs.", Example: "salt-run saltutil.sync_runners", Params: env,
 			Run: func(context.Context, *module.Call) (any, error) { return names(), nil }},
 	}}
 }

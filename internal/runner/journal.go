@@ -18,7 +18,7 @@ type JournalReport struct {
 // names it.
 func journalModule(h *Host) *module.Module {
 	return &module.Module{Name: "journal", Doc: "The journal of events, jobs and returns.", Functions: []module.Function{
-		{Name: "verify", Doc: "Read all files of the journal and check each record. What cannot be read is returned, with its sequences and the times around them, also what was found before; what is readable behind it is kept.",
+		{Name: "verify", Class: module.Shared, Doc: "Read all files of the journal and check each record. What cannot be read is returned, with its sequences and the times around them, also what was found before; what is readable behind it is kept.",
 			Example: "salt-run journal.verify", Run: func(ctx context.Context, c *module.Call) (any, error) {
 				r, err := h.Verify(ctx)
 				if err != nil {

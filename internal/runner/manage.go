@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/job"
 	"brine/internal/module"
 	"brine/internal/pki"
 	"brine/internal/salt"
@@ -17,18 +16,18 @@ func manageModule(h *Host) *module.Module {
 	m := manage{h}
 	ask := []module.Param{{Name: "tgt", Kind: module.String, Default: "*"}, {Name: "tgt_type", Kind: module.String, Default: "glob"}, {Name: "timeout", Kind: module.Float, Default: 5.0}}
 	functions := []module.Function{
-		{Name: "down", Doc: "Return the ids of accepted minions that do not answer. With removekeys their keys are deleted.", Example: "salt-run manage.down\nsalt-run manage.down tgt='web*'",
-			Params: append([]module.Param{{Name: "removekeys", Kind: module.Bool, Default: false}}, ask...), Run: m.down},
-		{Name: "safe_accept", Doc: "Accept the waiting key of a minion if its fingerprint is the one that is given, which its own machine shows with 'salt-call --local key.finger'.",
-			Example: "salt-run manage.safe_accept web1 0f:5b:13:aa:0c:...", Params: []module.Param{{Name: "target", Kind: module.String, Required: true}, {Name: "fingerprint", Kind: module.String, Required: true}}, Run: m.safeAccept},
-		{Name: "status", Doc: "Return the ids of accepted minions by whether they answer.", Example: "salt-run manage.status", Params: ask,
+		{Name: "down", Class: module.Changes, Doc: "Return the ids of accepted minions that do not answer. With removekeys their keys are deleted, which takes the right to use the wheel function key.delete, too.", Example: "salt-run manage.down\nsalt-run manage.down tgt='web*'",
+			Params: append([]module.Param{{Name: "removekeys", Kind: module.Bool, Default: false}}, ask...), Calls: &module.Calls{Read: removedKeys, Run: m.down}},
+		{Name: "safe_accept", Class: module.Changes, Doc: "Accept the waiting key of a minion if its fingerprint is the one that is given, which its own machine shows with 'salt-call --local key.finger'. It takes the right to use the wheel function key.accept, too.",
+			Example: "salt-run manage.safe_accept web1 0f:5b:13:aa:0c:...", Params: []module.Param{{Name: "target", Kind: module.String, Required: true}, {Name: "fingerprint", Kind: module.String, Required: true}}, Calls: &module.Calls{Read: acceptedKey, Run: m.safeAccept}},
+		{Name: "status", Class: module.Shared, Doc: "Return the ids of accepted minions by whether they answer.", Example: "salt-run manage.status", Params: ask,
 			Run: func(ctx context.Context, c *module.Call) (any, error) {
 				up, down, err := m.ask(ctx, c)
 				return map[string]any{"up": up, "down": down}, err
 			}},
-		{Name: "up", Doc: "Return the ids of the minions that answer.", Example: "salt-run manage.up", Params: ask,
+		{Name: "up", Class: module.Shared, Doc: "Return the ids of the minions that answer.", Example: "salt-run manage.up", Params: ask,
 			Run: func(ctx context.Context, c *module.Call) (any, error) { up, _, err := m.ask(ctx, c); return up, err }},
-		{Name: "versions", Doc: "Return the minions by how their version compares with the master's.", Example: "salt-run manage.versions",
+		{Name: "versions", Class: module.Shared, Doc: "Return the minions by how their version compares with the master's.", Example: "salt-run manage.versions",
 			Run: func(context.Context, *module.Call) (any, error) { return m.versions(), nil }},
 	}
 	functions = append(functions, m.presenceFunctions()...)
@@ -50,9 +49,9 @@ func (m manage) presenceFunctions() []module.Function {
 			not = "list_not_state"
 		}
 		list = append(list,
-			module.Function{Name: name, Doc: "Return the ids of the minions that are connected, of subset if it is given.", Example: "salt-run manage." + name, Params: params,
+			module.Function{Name: name, Class: module.Shared, Doc: "Return the ids of the minions that are connected, of subset if it is given.", Example: "salt-run manage." + name, Params: params,
 				Run: func(_ context.Context, c *module.Call) (any, error) { there, _ := m.present(c); return there, nil }},
-			module.Function{Name: not, Doc: "Return the ids of accepted minions that are not connected, of subset if it is given.", Example: "salt-run manage." + not, Params: params,
+			module.Function{Name: not, Class: module.Shared, Doc: "Return the ids of accepted minions that are not connected, of subset if it is given.", Example: "salt-run manage." + not, Params: params,
 				Run: func(_ context.Context, c *module.Call) (any, error) { _, away := m.present(c); return away, nil }})
 	}
 	return list
@@ -66,10 +65,7 @@ func (m manage) ask(ctx context.Context, c *module.Call) (up, down []any, err er
 	if err != nil || len(ids) == 0 {
 		return up, down, err
 	}
-	updates, err := m.Execute(ctx, Execute{
-		Target: c.String("tgt"), TargetType: c.String("tgt_type"), Command: job.Command{Function: "test.ping"},
-		Timeout: time.Duration(c.Float("timeout") * float64(time.Second)), Own: true,
-	})
+	updates, err := m.Ping(ctx, c.String("tgt"), c.String("tgt_type"), time.Duration(c.Float("timeout")*float64(time.Second)))
 	if err != nil {
 		return up, down, err
 	}
@@ -87,7 +83,22 @@ func (m manage) ask(ctx context.Context, c *module.Call) (up, down []any, err er
 	return up, down, nil
 }
 
-func (m manage) down(ctx context.Context, c *module.Call) (any, error) {
+// removedKeys reads the wheel function that manage.down stands for.
+func removedKeys(a *module.Arguments) module.Reading {
+	if !a.Bool("removekeys") {
+		return module.Reading{}
+	}
+	c := module.Command{Function: "key.delete", Args: []any{a.String("tgt")}}
+	// Other targets are none that a rule for key.delete could be held against.
+	return module.Reading{Inner: []module.Inner{{Way: module.Wheel, Command: c}}, Hidden: a.String("tgt_type") != "glob"}
+}
+
+// acceptedKey reads the wheel function that manage.safe_accept stands for.
+func acceptedKey(a *module.Arguments) module.Reading {
+	return module.Reading{Inner: []module.Inner{{Way: module.Wheel, Command: module.Command{Function: "key.accept", Args: []any{a.String("target")}}}}}
+}
+
+func (m manage) down(ctx context.Context, c *module.Call, _ *module.Caller) (any, error) {
 	_, down, err := m.ask(ctx, c)
 	if err != nil || !c.Bool("removekeys") {
 		return down, err
@@ -106,7 +117,7 @@ func (m manage) down(ctx context.Context, c *module.Call) (any, error) {
 
 // safeAccept accepts the one key that the fingerprint names. Salt fetches the
 // fingerprint over ssh; here who runs it brings it.
-func (m manage) safeAccept(_ context.Context, c *module.Call) (any, error) {
+func (m manage) safeAccept(_ context.Context, c *module.Call, _ *module.Caller) (any, error) {
 	id, err := salt.ParseMinionID(c.String("target"))
 	if err != nil {
 		return nil, err

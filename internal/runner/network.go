@@ -19,14 +19,14 @@ func networkModule(h *Host) *module.Module {
 	n := network{h}
 	where := []module.Param{{Name: "bcast", Kind: module.String, Default: "255.255.255.255"}, {Name: "destport", Kind: module.Int, Default: 9}}
 	return &module.Module{Name: "network", Doc: "Wake-on-LAN from the machine of the master.", Functions: []module.Function{
-		{Name: "wol", Doc: "Send a magic packet that wakes the machine with a hardware address.", Example: "salt-run network.wol 08-00-27-13-69-77\nsalt-run network.wol 080027136977 255.255.255.255 7",
+		{Name: "wol", Class: module.Changes, Doc: "Send a magic packet that wakes the machine with a hardware address.", Example: "salt-run network.wol 08-00-27-13-69-77\nsalt-run network.wol 080027136977 255.255.255.255 7",
 			Params: append([]module.Param{{Name: "mac", Kind: module.String, Required: true}}, where...),
 			Run: func(ctx context.Context, c *module.Call) (any, error) {
 				return true, wake(ctx, c.String("mac"), c.String("bcast"), c.Int("destport"))
 			}},
-		{Name: "wollist", Doc: "Wake all machines whose hardware addresses are the lines of a file.", Example: "salt-run network.wollist /etc/salt/macs",
+		{Name: "wollist", Class: module.Secret, Doc: "Wake all machines whose hardware addresses are the lines of a file.", Example: "salt-run network.wollist /etc/salt/macs",
 			Params: append([]module.Param{{Name: "maclist", Kind: module.Path, Required: true}}, where...), Run: wakeList},
-		{Name: "wolmatch", Doc: "Wake the minions that a target means, by the hardware addresses in their grains. Return the addresses.", Example: "salt-run network.wolmatch 'web*'",
+		{Name: "wolmatch", Class: module.Changes, Doc: "Wake the minions that a target means, by the hardware addresses in their grains. Return the addresses.", Example: "salt-run network.wolmatch 'web*'",
 			Params: append([]module.Param{{Name: "tgt", Kind: module.String, Required: true}, {Name: "tgt_type", Kind: module.String, Default: "glob"}}, where...), Run: n.wakeMatching},
 	}}
 }

@@ -18,8 +18,8 @@ type Reaction struct {
 func reactorModule(h *Host) *module.Module {
 	x := reactions{h}
 	return &module.Module{Name: "reactor", Doc: "What the master does about events.", Functions: []module.Function{
-		{Name: "list", Doc: "Return the handlers of the setting reactor: for which tags and senders, and what they run.", Example: "salt-run reactor.list", Run: x.list},
-		{Name: "retry", Doc: "Hand dead letters to their handler again: one event, or all of them. What it takes is forgotten. Returns the numbers of those events.",
+		{Name: "list", Class: module.Secret, Doc: "Return the handlers of the setting reactor: for which tags and senders, and what they run.", Example: "salt-run reactor.list", Run: x.list},
+		{Name: "retry", Class: module.AsDaemon, Doc: "Hand dead letters to their handler again: one event, or all of them. What it takes is forgotten. Returns the numbers of those events.",
 			Example: "salt-run reactor.retry 'salt/auth:notify' 1042",
 			Params:  []module.Param{{Name: "name", Kind: module.String, Required: true}, {Name: "seq", Kind: module.Int}}, Run: x.retry},
 	}}

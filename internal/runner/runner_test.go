@@ -58,7 +58,7 @@ func submit(t *testing.T, store *pki.Store, id salt.MinionID) pki.PublicKey {
 
 func call(t *testing.T, table module.Table, fun string, args []any, kwargs map[string]any) module.Result {
 	t.Helper()
-	return table.Run(context.Background(), module.Call{Function: salt.Function(fun), Args: args, Kwargs: kwargs})
+	return table.Run(context.Background(), module.Call{Function: salt.Function(fun), Args: args, Kwargs: kwargs, Reach: module.Reach{Free: true}})
 }
 
 func TestKeys(t *testing.T) {
@@ -235,5 +235,70 @@ func TestFileserverAndOwnRunners(t *testing.T) {
 	docs := Table(h).Run(t.Context(), module.Call{Function: "doc.runner", Args: []any{"mine"}, Host: &module.Host{}})
 	if got := docs.Return.(map[string]string)["mine.f"]; !strings.HasPrefix(got, "Own.") {
 		t.Errorf("doc.runner: %q", got)
+	}
+}
+
+// Every function of the master says what it amounts to, and runs or says what it
+// calls.
+func TestRowsHaveAClass(t *testing.T) {
+	for _, table := range []module.Table{Table(&Host{}), Wheel(&Host{})} {
+		for _, m := range table {
+			for _, f := range m.Functions {
+				if f.Class == module.Unclassed {
+					t.Errorf("%s.%s has no class", m.Name, f.Name)
+				}
+				if (f.Run == nil) == (f.Calls == nil) {
+					t.Errorf("%s.%s: a row has Run or Calls", m.Name, f.Name)
+				}
+			}
+		}
+	}
+}
+
+// What runs as the daemon, or reads its secrets, is among these; a change here is a
+// change of who may do what.
+func TestGrantedByNameOnly(t *testing.T) {
+	var names []string
+	for _, table := range []module.Table{Table(&Host{}), Wheel(&Host{})} {
+		for _, m := range table {
+			for _, f := range m.Functions {
+				if f.Class.ByName() {
+					names = append(names, m.Name+"."+f.Name)
+				}
+			}
+		}
+	}
+	want := "acl.explain acl.lint audit.export audit.search audit.tail audit.verify cache.mine cache.pillar config.get network.wollist pillar.show_pillar reactor.list reactor.retry salt.cmd config.values"
+	if got := strings.Join(names, " "); got != want {
+		t.Errorf("granted by name only: %s\nwant: %s", got, want)
+	}
+}
+
+func TestReadings(t *testing.T) {
+	for name, c := range map[string]struct {
+		c    module.Command
+		want string
+	}{
+		"salt.cmd":                {module.Command{Function: "salt.cmd", Args: []any{"cmd.run", "id"}}, "cmd.run[id]@4"},
+		"salt.cmd of another":     {module.Command{Function: "salt.cmd", Args: []any{"test.cross_test", "cmd.run", "id"}}, "test.cross_test[cmd.run id]@4 salt.cmd[cmd.run id]@0"},
+		"salt.cmd of the hidden":  {module.Command{Function: "salt.cmd", Args: []any{"mine.update"}}, "mine.update[]@4 ?"},
+		"salt.execute":            {module.Command{Function: "salt.execute", Args: []any{"db*", "cmd.run", []any{"id"}}}, "db* cmd.run[id]@1"},
+		"survey":                  {module.Command{Function: "survey.hash", Args: []any{"db*", "cmd.run", "id"}, Kwargs: map[string]any{"tgt_type": "glob"}}, "db* cmd.run[id]@1"},
+		"manage.down":             {module.Command{Function: "manage.down"}, ""},
+		"manage.down, keys":       {module.Command{Function: "manage.down", Args: []any{true, "web*"}}, "key.delete[web*]@3"},
+		"manage.down, by a grain": {module.Command{Function: "manage.down", Args: []any{true, "os:x", "grain"}}, "key.delete[os:x]@3 ?"},
+		"manage.safe_accept":      {module.Command{Function: "manage.safe_accept", Args: []any{"web1", "aa"}}, "key.accept[web1]@3"},
+	} {
+		var words []string
+		r := Table(&Host{}).Read(c.c)
+		for _, i := range r.Inner {
+			words = append(words, strings.TrimSpace(fmt.Sprintf("%s %s%v@%d", i.Target, i.Command.Function, i.Command.Args, i.Way)))
+		}
+		if r.Hidden {
+			words = append(words, "?")
+		}
+		if got := strings.Join(words, " "); got != c.want {
+			t.Errorf("%s: inside is %q, want %q", name, got, c.want)
+		}
 	}
 }

@@ -24,10 +24,10 @@ func surveyModule(h *Host) *module.Module {
 		{Name: "timeout", Kind: module.Float, Default: 5.0},
 	}
 	return &module.Module{Name: "survey", Doc: "Minions in groups that answer alike.", Functions: []module.Function{
-		{Name: "diff", Doc: "Run a function on minions, and return the groups that answer alike, with how each differs from the first. The largest group is the first; survey_sort=up begins with the smallest.",
-			Example: "salt-run survey.diff 'web*' file.read /etc/hosts", Params: params, Varargs: true, Kwargs: true, Run: s.diff},
-		{Name: "hash", Doc: "Run a function on minions, and return the groups that answer alike. The largest group is the first; survey_sort=up begins with the smallest.",
-			Example: "salt-run survey.hash '*' file.get_hash /etc/hosts survey_sort=up", Params: params, Varargs: true, Kwargs: true, Run: s.hash},
+		{Name: "diff", Class: module.Changes, Doc: "Run a function on minions, and return the groups that answer alike, with how each differs from the first. The largest group is the first; survey_sort=up begins with the smallest.",
+			Example: "salt-run survey.diff 'web*' file.read /etc/hosts", Params: params, Varargs: true, Kwargs: true, Calls: &module.Calls{Read: surveyed, Run: s.diff}},
+		{Name: "hash", Class: module.Changes, Doc: "Run a function on minions, and return the groups that answer alike. The largest group is the first; survey_sort=up begins with the smallest.",
+			Example: "salt-run survey.hash '*' file.get_hash /etc/hosts survey_sort=up", Params: params, Varargs: true, Kwargs: true, Calls: &module.Calls{Read: surveyed, Run: s.hash}},
 	}}
 }
 
@@ -39,8 +39,8 @@ type pool struct {
 	result  string
 }
 
-func (s survey) hash(ctx context.Context, c *module.Call) (any, error) {
-	pools, err := s.pools(ctx, c)
+func (s survey) hash(ctx context.Context, c *module.Call, r *module.Caller) (any, error) {
+	pools, err := s.pools(ctx, c, r)
 	out := []any{}
 	for _, p := range pools {
 		out = append(out, map[string]any{"pool": p.minions, "result": p.result})
@@ -48,8 +48,8 @@ func (s survey) hash(ctx context.Context, c *module.Call) (any, error) {
 	return out, err
 }
 
-func (s survey) diff(ctx context.Context, c *module.Call) (any, error) {
-	pools, err := s.pools(ctx, c)
+func (s survey) diff(ctx context.Context, c *module.Call, r *module.Caller) (any, error) {
+	pools, err := s.pools(ctx, c, r)
 	out := []any{}
 	for i, p := range pools {
 		one := map[string]any{"pool": p.minions, "pool size": int64(len(p.minions))}
@@ -64,8 +64,18 @@ func (s survey) diff(ctx context.Context, c *module.Call) (any, error) {
 	return out, err
 }
 
-func (s survey) pools(ctx context.Context, c *module.Call) ([]pool, error) {
-	fun, err := salt.ParseFunction(c.String("fun"))
+// surveyJob reads the job whose answers are to be compared.
+func surveyJob(a *module.Arguments) Execute {
+	return Execute{
+		Target: a.String("tgt"), TargetType: a.String("tgt_type"), Command: job.Command{Function: salt.Function(a.String("fun")), Args: a.Varargs(), Kwargs: a.Extra()},
+		Timeout: time.Duration(a.Float("timeout") * float64(time.Second)),
+	}
+}
+
+func surveyed(a *module.Arguments) module.Reading { return surveyJob(a).job() }
+
+func (s survey) pools(ctx context.Context, c *module.Call, r *module.Caller) ([]pool, error) {
+	_, err := salt.ParseFunction(c.String("fun"))
 	if err != nil {
 		return nil, err
 	}
@@ -73,10 +83,7 @@ func (s survey) pools(ctx context.Context, c *module.Call) ([]pool, error) {
 	if !up && c.String("survey_sort") != "down" {
 		return nil, fmt.Errorf("survey_sort is %q: it is up or down", c.String("survey_sort"))
 	}
-	rets, err := s.returns(ctx, c, Execute{
-		Target: c.String("tgt"), TargetType: c.String("tgt_type"), Command: job.Command{Function: fun, Args: c.Varargs(), Kwargs: c.Extra()},
-		Timeout: time.Duration(c.Float("timeout") * float64(time.Second)),
-	})
+	rets, err := s.returns(ctx, c, r, surveyJob(c.Bound()))
 	if err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ const silence = time.Minute
 // publisher asks as publish.publish does in a minion's daemon.
 func publisher(l *link.Link) asker {
 	client := peer.Client{Conn: func(string) *bus.Conn { return l.Conn }}
-	p := module.Publication{Target: "m*", TargetType: "glob", Calls: []module.RemoteCall{{Function: "test.ping"}}, Timeout: silence}
+	p := module.Publication{Target: "m*", TargetType: "glob", Calls: []module.Command{{Function: "test.ping"}}, Timeout: silence}
 	return func(ctx context.Context) (int, error) {
 		answers, err := client.Publish(ctx, p)
 		returned := 0

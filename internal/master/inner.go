@@ -1,0 +1,122 @@
+package master
+
+import (
+	"brine/internal/acl"
+	"brine/internal/bus"
+	"brine/internal/extension"
+	"brine/internal/job"
+	"brine/internal/module"
+	"brine/internal/protocol"
+	"brine/internal/runner"
+	"brine/internal/salt"
+	"brine/internal/target"
+)
+
+// tables is what the tables of this program say of the commands that somebody asks
+// for. It implements acl.Functions. A minion of another version may have other rows:
+// what its rows find and these do not, it refuses.
+type tables struct {
+	minions, runners, wheel module.Table
+	added                   *extension.Set // runners that people have added
+}
+
+func newTables(added *extension.Set) tables {
+	h := &runner.Host{} // rows are read here, and never run
+	return tables{module.Builtin(), runner.Table(h), runner.Wheel(h), added}
+}
+
+// of is the table of a scope; nil for what has none.
+func (f tables) of(s acl.Scope) module.Table {
+	switch s {
+	case acl.Minions, acl.Machine:
+		return f.minions
+	case acl.Runner:
+		return f.runners
+	case acl.Wheel:
+		return f.wheel
+	}
+	return nil
+}
+
+// Read implements acl.Functions.
+func (f tables) Read(s acl.Scope, c acl.Command) acl.Reading {
+	table := f.of(s)
+	out := acl.Reading{Naming: f.naming(s, c.Function)}
+	if s == acl.Machine {
+		return out // the runner has told what is inside
+	}
+	r := table.Read(module.Command(c))
+	out.Hidden = r.Hidden
+	for _, i := range r.Inner {
+		out.Inner = append(out.Inner, asked(s, i))
+	}
+	return out
+}
+
+// naming is how a rule must name a function of the master. One that is not in the
+// table is a program that people have added, or nothing, which runs nowhere.
+func (f tables) naming(s acl.Scope, name salt.Function) acl.Naming {
+	if s != acl.Runner && s != acl.Wheel {
+		return acl.AnyPattern
+	}
+	class, known := f.of(s).Class(name)
+	switch {
+	case known && !class.ByName(), !known && f.added.Find(name.Module()) == nil:
+		return acl.AnyPattern
+	case !known || class == module.Secret:
+		return acl.NamesModule
+	}
+	return acl.NamesFunction
+}
+
+// asked is a command inside another as who asks for it directly would write it: the
+// master reads the texts of what minions publish as words.
+func asked(s acl.Scope, i module.Inner) acl.Inner {
+	out := acl.Inner{Scope: s, Command: acl.Command(i.Command), Target: i.Target, TargetType: i.TargetType}
+	switch i.Way {
+	case module.Published:
+		out.Scope, out.Published = acl.Minions, true
+	case module.ByMaster:
+		out.Scope = acl.Runner
+	case module.Wheel:
+		out.Scope = acl.Wheel
+	case module.OnMaster:
+		out.Scope = acl.Machine
+	}
+	if s == acl.Minions && i.Way != module.Here {
+		list := []job.Command{job.Command(i.Command)}
+		if err := parseWords(list); err == nil { // or the master refuses it when the minion asks
+			out.Command = acl.Command(list[0])
+		}
+	}
+	return out
+}
+
+// reach is what commands that were allowed may make others do.
+func (f tables) reach(s acl.Scope, list []acl.Command, d acl.Decision) job.Reach {
+	if d.Operator {
+		return job.Reach{Free: true}
+	}
+	commands := make([]module.Command, len(list))
+	for i, c := range list {
+		commands[i] = module.Command(c)
+	}
+	return job.Reach(f.of(s).ReachOf(commands))
+}
+
+// verdict is the one place where rules are asked about functions: for what is to happen,
+// and for who only wants to know.
+func (m *Master) verdict(rules *acl.Rules, q acl.Question) acl.Decision {
+	q.Fleet, q.Functions = fleet{m}, m.tables
+	q.Parse = func(expr, kind string) (*target.Target, error) {
+		k, err := target.ParseKind(kind)
+		if err == nil && len(expr) > longTarget && k != target.List {
+			err = bus.Errorf(bus.Usage, "a target inside a command has at most %d bytes", longTarget)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return m.readTarget(protocol.Publish{Target: expr, TargetType: kind}, k)
+	}
+	return rules.Decide(q)
+}

@@ -1,0 +1,273 @@
+package module
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"time"
+
+	"brine/internal/salt"
+	"brine/internal/schedule"
+	"brine/internal/value"
+)
+
+// Calls is what a function makes others do: it runs them, stores them for later, or
+// configures them. Only a row that has it gets a Caller, and so reaches the engine,
+// other minions, the runners of the master and the schedule. Whoever decides about
+// the function reads from the row which commands are meant, and decides about these
+// as if each had been asked for.
+type Calls struct {
+	// Read reads them from the arguments, and from nothing else: the master and the
+	// minion must come to the same.
+	Read func(a *Arguments) Reading
+	Run  func(ctx context.Context, c *Call, r *Caller) (any, error)
+}
+
+// Reading is what the arguments of a function tell of the commands inside it.
+type Reading struct {
+	Inner []Inner
+	// Hidden says that the function also does what its arguments do not tell: what
+	// the minion has stored, or what a file or the pillar names.
+	Hidden bool
+}
+
+// Way is where a command inside another runs.
+type Way int
+
+// The ways.
+const (
+	Here      Way = iota // where the function does, which is of the same table
+	Published            // on the minions of a target
+	ByMaster             // a runner, on the master
+	Wheel                // a wheel function, on the master
+	OnMaster             // a function of minions, on the master's own machine
+)
+
+// Inner is one command inside another.
+type Inner struct {
+	Way                Way
+	Command            Command
+	Target, TargetType string // of a Published one
+}
+
+// Key identifies the command with its arguments. It is "" for what cannot be
+// written, which is nothing that a message brought.
+func (i Inner) Key() string {
+	args, kwargs := i.Command.Args, i.Command.Kwargs
+	if args == nil {
+		args = []any{}
+	}
+	if kwargs == nil {
+		kwargs = map[string]any{}
+	}
+	b, err := value.Encode([]any{int64(i.Way), string(i.Command.Function), args, kwargs, i.Target, i.TargetType})
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return base64.RawStdEncoding.EncodeToString(sum[:])
+}
+
+// Reach is what a call may make other functions do. The zero value is nothing.
+type Reach struct {
+	Free   bool     // anything: whoever asked is an operator
+	Judged []string // the keys of the commands inside it, to any depth, that were allowed
+	Hidden []string // the keys of those commands that may do what cannot be read
+}
+
+// reads makes the Read of a function that runs one other where it runs itself.
+func reads(f func(a *Arguments) Command) func(a *Arguments) Reading {
+	return func(a *Arguments) Reading { return Reading{Inner: []Inner{{Command: f(a)}}} }
+}
+
+// nothing is the Read of a function that has a Caller and runs, stores and starts no other.
+func nothing(*Arguments) Reading { return Reading{} }
+
+// hidden is the Read of a function whose arguments do not tell what it will run.
+func hidden(*Arguments) Reading { return Reading{Hidden: true} }
+
+// maxInner bounds the commands inside one, to any depth.
+const maxInner = 100
+
+// Read returns what the arguments of a command tell of the commands inside it. A
+// function that the table does not have is a program that people have added, or
+// nothing: neither reaches the engine.
+func (t Table) Read(c Command) Reading {
+	_, f := t.find(string(c.Function))
+	if f == nil || f.Calls == nil {
+		return Reading{}
+	}
+	return f.read(c)
+}
+
+func (f *Function) read(c Command) Reading {
+	a, err := f.bind(c)
+	if err != nil {
+		return Reading{Hidden: true} // here the function does not run; that another table would refuse it too is not known
+	}
+	return f.Calls.Read(&a)
+}
+
+// ReachOf returns the reach for commands that were allowed with all that is inside
+// them.
+func (t Table) ReachOf(commands []Command) Reach {
+	w := walk{table: t}
+	for _, c := range commands {
+		w.add(Inner{Command: c})
+	}
+	return w.reach
+}
+
+// walk gathers the keys of what is inside commands.
+type walk struct {
+	table Table
+	reach Reach
+	seen  int
+}
+
+func (w *walk) add(i Inner) {
+	if w.seen++; w.seen > 2*maxInner || i.Way != Here {
+		return
+	}
+	r := w.table.Read(i.Command)
+	if r.Hidden {
+		w.reach.Hidden = append(w.reach.Hidden, i.Key())
+	}
+	for _, inner := range r.Inner {
+		w.reach.Judged = append(w.reach.Judged, inner.Key())
+		w.add(inner)
+	}
+}
+
+// UnjudgedError says that a function would have made another do something that was
+// not decided about when it was asked for. Neither has run.
+type UnjudgedError struct {
+	Function, Inner salt.Function // Inner is "" where it cannot be read
+}
+
+func (e *UnjudgedError) Error() string {
+	if e.Inner == "" {
+		return fmt.Sprintf("what %s would run cannot be read from its arguments, and no rule of the master lets it run that", e.Function)
+	}
+	return fmt.Sprintf("%s would run %s, about which the master did not decide", e.Function, e.Inner)
+}
+
+// Unwrap makes it a refusal.
+func (e *UnjudgedError) Unwrap() error { return ErrRefused }
+
+// check refuses a command of the table that would do more than the reach has, at any
+// depth.
+func (t Table) check(reach Reach, i Inner, depth int) error {
+	r := t.Read(i.Command)
+	if depth > maxInner || r.Hidden && !slices.Contains(reach.Hidden, i.Key()) {
+		return &UnjudgedError{Function: i.Command.Function}
+	}
+	for _, inner := range r.Inner {
+		if !slices.Contains(reach.Judged, inner.Key()) {
+			return &UnjudgedError{Function: i.Command.Function, Inner: inner.Command.Function}
+		}
+		if inner.Way != Here {
+			continue
+		}
+		if err := t.check(reach, inner, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Caller is the way of one call to other functions. It goes to rows that say what
+// they call, and lets them do that and no more.
+type Caller struct {
+	c       *Call
+	reading Reading
+}
+
+// caller checks what a call would make others do.
+func (c *Call) caller(f *Function) (*Caller, error) {
+	if !c.Reach.Free {
+		if err := c.table.check(c.Reach, Inner{Command: c.asked}, 0); err != nil {
+			c.retcode = codeRefused
+			return nil, err
+		}
+	}
+	return &Caller{c: c, reading: f.Calls.Read(&c.arguments)}, nil
+}
+
+// declared refuses what the row does not say: a defect of it.
+func (r *Caller) declared(i Inner) error {
+	key := i.Key()
+	if r.reading.Hidden || slices.ContainsFunc(r.reading.Inner, func(d Inner) bool { return d.Key() == key }) {
+		return nil
+	}
+	return &UnjudgedError{Function: r.c.Function, Inner: i.Command.Function}
+}
+
+// call runs another function for the same job, as a function of its own right.
+func (r *Caller) call(ctx context.Context, inner Command) Result {
+	call := Call{JID: r.c.JID, Function: inner.Function, Args: inner.Args, Kwargs: inner.Kwargs, Host: r.c.Host, Reach: r.c.Reach}
+	if err := r.declared(Inner{Command: inner}); err != nil {
+		call.retcode = codeRefused
+		return failed(&call, err)
+	}
+	call.Reach.Free = call.Reach.Free || r.reading.Hidden // which the check has found allowed
+	return r.c.table.Run(ctx, call)
+}
+
+// OnMaster runs a function of minions on the machine of host, the master's own.
+func (r *Caller) OnMaster(ctx context.Context, c Command, host *Host) Result {
+	call := Call{JID: r.c.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host, Reach: Reach{Free: true}}
+	if err := r.declared(Inner{Way: OnMaster, Command: c}); err != nil {
+		call.retcode = codeRefused
+		return failed(&call, err)
+	}
+	return modules.Run(ctx, call)
+}
+
+// publisher is the way to other minions and to the runners of the master.
+func (r *Caller) publisher() (Publisher, error) {
+	if r.c.Host.Publisher == nil {
+		return nil, fmt.Errorf("Cannot run publish commands without a connection to a salt master. No command sent: %w", ErrUnavailable)
+	}
+	return declaredPublisher{r, r.c.Host.Publisher}, nil
+}
+
+// declaredPublisher is a Publisher for what the row says.
+type declaredPublisher struct {
+	r  *Caller
+	to Publisher
+}
+
+// Publish implements Publisher.
+func (d declaredPublisher) Publish(ctx context.Context, p Publication) ([]Answer, error) {
+	for _, i := range p.inner() {
+		if err := d.r.declared(i); err != nil {
+			return nil, err
+		}
+	}
+	return d.to.Publish(ctx, p)
+}
+
+// Runner implements Publisher.
+func (d declaredPublisher) Runner(ctx context.Context, c Command, timeout time.Duration) (any, error) {
+	if err := d.r.declared(Inner{Way: ByMaster, Command: c}); err != nil {
+		return nil, err
+	}
+	return d.to.Runner(ctx, c, timeout)
+}
+
+// scheduler is the minion's schedule, to change it.
+func (r *Caller) scheduler() (Scheduler, error) {
+	if r.c.Host.Scheduler == nil {
+		return nil, unavailable("schedule")
+	}
+	return r.c.Host.Scheduler, nil
+}
+
+// schedule is the same as it stands.
+func (r *Caller) schedule(ctx context.Context) (Scheduler, schedule.Status, error) {
+	now, err := r.c.schedule(ctx)
+	return r.c.Host.Scheduler, now, err
+}
