@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,6 +45,8 @@ type Request struct {
 
 	endpoint *Endpoint
 	decided  atomic.Bool // to allow it
+	built    int         // what was booked for the decoded body, by estimate
+	book     func(cost int) error
 }
 
 // Decide takes what the check of the request's endpoint has decided: nil is to allow it,
@@ -60,21 +61,6 @@ func (r *Request) Decide(err error) error {
 
 // errUndecided is a fault of ours: an answer without a decision.
 var errUndecided = errors.New("the request was answered before anybody decided to allow it")
-
-// Decode reads the body into v, which may have a form of its own; what it can not
-// read is a Usage error.
-func (r *Request) Decode(v any) error {
-	var err error
-	if m, ok := v.(encoding.BinaryUnmarshaler); ok {
-		err = m.UnmarshalBinary(r.Body)
-	} else {
-		err = json.Unmarshal(r.Body, v)
-	}
-	if err != nil {
-		return Errorf(Usage, "unreadable request %s: %v", r.Op, err)
-	}
-	return nil
-}
 
 // Inbox is the private prefix of the connection that asked.
 func (r *Request) Inbox() string { return inboxOf(r.reply) }
@@ -156,6 +142,7 @@ type Server struct {
 	halves  map[string]int       // how many of those, by inbox
 	held    map[string]int       // their bytes, by asker
 	bodies  map[string]int       // bytes of requests under way, by asker
+	built   map[string]int       // what their bodies have become, by estimate
 	told    map[string]time.Time // when a refusal was last logged, by asker
 	paces   paces
 	marks   marks
@@ -174,7 +161,7 @@ func NewServer(nc *nats.Conn, owner Owner, endpoints Endpoints, log *slog.Logger
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
 		Stall: stallTimeout, nc: nc, owner: owner, endpoints: endpoints, log: log, handlers: map[string]Handler{}, lots: map[string]*lots{}, streams: map[string]*answerer{}, plain: map[string]*answerer{},
-		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, told: map[string]time.Time{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
+		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, built: map[string]int{}, told: map[string]time.Time{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
 	}
 }
 
@@ -403,7 +390,7 @@ func (s *Server) dispatch(r *Request) {
 	asker := asker(r.From)
 	ctx, cancel := context.WithCancel(s.ctx)
 	out := &answerer{nc: s.nc, reply: r.reply, asker: asker, limit: s.Stall, cancel: cancel, room: make(chan struct{}, 1)}
-	r.out = out
+	r.out, r.book = out, func(cost int) error { return s.book(asker, cost) }
 	b, inLot := booked{r, ctx, asker}, false
 	s.mu.Lock()
 	busy := s.busy(asker, r)
@@ -437,7 +424,10 @@ type booked struct {
 func (s *Server) serve(b booked, h Handler) {
 	size := len(b.Body)
 	defer s.wg.Done()
-	defer s.finish(b.asker, b.reply, size, b.out.cancel)
+	defer func() {
+		s.unbook(b.asker, b.built)
+		s.finish(b.asker, b.reply, size, b.out.cancel)
+	}()
 	s.answer(b.ctx, h, b.Request)
 }
 
@@ -454,6 +444,25 @@ func (s *Server) busy(asker string, r *Request) error {
 		return Errorf(Busy, "too many requests at once: those under way hold %d bytes", s.bodies[asker])
 	}
 	return nil
+}
+
+// book counts what the body of a request becomes; one fits always.
+func (s *Server) book(asker string, cost int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have := s.built[asker]; have > 0 && have+cost > maxBuilt {
+		return Errorf(Busy, "too many requests at once: those under way take %d MiB", have>>20)
+	}
+	s.built[asker] += cost
+	return nil
+}
+
+func (s *Server) unbook(asker string, cost int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.built[asker] -= cost; s.built[asker] <= 0 {
+		delete(s.built, asker)
+	}
 }
 
 func (s *Server) finish(asker, reply string, size int, cancel context.CancelFunc) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"brine/internal/bus"
 	"brine/internal/event"
 )
 
@@ -15,6 +16,10 @@ import (
 // read like that without anybody going through their data, which is checked once,
 // where they are stored. One JSON document is read too.
 const fireLines = '\x1e'
+
+// maxFireLines bounds the events of one request: an empty line is one byte, and an event
+// in memory many.
+const maxFireLines = 500_000
 
 // fireHead is the first line.
 type fireHead struct {
@@ -59,14 +64,21 @@ func (f Fire) AppendBinary(b []byte) ([]byte, error) {
 // UnmarshalBinary reads the body of a request. The events keep parts of b.
 func (f *Fire) UnmarshalBinary(b []byte) error {
 	if len(b) == 0 || b[0] != fireLines {
+		if err := bus.CheckBuilt(b); err != nil {
+			return err
+		}
 		return json.Unmarshal(b, f)
+	}
+	count := bytes.Count(b, []byte("\n"))
+	if count > maxFireLines {
+		return fmt.Errorf("%d events at once: the limit is %d", count, maxFireLines)
 	}
 	var head fireHead
 	line, rest, _ := bytes.Cut(b[1:], []byte("\n"))
 	if err := json.Unmarshal(line, &head); err != nil {
 		return err
 	}
-	*f = Fire{ID: head.ID, Form: head.Form, Pretag: head.Pretag, Live: head.Live, Events: make([]FireEvent, 0, bytes.Count(rest, []byte("\n")))}
+	*f = Fire{ID: head.ID, Form: head.Form, Pretag: head.Pretag, Live: head.Live, Events: make([]FireEvent, 0, count)}
 	like := ""
 	for len(rest) > 0 {
 		var ended bool

@@ -66,6 +66,9 @@ func (l Letter) Decode(v any) error {
 	if m, ok := v.(encoding.BinaryUnmarshaler); ok {
 		return m.UnmarshalBinary(l.Body)
 	}
+	if err := bus.CheckBuilt(l.Body); err != nil {
+		return err
+	}
 	return json.Unmarshal(l.Body, v)
 }
 
@@ -106,9 +109,15 @@ func (q Letters) AppendBinary(b []byte) ([]byte, error) {
 func (q *Letters) UnmarshalBinary(b []byte) error {
 	q.Letters = nil
 	if len(b) == 0 || b[0] != lettersSign {
+		if err := bus.CheckBuilt(b); err != nil {
+			return err
+		}
 		return json.Unmarshal(b, q)
 	}
 	for rest := b[1:]; len(rest) > 0; {
+		if len(q.Letters) == MaxLetters {
+			return fmt.Errorf("more than %d letters", MaxLetters)
+		}
 		line, behind, ended := bytes.Cut(rest, []byte("\n"))
 		var head letterHead
 		if err := json.Unmarshal(line, &head); err != nil {

@@ -1,0 +1,97 @@
+package bus_test
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"brine/internal/bus"
+	"brine/internal/bustest"
+)
+
+// 63 MiB of small maps would become gigabytes: it is refused where a handler decodes it,
+// whatever it decodes into, and no more is taken than the message itself.
+func TestABombIsNotBuilt(t *testing.T) {
+	b := bustest.Start(t)
+	var grown atomic.Uint64
+	table := check(bus.Own)
+	table[0].Body = 64 << 20
+	s := bus.NewServer(b.Conn(), b.Owner, table, slog.New(slog.DiscardHandler))
+	s.Handle("echo", func(ctx context.Context, r *bus.Request) error {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		var v any
+		err := r.Decode(&v)
+		runtime.ReadMemStats(&after)
+		grown.Store(after.TotalAlloc - before.TotalAlloc)
+		return err
+	})
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	c, err := bus.Dial(b.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	bomb := "[" + strings.Repeat(`{"":0},`, 9<<20) + "0]"
+	err = c.Ask(t.Context(), "echo", raw(bomb), nil)
+	if bus.CodeOf(err) != bus.Usage || !strings.Contains(err.Error(), "too many parts") {
+		t.Errorf("a bomb: %v", err)
+	}
+	if n := grown.Load(); n > 1<<20 {
+		t.Errorf("%d bytes were taken for it", n)
+	}
+}
+
+// What one identity's requests have become together is bounded, and that of others its own.
+func TestBombsAtOnce(t *testing.T) {
+	b := bustest.Start(t)
+	entered, leave := make(chan struct{}, 10), make(chan struct{})
+	h := func(ctx context.Context, r *bus.Request) error {
+		var v any
+		if err := r.Decode(&v); err != nil {
+			return err
+		}
+		entered <- struct{}{}
+		select {
+		case <-leave:
+		case <-ctx.Done():
+		}
+		return nil
+	}
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "wait"), h)
+	b.Server.Handle(bustest.Probe(bus.RoleMinion, "wait"), h)
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := bus.Dial(b.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	client := b.As(t, bus.RoleMinion, "web1")
+	large := raw("[" + strings.Repeat(`{},`, 300_000) + "0]") // more than half of what is allowed
+	for _, from := range []*bus.Conn{c, bus.NewConn(client.Conn, client.Self)} {
+		if _, err := from.Call("wait", large); err != nil {
+			t.Fatal(err)
+		}
+		<-entered
+		if err := from.Ask(t.Context(), "wait", large, nil); bus.CodeOf(err) != bus.Busy {
+			t.Errorf("a second one at once: %v, want busy", err)
+		}
+	}
+	close(leave)
+	if err := c.Ask(t.Context(), "wait", raw("[]"), nil); err != nil {
+		t.Errorf("after that: %v", err)
+	}
+}
+
+// raw is a body as it is.
+type raw string
+
+func (r raw) MarshalBinary() ([]byte, error) { return []byte(r), nil }
