@@ -93,6 +93,12 @@ type Handler struct {
 	// Bury keeps what could not be handled. Its error ends the handler: to go on
 	// would be to lose the event.
 	Bury func(ctx context.Context, f Failure) error
+	// Again reads an event once more by its place; false says that it is there no more.
+	// With it one sender has a share of what waits in memory, and events of others pass
+	// what is beyond. Nil is for who can not: then all have all of it together.
+	Again func(ctx context.Context, seq uint64) (Item, bool, error)
+	// Gone is told of an event that Again did not find, and that is passed over.
+	Gone func(seq uint64)
 	// Done is told that everything up to this place is done. It must not block.
 	Done func(seq uint64)
 }
@@ -117,7 +123,21 @@ func (h *Handler) Begin(ctx context.Context) *Run {
 		}
 		h.Done(r.ledger.finish(i.Event.Seq))
 	})
+	r.lanes.again, r.lanes.gone = h.Again, r.gone
 	return r
+}
+
+// gone passes an event over that is there no more; one that can not be read ends the
+// handler, which begins with it again.
+func (r *Run) gone(seq uint64, err error) {
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	if r.h.Gone != nil {
+		r.h.Gone(seq)
+	}
+	r.h.Done(r.ledger.finish(seq))
 }
 
 // Put hands an event over, waiting while too many are under way. The places grow

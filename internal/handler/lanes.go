@@ -9,24 +9,40 @@ import (
 // of different senders side by side, as many at once as there are slots.
 type lanes struct {
 	work  func(ctx context.Context, slots chan struct{}, i Item)
+	again func(ctx context.Context, seq uint64) (Item, bool, error) // see Handler.Again
+	gone  func(seq uint64, err error)                               // such an event is not there, or can not be read
 	slots chan struct{}
 
 	mu     sync.Mutex
 	room   *sync.Cond
-	queues map[string][]Item // by speaker, see event.Head; one that exists has a goroutine
+	queues map[string]*queue // by speaker, see event.Head; one that exists has a goroutine
 	count  int
 	bytes  int
+	left   int // events of which only the place is kept
 	wg     sync.WaitGroup
+}
+
+// queue is what waits of one sender. What is beyond the sender's share of the memory is
+// kept by its place, and read again when its turn comes.
+type queue struct {
+	items []Item
+	bytes int
+	rest  []uint64 // behind items
 }
 
 // Bounds of what waits in memory; beyond them the daemon keeps it.
 const (
 	maxWaiting      = 512
 	maxWaitingBytes = 32 << 20
+	// One sender has an eighth of it, where events can be read again: those of others
+	// do not wait behind more than that.
+	senderWaiting = maxWaiting / 8
+	senderBytes   = maxWaitingBytes / 8
+	maxLeft       = 200_000 // places of all; some ten bytes each
 )
 
 func newLanes(parallel int, work func(context.Context, chan struct{}, Item)) *lanes {
-	l := &lanes{work: work, slots: make(chan struct{}, parallel), queues: map[string][]Item{}}
+	l := &lanes{work: work, slots: make(chan struct{}, parallel), queues: map[string]*queue{}}
 	l.room = sync.NewCond(&l.mu)
 	return l
 }
@@ -42,43 +58,93 @@ func (l *lanes) put(ctx context.Context, i Item) bool {
 	defer stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for ctx.Err() == nil && (l.count >= maxWaiting || l.count > 0 && l.bytes+len(i.Line) > maxWaitingBytes) {
+	speaker := i.head().Speaker()
+	for ctx.Err() == nil && !l.takes(l.queues[speaker], i) {
 		l.room.Wait()
 	}
 	if ctx.Err() != nil {
 		return false
 	}
+	q := l.queues[speaker]
+	if q == nil {
+		q = &queue{}
+		l.queues[speaker] = q
+		l.wg.Go(func() { l.run(ctx, speaker, q) })
+	}
+	if l.again != nil && q.full(i) {
+		q.rest = append(q.rest, i.Event.Seq)
+		l.left++
+		return true
+	}
+	q.items = append(q.items, i)
+	q.bytes += len(i.Line)
 	l.count++
 	l.bytes += len(i.Line)
-	speaker := i.head().Speaker()
-	queue, running := l.queues[speaker]
-	l.queues[speaker] = append(queue, i)
-	if !running {
-		l.wg.Go(func() { l.run(ctx, speaker) })
-	}
 	return true
 }
 
+// takes says whether there is room for an event of the sender with that queue.
+func (l *lanes) takes(q *queue, i Item) bool {
+	if l.again != nil && q.full(i) {
+		return l.left < maxLeft
+	}
+	return l.count < maxWaiting && (l.count == 0 || l.bytes+len(i.Line) <= maxWaitingBytes)
+}
+
+// full says whether the sender has its share. What comes behind a place is kept by its
+// place too, so that the order stays.
+func (q *queue) full(i Item) bool {
+	return q != nil && (len(q.rest) > 0 || len(q.items) >= senderWaiting || len(q.items) > 0 && q.bytes+len(i.Line) > senderBytes)
+}
+
 // run works off what one sender has sent, until nothing of it is left.
-func (l *lanes) run(ctx context.Context, from string) {
+func (l *lanes) run(ctx context.Context, from string, q *queue) {
 	for {
-		l.mu.Lock()
-		queue := l.queues[from]
-		if len(queue) == 0 || ctx.Err() != nil {
-			delete(l.queues, from)
-			l.mu.Unlock()
+		i, seq, some := l.next(ctx, from, q)
+		if !some {
 			return
 		}
-		i := queue[0]
-		l.queues[from] = queue[1:]
-		l.mu.Unlock()
-		l.work(ctx, l.slots, i)
-		l.mu.Lock()
-		l.count--
-		l.bytes -= len(i.Line)
-		l.room.Broadcast()
-		l.mu.Unlock()
+		if seq == 0 {
+			l.work(ctx, l.slots, i)
+			l.release(q, len(i.Line))
+			continue
+		}
+		i, there, err := l.again(ctx, seq)
+		if err == nil && there {
+			l.work(ctx, l.slots, i)
+		} else if ctx.Err() == nil {
+			l.gone(seq, err)
+		}
 	}
+}
+
+// next takes the next event of a sender, or its place; the last one takes the queue away.
+func (l *lanes) next(ctx context.Context, from string, q *queue) (i Item, seq uint64, some bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+	case len(q.items) > 0:
+		i, q.items = q.items[0], q.items[1:]
+		return i, 0, true
+	case len(q.rest) > 0:
+		seq, q.rest = q.rest[0], q.rest[1:]
+		l.left--
+		l.room.Broadcast()
+		return i, seq, true
+	}
+	delete(l.queues, from)
+	return i, 0, false
+}
+
+// release gives back the room of an event that was worked off.
+func (l *lanes) release(q *queue, size int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q.bytes -= size
+	l.count--
+	l.bytes -= size
+	l.room.Broadcast()
 }
 
 // wait waits for everything that was handed over, or that is under way when ctx

@@ -139,3 +139,71 @@ func TestPermanentErrorsAreNotRetried(t *testing.T) {
 		}
 	}
 }
+
+// One sender floods a handler that is stuck on its first event: the event of another is
+// handled meanwhile, and then all of the flood, in its order, once.
+func TestAFloodHoldsUpNobodyElse(t *testing.T) {
+	const flood = 4 * maxWaiting
+	var mu sync.Mutex
+	var seen []uint64
+	gate, other := make(chan struct{}), make(chan struct{})
+	l := newLanes(2, func(_ context.Context, _ chan struct{}, i Item) {
+		if i.Event.From == "web1" {
+			close(other)
+			return
+		}
+		<-gate
+		mu.Lock()
+		seen = append(seen, i.Event.Seq)
+		mu.Unlock()
+	})
+	read := 0
+	l.again = func(_ context.Context, seq uint64) (Item, bool, error) {
+		read++
+		return Item{Event: event.Event{From: "evil", Seq: seq}}, seq != flood/2, nil
+	}
+	lost := []uint64{}
+	l.gone = func(seq uint64, err error) { lost = append(lost, seq) }
+	for seq := range uint64(flood) {
+		if !l.put(t.Context(), Item{Event: event.Event{From: "evil", Seq: seq + 1}, Line: make([]byte, 100)}) {
+			t.Fatal("not taken")
+		}
+	}
+	if l.count > senderWaiting || l.left < flood-senderWaiting-1 {
+		t.Errorf("%d events of one sender are in memory, and %d places", l.count, l.left)
+	}
+	if !l.put(t.Context(), Item{Event: event.Event{From: "web1", Seq: flood + 1}}) {
+		t.Fatal("not taken")
+	}
+	<-other
+	close(gate)
+	l.wait()
+	if len(seen) != flood-1 || len(lost) != 1 || read < flood-2*senderWaiting {
+		t.Errorf("%d events handled, %d not there, %d read again", len(seen), len(lost), read)
+	}
+	for i := range seen[1:] {
+		if seen[i] >= seen[i+1] {
+			t.Fatalf("%d before %d", seen[i], seen[i+1])
+		}
+	}
+	if l.count != 0 || l.bytes != 0 || l.left != 0 || len(l.queues) != 0 {
+		t.Errorf("left: %d events, %d bytes, %d places, %d queues", l.count, l.bytes, l.left, len(l.queues))
+	}
+}
+
+// A sender of large events has its share in bytes.
+func TestAShareInBytes(t *testing.T) {
+	gate := make(chan struct{})
+	l := newLanes(1, func(context.Context, chan struct{}, Item) { <-gate })
+	l.again = func(_ context.Context, seq uint64) (Item, bool, error) { return Item{}, true, nil }
+	for seq := range uint64(20) {
+		if !l.put(t.Context(), Item{Event: event.Event{From: "evil", Seq: seq + 1}, Line: make([]byte, 1<<20)}) {
+			t.Fatal("not taken")
+		}
+	}
+	if l.bytes > senderBytes {
+		t.Errorf("%d bytes of one sender are in memory, want %d at most", l.bytes, senderBytes)
+	}
+	close(gate)
+	l.wait()
+}

@@ -1,6 +1,9 @@
 package handler
 
-import "sync"
+import (
+	"sort"
+	"sync"
+)
 
 // ledger says up to which place everything is done, where events are finished in
 // another order than they came.
@@ -44,11 +47,9 @@ func (l *ledger) pass(seq uint64) uint64 {
 func (l *ledger) finish(seq uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range l.open {
-		if l.open[i].seq == seq {
-			l.open[i].done = true
-			break
-		}
+	i := sort.Search(len(l.open), func(i int) bool { return l.open[i].seq >= seq })
+	if i < len(l.open) && l.open[i].seq == seq {
+		l.open[i].done = true
 	}
 	n := 0
 	for n < len(l.open) && l.open[n].done {

@@ -122,6 +122,15 @@ func (m *Master) reactOnce(feeding context.Context, r *reactor.Rule, held func()
 			return m.reaction(ctx, r, i, attempt)
 		},
 		Bury: func(ctx context.Context, f handler.Failure) error { return m.buryReaction(ctx, r, f) },
+		Again: func(ctx context.Context, seq uint64) (handler.Item, bool, error) {
+			line, there, err := m.relay.Again(ctx, seq)
+			if err != nil || !there {
+				return handler.Item{}, false, err
+			}
+			i, err := handler.ReadItem(line)
+			return i, true, err
+		},
+		Gone: func(seq uint64) { log.Warn("an event was removed before its turn came", "seq", seq) },
 	}).Begin(m.ctx)
 	feeding, stop := context.WithCancel(feeding)
 	defer stop()

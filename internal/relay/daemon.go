@@ -170,6 +170,16 @@ func (r *Relay) Hand(ctx context.Context, from uint64, match func(event.Head) bo
 	})
 }
 
+// Again reads the event at a place once more, as Hand gave it; false says that it is there
+// no more.
+func (r *Relay) Again(ctx context.Context, seq uint64) (line []byte, there bool, err error) {
+	err = r.journal.Replay(ctx, seq, seq, func(t journal.Text) error {
+		line, there = event.AppendPlaced(nil, t.Body, t.Seq), true
+		return nil
+	})
+	return line, there, err
+}
+
 // maxOfSender is how many dead letters the events of one sender may leave behind
 // with the daemon's handlers: a minion that fires what no handler can do must not
 // fill the room of all, where they would stop.
