@@ -2,6 +2,8 @@ package broker
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,7 +59,7 @@ func (h *Health) heard(text string) {
 
 func (h *Health) fail(text string) {
 	cause := errors.New(text)
-	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO} {
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.ENFILE} {
 		if strings.Contains(text, errno.Error()) {
 			cause = errno
 		}
@@ -100,14 +102,19 @@ func (b *Broker) heal() {
 			return
 		}
 		b.opts.Log.Error("the journal can not be written; nothing is stored until it can", "err", b.health.Err())
+		streams := b.streams()
 		for again := time.After(healPause); ; again = tick.C {
 			select {
 			case <-again:
 			case <-b.health.stopped:
 				return
 			}
-			if b.reopen() == nil {
+			err := b.reopen(streams)
+			if err == nil {
 				break
+			}
+			if b.gate.told.First("reopen "+err.Error(), time.Now()) {
+				b.opts.Log.Error("the journal can not be opened again yet", "err", err)
 			}
 		}
 		b.health.well()
@@ -115,14 +122,53 @@ func (b *Broker) heal() {
 	}
 }
 
-// reopen opens the store anew if the disk takes something.
-func (b *Broker) reopen() error {
-	if err := b.checkStore(); err != nil {
+// spareFiles is how many descriptors must be free before the store is opened anew: it
+// takes several for each stream, and the server does not survive every lack of them.
+const spareFiles = 128
+
+// spare says whether so many descriptors are free.
+func spare() error {
+	files := make([]*os.File, 0, spareFiles)
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	for range spareFiles {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			return fmt.Errorf("open files for the journal: %w", err)
+		}
+		files = append(files, f)
+	}
+	return nil
+}
+
+// streams is how many streams the store has.
+func (b *Broker) streams() int { return b.gate.account.JetStreamUsage().Streams }
+
+// reopen opens the store anew if the disk takes something, and says whether that many
+// streams came back: the server leaves out what it can not read, and calls it a success.
+// A panic on the way ends the daemon.
+func (b *Broker) reopen(streams int) (err error) {
+	if err := errors.Join(spare(), b.checkStore()); err != nil {
 		return err
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("open the journal again: %v", p)
+			b.fail(err)
+		}
+	}()
 	if err := b.server.ShutdownJetStream(); err != nil {
 		return err
 	}
 	o := b.opts
-	return b.server.EnableJetStream(&server.JetStreamConfig{StoreDir: o.StoreDir, SyncAlways: o.SyncAlways, MaxStore: maxStore, MaxMemory: maxStore})
+	if err := b.server.EnableJetStream(&server.JetStreamConfig{StoreDir: o.StoreDir, SyncAlways: o.SyncAlways, MaxStore: maxStore, MaxMemory: maxStore}); err != nil {
+		return err
+	}
+	if n := b.streams(); n < streams {
+		return fmt.Errorf("%d of %d streams of the journal came back", n, streams)
+	}
+	return nil
 }

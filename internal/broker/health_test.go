@@ -1,0 +1,93 @@
+package broker
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+// stored starts a broker with a stream of one message.
+func stored(t *testing.T) (b *Broker, dir string, there func() bool) {
+	t.Helper()
+	dir = t.TempDir()
+	b, _, _ = startLocal(t, dir)
+	js, err := b.Conn().JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.AddStream(&nats.StreamConfig{Name: "EVENTS", Subjects: []string{"salt.event.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish("salt.event.a", []byte("kept")); err != nil {
+		t.Fatal(err)
+	}
+	return b, dir, func() bool {
+		m, err := js.GetMsg("EVENTS", 1)
+		return err == nil && string(m.Data) == "kept"
+	}
+}
+
+// Without descriptors the store is not opened anew until there are some; then it is
+// whole.
+func TestStoreIsReopenedWhenThereAreDescriptors(t *testing.T) {
+	b, _, there := stored(t)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	low := limit
+	low.Cur = uint64(len(open)) + 20
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	back := func() { _ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) }
+	t.Cleanup(back)
+	if err := b.reopen(1); err == nil {
+		t.Error("the store was opened anew without descriptors")
+	}
+	if !b.server.JetStreamEnabled() {
+		t.Error("the store was closed though it could not be opened again")
+	}
+	b.health.fail("Critical write error: too many open files")
+	if b.health.Err() != syscall.EMFILE {
+		t.Errorf("the cause is %v", b.health.Err())
+	}
+	back()
+	wait(t, "the store is well", func() bool { return b.health.Err() == nil && there() })
+}
+
+// A store that came back with a stream less is opened again until it is whole.
+func TestStoreThatCameBackInPartIsNotWell(t *testing.T) {
+	b, dir, there := stored(t)
+	found, err := filepath.Glob(filepath.Join(dir, "jetstream/*/streams/EVENTS"))
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	aside := filepath.Join(t.TempDir(), "EVENTS")
+	if err := b.reopen(1); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.server.ShutdownJetStream(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(found[0], aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.reopen(1); err == nil {
+		t.Error("a store without its stream counts as whole")
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(found[0]), 0o700), os.Rename(aside, found[0])); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.reopen(1); err != nil || !there() {
+		t.Errorf("when it is whole again: %v", err)
+	}
+}
