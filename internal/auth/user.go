@@ -57,6 +57,9 @@ func (u *Users) name(ctx context.Context, uid int) salt.UserName {
 	if n, err := salt.ParseUserName(systemName(ctx, uid)); err == nil {
 		name = n
 	}
+	if ctx.Err() != nil {
+		return name // cut short: not to be remembered
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.names == nil {

@@ -83,6 +83,10 @@ type Options struct {
 	// Admit says who a peer is. An identity without a role is refused. It is
 	// called from many goroutines at once.
 	Admit func(Peer) bus.Identity
+	// Context is that of the daemon. Once it has ended, local peers whom Admit does not
+	// admit get no refusal: their connection just ends, and they may come again. nil
+	// never ends.
+	Context context.Context
 	// Gone is told of the end of every connection that was admitted.
 	Gone func(bus.Identity)
 	// Ready, where it is not nil, is closed when connections may be taken. Until then

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,9 +40,14 @@ type gate struct {
 type visitor struct {
 	socket.Peer
 	tie
+	conn   net.Conn
+	secret string // once it is expected
 }
 
 func newGate(o Options) *gate {
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
 	return &gate{
 		rights: o.Endpoints.Rights(), meter: newMeter(), opts: o, log: o.Log, daemon: secret(), local: map[string]*visitor{},
 		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, perKey: map[string]int{}, shares: map[uint64]*flow{},
@@ -64,6 +70,9 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 			return false
 		}
 		i, ok := g.admit(c, o, Peer{Remote: "local", Local: v.Peer, Sudo: bus.SudoUser(o.Name)}, &v.tie)
+		if !ok && g.opts.Context.Err() != nil {
+			v.conn.Close() // a daemon that stops cannot judge: that is no refusal, and nothing is said
+		}
 		return ok && g.register(c, i)
 	}
 	from, ok := c.RemoteAddress().(address)
@@ -135,13 +144,13 @@ func subjects(allow []string) *server.SubjectPermission {
 }
 
 // expect announces a local peer and returns the secret that its connection must
-// show, once.
+// show, once. Whoever announces takes it back when the connection has ended: with a time
+// of its own it could end before a busy daemon has looked, which is not a refusal.
 func (g *gate) expect(v *visitor) string {
 	s := secret()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.local[s] = v
-	time.AfterFunc(authTimeout, func() { g.takeLocal(s) })
 	return s
 }
 

@@ -59,8 +59,9 @@ func (b *Broker) serveOne(c net.Conn) {
 		return // the server is stopping
 	}
 	defer in.Close()
-	v := &visitor{Peer: peer}
+	v := &visitor{Peer: peer, conn: c}
 	err = b.join(c, in, v)
+	b.gate.takeLocal(v.secret)
 	if cid, entered := v.end(); entered {
 		b.left(cid)
 	}
@@ -188,7 +189,8 @@ func (b *Broker) vouch(line []byte, v *visitor) ([]byte, error) {
 	if err := json.Unmarshal(body, &c); err != nil {
 		return nil, fmt.Errorf("unreadable CONNECT: %w", err)
 	}
-	c.Pass = b.gate.expect(v)
+	v.secret = b.gate.expect(v)
+	c.Pass = v.secret
 	out, err := json.Marshal(c)
 	if err != nil {
 		return nil, err

@@ -180,6 +180,7 @@ func (m *Master) openBroker() error {
 		StoreDir:   m.storeDir(),
 		SyncAlways: m.cfg.JournalSync == "always",
 		Admit:      m.admit,
+		Context:    m.ctx,
 		Gone:       m.gone,
 		Ready:      m.serving,
 		Ping:       m.cfg.MinionAliveInterval,

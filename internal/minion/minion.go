@@ -170,6 +170,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 	m.broker, err = broker.Start(broker.Options{
 		Endpoints: bus.MinionEndpoints,
 		Name:      "salt-minion", StoreDir: store, Log: m.log,
+		Context: m.ctx,
 		Admit: func(p broker.Peer) bus.Identity {
 			if !m.mayConnect(int(p.Local.UID)) {
 				m.log.Warn("local connection refused: the minion's bus is for root, its own user and those whom event_acl names", "uid", p.Local.UID)
