@@ -168,3 +168,28 @@ func TestNothingOutsideIsWritten(t *testing.T) {
 		t.Errorf("written outside: %v, %v", left, err)
 	}
 }
+
+// Two environments have a file of the same name, and one has directories whose names run
+// together with those of the other: none is ever served for the other.
+func TestSourcesShareNothing(t *testing.T) {
+	base, dev := newServer(t), newServer(t)
+	s := &server{Roots: roots.New(map[string][]string{"base": {base.dir}, "dev": {dev.dir}}), dir: base.dir}
+	c := New(filepath.Join(t.TempDir(), "cache"), s)
+	for name, text := range map[string]string{"app": "base", "x/app": "base x", "xapp": "base xapp"} {
+		base.put(t, name, text)
+		dev.put(t, name, "dev of "+name)
+	}
+	for range 2 { // once fetched, and once with all of them there
+		for _, env := range []string{"base", "dev", "base"} {
+			for name, want := range map[string]string{"app": "base", "x/app": "base x", "xapp": "base xapp"} {
+				if env == "dev" {
+					want = "dev of " + name
+				}
+				place, _, err := c.Fetch(t.Context(), env, name)
+				if b, _ := os.ReadFile(place); err != nil || string(b) != want {
+					t.Errorf("%s of %s is %q, %v; want %q", name, env, b, err, want)
+				}
+			}
+		}
+	}
+}

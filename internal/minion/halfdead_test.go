@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -136,4 +137,45 @@ func timesConnected(t *testing.T, dir string) (n int) {
 		}
 		n++
 	}
+}
+
+// A master that has just started refuses twice in a row, as one does that has not read its
+// keys yet: the minion comes back all the same.
+func TestRefusedTwiceDuringARestart(t *testing.T) {
+	master, b, _ := startMaster(t)
+	key, err := pki.LoadPrivate(filepath.Join(master.PKIDir, "master.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refusals atomic.Int32
+	a, came := halfDead(t, key, func(c net.Conn, cfg *tls.Config) {
+		if refusals.Add(1) > 2 {
+			through(c, b)
+			return
+		}
+		if s, err := greet(c, cfg); err == nil {
+			_, _ = bufio.NewReader(s).ReadString('\n') // its CONNECT
+			_, _ = io.WriteString(s, "-ERR 'Authorization Violation'\r\n")
+		}
+	})
+	cfg := minionConfig(t, a, "recon_default: 10\nrecon_max: 200\nauth_timeout: 1\n")
+	startMinion(t, cfg)
+	connected(t, cfg)
+	if n := came.Load(); n < 3 {
+		t.Errorf("the minion came %d times, want two refusals before", n)
+	}
+}
+
+// through passes all bytes on to the real master.
+func through(c net.Conn, to net.Addr) {
+	m, err := net.Dial("tcp", to.String())
+	if err != nil {
+		return
+	}
+	defer m.Close()
+	go func() {
+		_, _ = io.Copy(m, c)
+		m.Close()
+	}()
+	_, _ = io.Copy(c, m)
 }

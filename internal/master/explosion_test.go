@@ -1,0 +1,62 @@
+package master_test
+
+import (
+	"strings"
+	"testing"
+
+	"brine/internal/job"
+	"brine/internal/protocol"
+)
+
+// TestJobsLeaveNothingInTheServer: neither a job, nor somebody who listens, nor somebody who
+// reads a job's return makes a stream or a consumer that stays.
+func TestJobsLeaveNothingInTheServer(t *testing.T) {
+	w := start(t, "auto_accept: True\n")
+	w.minion("web1", pong)
+	c := w.user()
+	once := func() {
+		begin, got, err := publish(t, c, ping("web1", "glob"))
+		if err != nil || got["web1"].State != job.Done {
+			t.Fatalf("%v, %v", got, err)
+		}
+		s, err := c.Call(protocol.OpListen, protocol.Listen{Tags: []string{"salt/job/" + string(begin.JID)}, FromSeq: 1, UntilEnd: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, err = s.Next(t.Context())
+		}
+		s.Close()
+	}
+	once()
+	streams, consumers := w.m.Stored(t)
+	for range 100 {
+		once()
+	}
+	if s, c := w.m.Stored(t); s != streams || c != consumers {
+		t.Errorf("after 100 jobs there are %d streams and %d consumers, want %d and %d as before", s, c, streams, consumers)
+	}
+}
+
+// TestAnOldVersionOpensNothing: a minion that says it is older than it is, or says nothing,
+// has the same rights and is refused the same.
+func TestAnOldVersionOpensNothing(t *testing.T) {
+	a := underAttack(t)
+	for _, version := range []string{`"0.0.1"`, `"2014.1.0"`, `""`, `null`, `"9999"`} {
+		if got := a.send("salt.minion.evil.req.hello", `i{"version":`+version+`,"grains":{}}`); strings.HasPrefix(got, "x") {
+			t.Errorf("hello of version %s: %.200s", version, got)
+		}
+		for _, c := range []struct{ subject, body string }{
+			{"salt.minion.evil.req.publish", `i` + strings.Replace(pingAll, "%s", `,"version":`+version, 1)},
+			{"salt.minion.evil.fire", `i{"version":` + version + `,"events":[{"tag":"salt/job/20260101000000000000/ret/web1","data":{}}]}`},
+			{"salt.minion.evil.ret.20260101000000000000", `i{"version":` + version + `,"id":"web1","state":"done","return":1}`},
+		} {
+			if got := a.send(c.subject, c.body); !strings.Contains(got, `"denied"`) {
+				t.Errorf("version %s on %s: %.200s, want a refusal", version, c.subject, got)
+			}
+		}
+	}
+	if n := a.jobs(); n != 0 {
+		t.Errorf("%d jobs were run", n)
+	}
+}
