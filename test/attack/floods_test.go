@@ -37,20 +37,35 @@ func (a *attack) stayOpen(dial func(i int) (*wire, error)) {
 		}
 		a.wg.Go(func() {
 			for {
-				go func() { <-a.over; w.Close() }()
-				w.drain()
-				if w.Close(); isClosed(a.over) {
+				a.drain(w)
+				if a.cut.Add(1); isClosed(a.over) {
 					return
 				}
-				a.cut.Add(1)
-				time.Sleep(20 * time.Millisecond)
-				if w, err = dial(i); err != nil {
-					return
+				for w = nil; w == nil; time.Sleep(20 * time.Millisecond) {
+					if isClosed(a.over) {
+						return
+					}
+					w, _ = dial(i)
 				}
 			}
 		})
 		return nil
 	})
+}
+
+// drain reads until the server ends the connection, or the attack is over.
+func (a *attack) drain(w *wire) {
+	done := make(chan struct{})
+	go func() {
+		w.drain()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-a.over:
+	}
+	w.Close()
+	<-done
 }
 
 const question = `{"version":"1"}`

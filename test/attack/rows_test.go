@@ -8,7 +8,7 @@ var rows = []row{
 	},
 	{
 		name: "half-open, 1,024 descriptors", attacker: "anybody", tries: "%d connections that say nothing, to a master with few descriptors",
-		fullOnly: true, short: 1500, full: 10_000, files: 1024, attack: halfOpen,
+		short: 1500, full: 10_000, files: 1024, attack: halfOpen,
 	},
 	{
 		name: "TLS without CONNECT", attacker: "anybody", tries: "%d connections that shake hands and say nothing",
@@ -56,7 +56,7 @@ var rows = []row{
 	},
 	{
 		name: "events of 200 KB", attacker: "a minion", tries: "%d events, more than the journal holds",
-		fullOnly: true, short: 400, full: 4_000, config: "event_max_bytes: 67108864\n", attack: events(uniqueTag, 200<<10),
+		short: 400, full: 4_000, config: "event_max_bytes: 67108864\n", attack: events(uniqueTag, 200<<10),
 	},
 	{
 		name: "grains of 700 KB", attacker: "a minion", tries: "them %d times",
@@ -104,11 +104,11 @@ var rows = []row{
 	},
 	{
 		name: "regular expressions", attacker: "a user with a grant", tries: "%d targets that a careless engine works on for ever", user: "nobody",
-		fullOnly: true, short: 200, full: 20_000, prepare: manyKeys, attack: targets("pcre", expensivePattern),
+		short: 200, full: 20_000, prepare: manyKeys, attack: targets("pcre", expensivePattern),
 	},
 	{
 		name: "deep targets", attacker: "a user with a grant", tries: "%d targets of 60 KB of brackets", user: "nobody",
-		fullOnly: true, short: 200, full: 20_000, prepare: manyKeys, attack: targets("compound", deepTarget),
+		short: 200, full: 20_000, prepare: manyKeys, attack: targets("compound", deepTarget),
 	},
 	{
 		name: "a minion's bus", attacker: "a user with a grant", tries: "%d requests to its daemon whose answers are not read", user: "nobody", onMinion: true,
