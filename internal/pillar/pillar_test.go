@@ -69,19 +69,21 @@ prod:
 
 func TestCompileRefuses(t *testing.T) {
 	for name, files := range map[string]map[string]string{
-		"no such file":            {"top.sls": "base:\n  '*': [nosuch]\n"},
-		"traversal":               {"top.sls": "base:\n  '*': ['../../etc/passwd']\n"},
-		"dots":                    {"top.sls": "base:\n  '*': ['....etc']\n"},
-		"list in the top file":    {"top.sls": "- a\n"},
-		"text instead of a list":  {"top.sls": "base:\n  '*': common\n"},
-		"unknown kind":            {"top.sls": "base:\n  '*': [{match: bogus}, a]\n"},
-		"bad target":              {"top.sls": "base:\n  'web* and (': [a]\n", "a.sls": "a: 1"},
-		"pillar chosen by pillar": {"top.sls": "base:\n  'I@a:1': [a]\n", "a.sls": "a: 1"},
-		"broken YAML":             {"top.sls": "base:\n  '*': [a]\n", "a.sls": "a: [1\n"},
-		"template":                {"top.sls": "base:\n  '*': [a]\n", "a.sls": "{% if true %}\na: 1\n{% endif %}\n"},
-		"another renderer":        {"top.sls": "base:\n  '*': [a]\n", "a.sls": "#!py\n"},
-		"a circle":                {"top.sls": "base:\n  '*': [a]\n", "a.sls": "include: [b]\n", "b.sls": "include: [a]\n"},
-		"a list for a pillar":     {"top.sls": "base:\n  '*': [a]\n", "a.sls": "[geheim]\n"},
+		"no such file":             {"top.sls": "base:\n  '*': [nosuch]\n"},
+		"traversal":                {"top.sls": "base:\n  '*': ['../../etc/passwd']\n"},
+		"dots":                     {"top.sls": "base:\n  '*': ['....etc']\n"},
+		"list in the top file":     {"top.sls": "- a\n"},
+		"text instead of a list":   {"top.sls": "base:\n  '*': common\n"},
+		"unknown kind":             {"top.sls": "base:\n  '*': [{match: bogus}, a]\n"},
+		"bad target":               {"top.sls": "base:\n  'web* and (': [a]\n", "a.sls": "a: 1"},
+		"pillar chosen by pillar":  {"top.sls": "base:\n  'I@a:1': [a]\n", "a.sls": "a: 1"},
+		"broken YAML":              {"top.sls": "base:\n  '*': [a]\n", "a.sls": "a: [1\n"},
+		"template":                 {"top.sls": "base:\n  '*': [a]\n", "a.sls": "{% if true %}\na: 1\n{% endif %}\n"},
+		"another renderer":         {"top.sls": "base:\n  '*': [a]\n", "a.sls": "#!py\n"},
+		"a circle":                 {"top.sls": "base:\n  '*': [a]\n", "a.sls": "include: [b]\n", "b.sls": "include: [a]\n"},
+		"a tag that makes objects": {"top.sls": "base:\n  '*': [a]\n", "a.sls": "a: !!python/object/apply:os.system [geheim]\n"},
+		"a tag of somebody's own":  {"top.sls": "base:\n  '*': [a]\n", "a.sls": "a: !evil geheim\n"},
+		"a list for a pillar":      {"top.sls": "base:\n  '*': [a]\n", "a.sls": "[geheim]\n"},
 	} {
 		got, err := Compile(web1, Options{Roots: map[string][]string{"base": {tree(t, files)}}})
 		if err == nil || got != nil {

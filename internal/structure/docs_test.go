@@ -1,6 +1,7 @@
 package structure
 
 import (
+	"go/ast"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -42,6 +43,70 @@ func TestArchitectureNamesPackages(t *testing.T) {
 			t.Errorf("doc/architecture.md: the table of packages does not name %s", d.Name())
 		}
 	}
+}
+
+// TestAttacksHaveTests: each row of the list of attacks names tests, and they are there.
+func TestAttacksHaveTests(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "doc", "attacks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := testNames(t)
+	named := regexp.MustCompile("`([^`]+)`")
+	_, tables, _ := strings.Cut(string(text), "\n## ")
+	for _, line := range strings.Split(tables, "\n") {
+		cells := strings.Split(strings.Trim(line, "| "), " | ")
+		if !strings.HasPrefix(line, "| ") || strings.HasSuffix(line, "tried by |") {
+			continue
+		}
+		tests := cells[len(cells)-1]
+		names := named.FindAllStringSubmatch(tests, -1)
+		if len(names) == 0 && !strings.HasPrefix(tests, "none: ") {
+			t.Errorf("doc/attacks.md has no test for %s", cells[0])
+		}
+		for _, n := range names {
+			if !known[n[1]] {
+				t.Errorf("doc/attacks.md: there is no test %s", n[1])
+			}
+		}
+	}
+}
+
+// testNames are all tests, as that document names them.
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	known := map[string]bool{}
+	for _, s := range sources(t) {
+		for _, d := range s.tree.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && s.test && strings.HasPrefix(f.Name.Name, "Test") {
+				known[filepath.Base(s.pkg.ImportPath)+"."+f.Name.Name] = true
+			}
+		}
+		if s.pkg.short() != "test/attack" {
+			continue
+		}
+		ast.Inspect(s.tree, func(n ast.Node) bool {
+			if field, ok := n.(*ast.KeyValueExpr); ok && isName(field.Key) {
+				if text, ok := field.Value.(*ast.BasicLit); ok {
+					known["attack "+strings.Trim(text.Value, `"`)] = true
+				}
+			}
+			return true
+		})
+	}
+	scripts, err := filepath.Glob(filepath.Join(root, "internal", "e2e", "testdata", "*.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range scripts {
+		known["e2e "+strings.TrimSuffix(filepath.Base(name), ".txtar")] = true
+	}
+	return known
+}
+
+func isName(e ast.Expr) bool {
+	i, ok := e.(*ast.Ident)
+	return ok && i.Name == "name"
 }
 
 // TestReadmeNamesPrograms: whoever reads the README knows each program.

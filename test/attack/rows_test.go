@@ -24,11 +24,11 @@ var rows = []row{
 	},
 	{
 		name: "unknown keys, four connections", attacker: "unknown keys", tries: "%d questions of 60 KB over four connections, no answer of which is read",
-		fullOnly: true, short: 4_000, full: 100_000, again: true, attack: fourConnections,
+		short: 4_000, full: 100_000, again: true, attack: fourConnections,
 	},
 	{
 		name: "unknown keys, long questions", attacker: "unknown keys", tries: "%d connections with 128 standing questions of 63 KB",
-		fullOnly: true, short: 20, full: 150, attack: longQuestions,
+		short: 20, full: 150, attack: longQuestions,
 	},
 	{
 		name: "other keys of a known id", attacker: "unknown keys", tries: "%d connections that claim to be web1",
@@ -92,7 +92,7 @@ var rows = []row{
 	},
 	{
 		name: "JSON bombs of a minion", attacker: "a minion", tries: "each operation %d times, with 60 MB of {\"\":0},",
-		fullOnly: true, short: 1, full: 3, attack: bombs((*attack).asMinion, "req."),
+		short: 1, full: 3, attack: bombs((*attack).asMinion, "req."),
 	},
 	{
 		name: "JSON bombs of a client", attacker: "a client", tries: "each operation %d times, with as much of {\"\":0}, as a message holds",

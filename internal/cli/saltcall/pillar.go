@@ -10,8 +10,8 @@ import (
 	"brine/internal/protocol"
 )
 
-// pillarOver asks for the pillar when a function first needs it: most never do.
-// The daemon has it at hand; without one the master compiles it.
+// pillarOver asks the daemon, which has it at hand, for the pillar when a function first
+// needs it: most never do.
 func pillarOver(conn *bus.Conn, wait time.Duration, log *slog.Logger) func() map[string]any {
 	return sync.OnceValue(func() map[string]any {
 		ctx, cancel := context.WithTimeout(context.Background(), wait)

@@ -136,6 +136,8 @@ type direct struct {
 	link *link.Link
 	name string // of the master
 	wait time.Duration
+
+	pillar map[string]any
 }
 
 func goDirect(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.Duration, log *slog.Logger) (way, error) {
@@ -179,7 +181,23 @@ func goTo(ctx context.Context, env *cli.Env, cfg *config.Minion, key *pki.Privat
 			fmt.Errorf("Minion failed to authenticate with the master, has the minion key been accepted? (its state is %s, its fingerprint %s)", state, key.Public().SHA256()),
 			"on the master: salt-key -a "+string(cfg.ID)))
 	}
-	return &direct{l, name, wait}, nil
+	d := &direct{link: l, name: name, wait: wait}
+	if err := d.loadPillar(ctx); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// loadPillar asks the master for the pillar, before anything runs: a function must not be
+// run with none where there is one that is broken.
+func (d *direct) loadPillar(ctx context.Context) error {
+	var p protocol.Pillar
+	if err := d.link.Ask(ctx, protocol.OpPillar, nil, &p); err != nil {
+		return fmt.Errorf("ask the master at %s for the pillar: %w", d.name, err)
+	}
+	d.pillar, _ = p.Data.V.(map[string]any) // none is none
+	return nil
 }
 
 func directError(err error) error {
@@ -204,7 +222,7 @@ func (d *direct) Complete(h *module.Host) {
 	h.Events = events{conn: d.link.Conn, toMaster: protocol.OpFire}
 	peers := peer.Client{Conn: func(string) *bus.Conn { return d.link.Conn }}
 	h.Publisher, h.Mine = peers, peers
-	h.Pillar = pillarOver(d.link.Conn, d.wait, h.Log)
+	h.Pillar = func() map[string]any { return d.pillar }
 	h.Files = filesOver(h, d.link.Conn)
 	h.RevokeKey = peer.Revocation(func() *bus.Conn { return d.link.Conn })
 	h.Push = peer.Push(func() *bus.Conn { return d.link.Conn })
