@@ -255,7 +255,27 @@ func parse(path string, text []byte) (*yaml.Node, error) {
 	if len(doc.Content) == 0 {
 		return nil, nil
 	}
+	if err := checkTags(path, doc.Content[0]); err != nil {
+		return nil, err
+	}
 	return doc.Content[0], nil
+}
+
+// plainTags are those of data. Another asks for an object of some program, which nobody
+// makes here: what stands behind it would not mean what its writer expects.
+var plainTags = []string{"!!str", "!!int", "!!float", "!!bool", "!!null", "!!binary", "!!timestamp", "!!map", "!!seq"}
+
+// checkTags refuses all others. An alias is looked at where it is defined.
+func checkTags(path string, n *yaml.Node) error {
+	if n.Style&yaml.TaggedStyle != 0 && !slices.Contains(plainTags, n.ShortTag()) {
+		return at(path, n, fmt.Errorf("the tag %.50s is not allowed", n.Tag))
+	}
+	for _, c := range n.Content {
+		if err := checkTags(path, c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Error is a mistake in a file of the pillar.
