@@ -69,13 +69,22 @@ type Peer struct {
 	Sudo   string               // whom a local peer names as the user behind sudo; not checked
 }
 
+// Sync says when what is stored is on the disk.
+type Sync int
+
+// SyncSoon is within about a second, SyncAlways before anybody is told that it is stored.
+const (
+	SyncSoon Sync = iota
+	SyncAlways
+)
+
 // Options are what a daemon gives its broker. Log is required.
 type Options struct {
-	Name       string
-	Listen     string      // host:port; "" for no listener at all
-	TLS        *tls.Config // required with Listen
-	StoreDir   string      // the folder of the JetStream file store; "" for none
-	SyncAlways bool        // sync each write of the store before it is acknowledged
+	Name     string
+	Listen   string      // host:port; "" for no listener at all
+	TLS      *tls.Config // required with Listen
+	StoreDir string      // the folder of the JetStream file store; "" for none
+	Sync     Sync        // when what is stored is on the disk
 	// Ping is how often a connection that is silent is tried out. One that does not
 	// answer ends after three to four of them; 0 is for local peers, whose end the
 	// kernel tells.
@@ -138,7 +147,7 @@ func Start(o Options) (*Broker, error) {
 		return nil, err
 	}
 	fatal := make(chan string, 1)
-	b := &Broker{opts: o, server: s, gate: g, users: map[uint32]int{}, health: newHealth(), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
+	b := &Broker{opts: o, server: s, gate: g, users: map[uint32]int{}, health: newHealth(o), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
 	if listener != nil {
 		g.porch = newPorch(listener, openFiles(o.Log), g.meter, o.Log)
 		g.porch.serve = func(a *arrival) { serveClient(s, a, false) }
@@ -194,7 +203,7 @@ func serverOptions(o Options, g *gate, listener net.Listener) (*server.Options, 
 		ServerName: o.Name, DontListen: true, NoSigs: true, NoLog: true,
 		MaxPayload: maxPayload, MaxPending: ownPending, MaxControlLine: maxControlLine, MaxSubs: maxSubs, MaxSubTokens: maxSubTokens,
 		AuthTimeout: authTimeout.Seconds(), TLSTimeout: authTimeout.Seconds(), PingInterval: cmp.Or(o.Ping, usualPing), MaxPingsOut: maxPings,
-		JetStream: o.StoreDir != "", StoreDir: o.StoreDir, SyncAlways: o.SyncAlways, DisableJetStreamBanner: true,
+		JetStream: o.StoreDir != "", StoreDir: o.StoreDir, DisableJetStreamBanner: true,
 		NoSublistCache: true, // it holds a thousand subjects, and each minion and each answer has its own: they only push each other out
 		Accounts:       []*server.Account{server.NewAccount(account), server.NewAccount(system)}, SystemAccount: system,
 		CustomClientAuthentication: g, AlwaysEnableNonce: false, MaxClosedClients: 100,
@@ -269,6 +278,7 @@ func (b *Broker) open(so *server.Options, fatal <-chan string) error {
 	}
 	var err error
 	b.wg.Go(b.heal)
+	b.wg.Go(b.keepSynced)
 	if b.nc, err = b.internal(b.gate.daemon); err != nil {
 		return err
 	}

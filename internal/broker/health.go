@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"brine/internal/blockfile"
 )
 
 // Health tells whether the store can be written. Once a write has failed, on a full
@@ -23,10 +26,15 @@ type Health struct {
 	alarm   chan struct{} // wakes heal
 	stopped chan struct{}
 	end     sync.Once
+
+	syncer *blockfile.Syncer
+	waits  bool
+	dirty  map[string]struct{} // streams that are to be synced soon; guarded by mu
+	soon   chan struct{}       // there are some
 }
 
-func newHealth() *Health {
-	return &Health{failed: make(chan struct{}), alarm: make(chan struct{}, 1), stopped: make(chan struct{})}
+func newHealth(o Options) *Health {
+	return &Health{syncer: blockfile.NewSyncer(o.StoreDir), waits: o.Sync == SyncAlways, dirty: map[string]struct{}{}, soon: make(chan struct{}, 1), failed: make(chan struct{}), alarm: make(chan struct{}, 1), stopped: make(chan struct{})}
 }
 
 // Failed returns a channel that is closed while the store can not be written, and
@@ -72,6 +80,82 @@ func (h *Health) fail(text string) {
 	h.cause = cause
 	close(h.failed)
 	h.alarm <- struct{}{} // heal takes it before it can be well again
+}
+
+// Sync implements journal.Store.
+func (h *Health) Sync(stream string) error {
+	if h.waits {
+		return h.sync(stream)
+	}
+	h.Soon(stream)
+	return nil
+}
+
+// Flush returns when what was acknowledged for the stream is on the disk, also where
+// others do not wait for that.
+func (h *Health) Flush(stream string) error {
+	if h.waits {
+		return nil // it is
+	}
+	return h.sync(stream)
+}
+
+// Waits implements journal.Store.
+func (h *Health) Waits() bool { return h.waits }
+
+// Soon implements journal.Store.
+func (h *Health) Soon(stream string) {
+	h.mu.Lock()
+	h.dirty[stream] = struct{}{}
+	h.mu.Unlock()
+	select {
+	case h.soon <- struct{}{}:
+	default:
+	}
+}
+
+func (h *Health) sync(stream string) error {
+	err := h.syncer.Sync(stream)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // what the kernel had may be gone
+		h.fail(err.Error())
+	}
+	return err
+}
+
+// syncDirty syncs what was to be synced soon.
+func (h *Health) syncDirty() (err error) {
+	h.mu.Lock()
+	dirty := h.dirty
+	h.dirty = map[string]struct{}{}
+	h.mu.Unlock()
+	for stream := range dirty {
+		if e := h.sync(stream); e != nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// syncEvery is how often what nobody waits for is synced.
+const syncEvery = time.Second
+
+// keepSynced syncs what nobody waits for, once a second while there is something.
+func (b *Broker) keepSynced() {
+	for {
+		select {
+		case <-b.health.soon:
+		case <-b.health.stopped:
+			return
+		}
+		if err := b.health.syncDirty(); err != nil {
+			b.opts.Log.Error("what is stored is not synced", "err", err)
+		}
+		select {
+		case <-time.After(syncEvery):
+		case <-b.health.stopped:
+			return
+		}
+	}
 }
 
 func (h *Health) well() {
@@ -164,7 +248,7 @@ func (b *Broker) reopen(streams int) (err error) {
 		return err
 	}
 	o := b.opts
-	if err := b.server.EnableJetStream(&server.JetStreamConfig{StoreDir: o.StoreDir, SyncAlways: o.SyncAlways, MaxStore: maxStore, MaxMemory: maxStore}); err != nil {
+	if err := b.server.EnableJetStream(&server.JetStreamConfig{StoreDir: o.StoreDir, MaxStore: maxStore, MaxMemory: maxStore}); err != nil {
 		return err
 	}
 	if n := b.streams(); n < streams {

@@ -13,7 +13,7 @@ import (
 // of each, or of all of them, are told in a minute, and how many others there were.
 func TestConnectionsFillNoLog(t *testing.T) {
 	var text bytes.Buffer
-	l := &serverLog{log: slog.New(slog.NewTextHandler(&text, nil)), health: newHealth()}
+	l := &serverLog{log: slog.New(slog.NewTextHandler(&text, nil)), health: newHealth(Options{})}
 	for i := range 3 * maxOthers {
 		l.Errorf("192.0.2.1:%d - cid:%d - TLS handshake error: EOF", i, i)
 	}

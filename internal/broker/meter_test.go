@@ -114,7 +114,7 @@ func TestTheDaemonIsNoSlowReaderOfItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Broker{opts: o, server: s, gate: g, health: newHealth(), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
+	b := &Broker{opts: o, server: s, gate: g, health: newHealth(Options{}), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
 	t.Cleanup(b.Stop)
 	if err := b.open(so, nil); err != nil {
 		t.Fatal(err)

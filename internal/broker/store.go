@@ -98,6 +98,9 @@ func (b *Broker) leaveStore() {
 	if b.mark == nil || b.health.Err() != nil {
 		return
 	}
+	if err := b.health.syncDirty(); err != nil {
+		b.opts.Log.Error("what is stored is not synced", "err", err)
+	}
 	if err := b.mark.Leave(b.opts.StoreDir); err != nil {
 		b.opts.Log.Error("that the store was closed is not written down: the next start looks at all of it", "err", err)
 	}
@@ -130,4 +133,12 @@ func (b *Broker) Reserve(stream string, seq uint64) error {
 		b.mark.High[stream] = before
 	}
 	return err
+}
+
+// SyncOf is the meaning of the setting journal_sync.
+func SyncOf(setting string) Sync {
+	if setting == "always" {
+		return SyncAlways
+	}
+	return SyncSoon
 }

@@ -120,8 +120,9 @@ type Master struct {
 	ID string `yaml:"id"`
 	// The address that the master listens on.
 	Interface string `yaml:"interface"`
-	// When the journal is written to the disk: default, which survives the
-	// death of the daemon, or always, which survives a power cut.
+	// When what is stored is on the disk: always, before anybody is told that it is
+	// stored, or default, within about a second: what was stored in the last second may
+	// then go with the power. The death of the daemon loses nothing either way.
 	JournalSync string `yaml:"journal_sync"`
 	// A token holds the rules of the moment in which it was made.
 	KeepACLInToken bool `yaml:"keep_acl_in_token"`

@@ -131,6 +131,11 @@ type Minion struct {
 	OutboxMaxAge time.Duration `yaml:"outbox_max_age"`
 	// The most that the outbox may hold; the oldest go first.
 	OutboxMaxBytes int64 `yaml:"outbox_max_bytes"`
+	// When what is stored here is on the disk, the outbox and which jobs were begun among
+	// it: always, before anybody is told that it is stored, or default, within about a
+	// second: what was stored in the last second may then go with the power. The death of
+	// the daemon loses nothing either way.
+	JournalSync string `yaml:"journal_sync"`
 	// The pause, in minutes, between two events minion_ping on the master's bus,
 	// which end a connection on which they are not answered; 0 sends none.
 	PingInterval time.Duration `yaml:"ping_interval"`
@@ -193,6 +198,7 @@ func NewMinion() *Minion {
 		MineInterval:              time.Hour,
 		MinionIDCaching:           true,
 		OutboxMaxAge:              7 * day,
+		JournalSync:               "default",
 		OutboxMaxBytes:            256 << 20,
 		ProcessCountMax:           -1,
 		RandomReauthDelay:         10 * time.Second,
@@ -234,6 +240,7 @@ func (m *Minion) settings() []setting {
 		{"grains_blacklist", list(&m.GrainsBlacklist)},
 		{"grains_refresh_every", duration(&m.GrainsRefreshEvery, time.Minute, 0, 365*day)},
 		{"id", minionID(&m.ID)},
+		{"journal_sync", oneOf(&m.JournalSync, "default", "always")},
 		{"master", masters{m}},
 		{"master_alive_interval", duration(&m.MasterAliveInterval, time.Second, 0, day)},
 		{"master_bus.tag", text(&m.MasterBusTag)},

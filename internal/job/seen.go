@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"brine/internal/atomicfile"
 	"brine/internal/salt"
@@ -19,17 +20,20 @@ const maxSeen = 50_000
 // Seen is the bounded set of jobs that were started here. It lives in a file, so
 // that a restart does not let a job run twice.
 type Seen struct {
-	mu    sync.Mutex
-	path  string
-	file  *os.File
-	jids  map[salt.JID]struct{}
-	order []salt.JID
+	mu     sync.Mutex
+	path   string
+	always bool // each is on the disk before First returns; else within about a second
+	file   *os.File
+	soon   *time.Timer // that syncs the file; nil for none
+	jids   map[salt.JID]struct{}
+	order  []salt.JID
 }
 
 // OpenSeen reads the set at path, which need not exist. Lines that are no job id,
-// such as the torn last one after a power cut, are left out.
-func OpenSeen(path string) (*Seen, error) {
-	s := &Seen{path: path, jids: map[salt.JID]struct{}{}}
+// such as the torn last one after a power cut, are left out. With always a power cut takes
+// back nothing either that First has recorded.
+func OpenSeen(path string, always bool) (*Seen, error) {
+	s := &Seen{always: always, path: path, jids: map[salt.JID]struct{}{}}
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the jobs seen: %w", err)
@@ -64,8 +68,34 @@ func (s *Seen) First(jid salt.JID) (bool, error) {
 		s.file = nil
 		return false, fmt.Errorf("record job %s: %w", jid, err)
 	}
+	if err := s.sync(); err != nil {
+		return false, fmt.Errorf("record job %s: %w", jid, err)
+	}
 	s.remember(jid)
 	return true, nil
+}
+
+// syncAfter is when what was recorded is synced, where nobody waits for that.
+const syncAfter = time.Second
+
+// sync syncs the file, now or soon. Its caller holds mu.
+func (s *Seen) sync() error {
+	if s.always {
+		return s.file.Sync()
+	}
+	if s.soon == nil {
+		s.soon = time.AfterFunc(syncAfter, s.syncNow)
+	}
+	return nil
+}
+
+func (s *Seen) syncNow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.soon = nil
+	if s.file != nil {
+		_ = s.file.Sync() // the next job is told, when it is recorded
+	}
 }
 
 func (s *Seen) remember(jid salt.JID) {
@@ -106,8 +136,14 @@ func (s *Seen) rewrite() error {
 func (s *Seen) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.soon != nil {
+		s.soon.Stop()
+		s.soon = nil
+	}
 	if s.file == nil {
 		return nil
 	}
-	return s.file.Close()
+	err := errors.Join(s.file.Sync(), s.file.Close())
+	s.file = nil
+	return err
 }

@@ -15,7 +15,7 @@ import (
 
 func openSeen(t *testing.T, path string) *Seen {
 	t.Helper()
-	s, err := OpenSeen(path)
+	s, err := OpenSeen(path, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,10 +137,33 @@ func TestSeenOnceAmongMany(t *testing.T) {
 }
 
 func TestSeenUnreadable(t *testing.T) {
-	if _, err := OpenSeen(t.TempDir()); err == nil {
+	if _, err := OpenSeen(t.TempDir(), false); err == nil {
 		t.Error("a folder was read as the jobs seen")
 	}
-	if _, err := OpenSeen(filepath.Join(t.TempDir(), "missing", "seen")); err == nil {
+	if _, err := OpenSeen(filepath.Join(t.TempDir(), "missing", "seen"), false); err == nil {
 		t.Error("a file in no folder")
+	}
+}
+
+// With always a job that was recorded is on the disk, or it is not begun.
+func TestSeenIsSynced(t *testing.T) {
+	s, err := OpenSeen(filepath.Join(t.TempDir(), "seen"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first(t, s, "20260101000000000001", true)
+	// A pipe takes what is written, and cannot be synced.
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s.file.Close()
+	s.file = w
+	if ok, err := s.First("20260101000000000002"); ok || err == nil {
+		t.Errorf("a job that is not on the disk is begun: %v, %v", ok, err)
+	}
+	if err := s.Close(); err == nil {
+		t.Error("what is not on the disk is closed without a word")
 	}
 }

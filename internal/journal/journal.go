@@ -58,7 +58,12 @@ type Options struct {
 	// Reserve writes down that sequences of the stream up to that one may be given out,
 	// so that none is a second time, whatever is lost; nil is for a journal without that.
 	Reserve func(stream string, upto uint64) error
+	// Lost is what is known to be lost of the stream.
+	Lost []Gap
 }
+
+// Gap is sequences, both ends among them.
+type Gap struct{ From, To uint64 }
 
 // Journal is an open journal. Its methods may be called concurrently.
 type Journal struct {
@@ -98,7 +103,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", storageError(err))
 	}
-	w, err := newWriter(nc, o.Store)
+	w, err := newWriter(nc, o.Store, stream)
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
@@ -110,7 +115,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if err := j.recall(ctx, s.CachedInfo().State); err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
-	if err := j.openNames(ctx, o.Names); err != nil {
+	if err := j.openNames(ctx, o.Names, o.Lost); err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
 	if j.log != nil {

@@ -216,13 +216,17 @@ func (l *nameLog) close() {
 
 // openNames recalls the names that were stored before the start: from the file that was
 // written along, and from what was stored behind it. No file is named "".
-func (j *Journal) openNames(ctx context.Context, path string) error {
+func (j *Journal) openNames(ctx context.Context, path string, lost []Gap) error {
 	info := j.stream.CachedInfo()
 	from := uint64(0)
 	if path != "" {
 		j.log = &nameLog{path: path, created: info.Created}
 		now := time.Now()
-		upto, err := j.log.load(func(then time.Time, n named) { j.names.recall(now, then, n) })
+		upto, err := j.log.load(func(then time.Time, n named) {
+			if n.reach = n.reach.without(lost); n.reach.n > 0 {
+				j.names.recall(now, then, n)
+			}
+		})
 		switch {
 		case err != nil:
 			return fmt.Errorf("read the names of what is stored: %w", err)

@@ -85,6 +85,17 @@ type reach struct {
 	n   int32
 }
 
+// without is what is left of it where its end is lost: no more than that.
+func (r reach) without(lost []Gap) reach {
+	for _, g := range lost {
+		if g.From <= r.end && r.end <= g.To {
+			r.n -= int32(min(r.end-g.From+1, uint64(r.n)))
+			r.end = g.From - 1
+		}
+	}
+	return r
+}
+
 // shelf has the names of one sender: those of late, and those before them, which go
 // when there is no more room or they are old.
 type shelf struct {

@@ -52,3 +52,19 @@ func TestNamesAreForgotten(t *testing.T) {
 		t.Error("what is old is remembered")
 	}
 }
+
+// What is lost of a lot is not among what is known of it.
+func TestNamesOfWhatIsLost(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ have, want reach }{
+		"before":  {reach{90, 5}, reach{90, 5}},
+		"behind":  {reach{301, 5}, reach{301, 5}},
+		"a part":  {reach{103, 10}, reach{99, 6}},
+		"all":     {reach{120, 10}, reach{99, 0}},
+		"its end": {reach{100, 10}, reach{99, 9}},
+	} {
+		if got := row.have.without([]Gap{{100, 300}, {500, 500}}); got != row.want {
+			t.Errorf("%s: of %v is left %v, want %v", name, row.have, got, row.want)
+		}
+	}
+}

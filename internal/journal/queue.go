@@ -45,7 +45,7 @@ func OpenQueue(ctx context.Context, nc *nats.Conn, name string, store Store) (*Q
 	if err != nil {
 		return nil, err
 	}
-	w, err := newWriter(nc, store)
+	w, err := newWriter(nc, store, name)
 	if err != nil {
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)
 	}

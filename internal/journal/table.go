@@ -12,7 +12,13 @@ import (
 
 // Table is a small map that lives in the journal: the facts of minions, say. Keys
 // may be any text.
-type Table struct{ kv jetstream.KeyValue }
+type Table struct {
+	kv    jetstream.KeyValue
+	store Store
+}
+
+// stream is the stream that holds it.
+func (t *Table) stream() string { return "KV_" + t.kv.Bucket() }
 
 // Table opens the map of this name, made of letters, making it when missing.
 func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
@@ -20,14 +26,25 @@ func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the table %s: %w", name, err)
 	}
-	return &Table{kv}, nil
+	return &Table{kv, j.writer.store}, nil
 }
 
-// Put stores value under key.
+// Keep is Put of what must survive a power cut as an event does: it returns when it is on
+// the disk, where that is waited for.
+func (t *Table) Keep(ctx context.Context, key string, value []byte) error {
+	if err := t.Put(ctx, key, value); err != nil {
+		return err
+	}
+	return t.store.Sync(t.stream())
+}
+
+// Put stores value under key. A kill does not lose it; a power cut may take it back
+// within the next second.
 func (t *Table) Put(ctx context.Context, key string, value []byte) error {
 	if _, err := t.kv.Put(ctx, kvKey(key), value); err != nil {
 		return fmt.Errorf("store %s in table %s: %w", key, t.kv.Bucket(), err)
 	}
+	t.store.Soon(t.stream())
 	return nil
 }
 
@@ -43,12 +60,13 @@ func (t *Table) Get(ctx context.Context, key string) ([]byte, error) {
 	return e.Value(), nil
 }
 
-// Delete forgets key, also where it is not there.
+// Delete forgets key, also where it is not there, as Keep keeps it: what was revoked does
+// not come back.
 func (t *Table) Delete(ctx context.Context, key string) error {
 	if err := t.kv.Purge(ctx, kvKey(key)); err != nil {
 		return fmt.Errorf("delete %s of table %s: %w", key, t.kv.Bucket(), err)
 	}
-	return nil
+	return t.store.Sync(t.stream())
 }
 
 // Each calls f for every entry, in no order.

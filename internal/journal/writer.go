@@ -27,6 +27,12 @@ type Store interface {
 	Failed() <-chan struct{}
 	// Err is why it can not be written; nil if it can.
 	Err() error
+	// Sync returns when what was acknowledged for the stream is on the disk, where that is
+	// waited for, which Waits says; else it only sees to it that it soon is.
+	Sync(stream string) error
+	Waits() bool
+	// Soon sees to it that it is on the disk within about a second.
+	Soon(stream string)
 }
 
 // ErrStore is wrapped by the error of a Pending whose store can not be written.
@@ -52,6 +58,7 @@ type writer struct {
 	nc     *nats.Conn
 	inbox  string // begins the subjects of acknowledgements
 	store  Store
+	stream string
 	closed <-chan struct{} // closed with the connection
 	room   chan struct{}   // something was acknowledged
 	grown  chan struct{}   // and this, for who writes down what
@@ -78,12 +85,18 @@ type question struct {
 	last bool // message of p; else only room is asked for
 }
 
-func newWriter(nc *nats.Conn, store Store) (*writer, error) {
+func newWriter(nc *nats.Conn, store Store, stream string) (*writer, error) {
 	if store == nil {
 		store = sound{}
 	}
-	w := &writer{nc: nc, inbox: nc.NewInbox() + ".", store: store, closed: closing(nc), failed: store.Failed(), room: make(chan struct{}, 1), grown: make(chan struct{}, 1), tap: tap{join: joiner{}}}
-	sub, err := nc.Subscribe(w.inbox+"*", w.answer)
+	w := &writer{nc: nc, stream: stream, inbox: nc.NewInbox() + ".", store: store, closed: closing(nc), failed: store.Failed(), room: make(chan struct{}, 1), grown: make(chan struct{}, 1), tap: tap{join: joiner{}}}
+	take := w.answer
+	if store.Waits() {
+		b := &backlog{more: make(chan struct{}, 1)}
+		take = b.add
+		go w.settleBacklog(b) // ends with the connection
+	}
+	sub, err := nc.Subscribe(w.inbox+"*", take)
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +108,9 @@ type sound struct{}
 
 func (sound) Failed() <-chan struct{} { return nil }
 func (sound) Err() error              { return nil }
+func (sound) Sync(string) error       { return nil }
+func (sound) Waits() bool             { return false }
+func (sound) Soon(string)             {}
 
 // closing returns a channel that is closed when nc is.
 func closing(nc *nats.Conn) <-chan struct{} {
@@ -385,13 +401,65 @@ func (w *writer) drain(ctx context.Context, stream string) error {
 	return err
 }
 
-// answer takes one acknowledgement, or a refusal.
+// backlog is acknowledgements that wait until what they acknowledge is on the disk: all
+// that come while that is written share the next sync.
+type backlog struct {
+	mu   sync.Mutex
+	list []*nats.Msg
+	more chan struct{}
+}
+
+func (b *backlog) add(m *nats.Msg) {
+	b.mu.Lock()
+	b.list = append(b.list, m)
+	b.mu.Unlock()
+	select {
+	case b.more <- struct{}{}:
+	default:
+	}
+}
+
+func (b *backlog) take() (list []*nats.Msg) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list, b.list = b.list, nil
+	return list
+}
+
+func (w *writer) settleBacklog(b *backlog) {
+	for {
+		select {
+		case <-b.more:
+		case <-w.closed:
+			return
+		}
+		list := b.take()
+		if len(list) == 0 {
+			continue
+		}
+		err := w.store.Sync(w.stream)
+		for _, m := range list {
+			w.settleOne(m, err)
+		}
+	}
+}
+
+// answer takes one acknowledgement, or a refusal, where nobody waits for the disk.
 func (w *writer) answer(m *nats.Msg) {
+	w.settleOne(m, w.store.Sync(w.stream))
+}
+
+// settleOne tells who waits what became of a message; synced is why it is not on the
+// disk, if it is not.
+func (w *writer) settleOne(m *nats.Msg, synced error) {
 	n, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, w.inbox), 36, 64)
 	if err != nil {
 		return // nobody was asked for it
 	}
 	seq, err := acknowledged(m)
+	if err == nil && synced != nil {
+		err = fmt.Errorf("%w: %w", ErrStore, synced)
+	}
 	again := bytes.Contains(m.Data, []byte(`"duplicate":`))
 	q := w.take(n)
 	if err = w.tap.stored(&w.mu, n, seq, err); again && errors.Is(err, errRefused) {

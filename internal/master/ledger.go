@@ -28,7 +28,8 @@ type ledger struct {
 	table   *journal.Table
 	mu      sync.Mutex
 	boxes   map[salt.MinionID]*box
-	written uint64 // the place of the latest checkpoint
+	written uint64       // the place of the latest checkpoint
+	durable func() error // returns when what is stored is on the disk
 }
 
 // box is what the ledger knows of one minion. Its turn is held while letters of
@@ -59,12 +60,12 @@ const maxMarks = 64
 // positionKey is the key of the checkpoint's place; no minion id begins with a dot.
 const positionKey = ".position"
 
-func openLedger(ctx context.Context, j *journal.Journal) (*ledger, error) {
+func openLedger(ctx context.Context, j *journal.Journal, durable func() error) (*ledger, error) {
 	table, err := j.Table(ctx, "outboxes")
 	if err != nil {
 		return nil, err
 	}
-	l := &ledger{journal: j, table: table, boxes: map[salt.MinionID]*box{}}
+	l := &ledger{journal: j, durable: durable, table: table, boxes: map[salt.MinionID]*box{}}
 	var bad error
 	err = table.Each(ctx, func(key string, value []byte) {
 		if key == positionKey {
@@ -172,6 +173,9 @@ func (l *ledger) checkpoint(ctx context.Context) error {
 	position, changed := l.changes()
 	if position == l.written { // whatever is stored of a letter moves it
 		return nil
+	}
+	if err := l.durable(); err != nil { // else it could be on the disk before what it tells of
+		return err
 	}
 	for id, marks := range changed {
 		b, err := json.Marshal(marks)

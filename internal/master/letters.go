@@ -49,11 +49,19 @@ func (m *Master) letters(ctx context.Context, r *bus.Request) error {
 	if err != nil && len(told) == 0 {
 		return err
 	}
+	if err := m.durable(); err != nil {
+		return err
+	}
 	if err != nil {
 		m.log.Error("not all letters of a minion are stored", "minion", id, "err", err)
 	}
 	return r.Last(ctx, protocol.Delivered{Letters: told})
 }
+
+// durable returns when what is stored is on the disk: only then a minion is told, which
+// then removes its copy. Who asks for an event or a job waits for that only with
+// journal_sync: always.
+func (m *Master) durable() error { return m.broker.Store().Flush(journal.Stream) }
 
 // post is a letter on its way into the journal.
 type post struct {

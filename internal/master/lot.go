@@ -95,7 +95,7 @@ func (m *Master) storeLot(ctx context.Context, parcels []*parcel) error {
 			p.settle()
 		}
 	}
-	return nil
+	return m.durable()
 }
 
 // append appends what is not stored yet.

@@ -173,18 +173,18 @@ func (m *Master) openBroker() error {
 		return err
 	}
 	m.broker, err = broker.Start(broker.Options{
-		Endpoints:  bus.MasterEndpoints,
-		Name:       "salt-master",
-		Listen:     net.JoinHostPort(m.cfg.Interface, strconv.Itoa(m.cfg.RetPort)),
-		TLS:        &tls.Config{Certificates: []tls.Certificate{certificate}},
-		StoreDir:   m.storeDir(),
-		SyncAlways: m.cfg.JournalSync == "always",
-		Admit:      m.admit,
-		Context:    m.ctx,
-		Gone:       m.gone,
-		Ready:      m.serving,
-		Ping:       m.cfg.MinionAliveInterval,
-		Log:        m.log,
+		Endpoints: bus.MasterEndpoints,
+		Name:      "salt-master",
+		Listen:    net.JoinHostPort(m.cfg.Interface, strconv.Itoa(m.cfg.RetPort)),
+		TLS:       &tls.Config{Certificates: []tls.Certificate{certificate}},
+		StoreDir:  m.storeDir(),
+		Sync:      broker.SyncOf(m.cfg.JournalSync),
+		Admit:     m.admit,
+		Context:   m.ctx,
+		Gone:      m.gone,
+		Ready:     m.serving,
+		Ping:      m.cfg.MinionAliveInterval,
+		Log:       m.log,
 	})
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func (m *Master) storeDir() string { return filepath.Join(m.cfg.CacheDir, "journ
 func (m *Master) openJournal(ctx context.Context) error {
 	var err error
 	m.journal, err = journal.Open(ctx, m.broker.Conn(), journal.Options{
-		MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes, Store: m.broker.Store(), Names: filepath.Join(m.storeDir(), "names"), Reserve: m.broker.Reserve,
+		MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes, Store: m.broker.Store(), Names: filepath.Join(m.storeDir(), "names"), Reserve: m.broker.Reserve, Lost: m.lostEvents(),
 	})
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if err := m.openTrail(ctx); err != nil {
 		return err
 	}
-	if m.ledger, err = openLedger(ctx, m.journal); err != nil {
+	if m.ledger, err = openLedger(ctx, m.journal, m.durable); err != nil {
 		return err
 	}
 	if m.facts, err = openFacts(ctx, m.journal); err != nil {
@@ -242,14 +242,14 @@ func (m *Master) tellLost(now []blockfile.Lost) {
 }
 
 // lostEvents is what is lost of the journal of events.
-func (m *Master) lostEvents() (spans []relay.Span) {
+func (m *Master) lostEvents() (gaps []journal.Gap) {
 	_, all := m.broker.Lost()
 	for _, l := range all {
 		if l.Stream == journal.Stream {
-			spans = append(spans, relay.Span{From: l.From, To: l.To})
+			gaps = append(gaps, journal.Gap{From: l.From, To: l.To})
 		}
 	}
-	return spans
+	return gaps
 }
 
 // verifyJournal looks at all of the store, for a runner.

@@ -126,7 +126,10 @@ func (m *Master) minionFire(ctx context.Context, r *bus.Request) error {
 	if err != nil {
 		return err
 	}
-	if fired.Seq, err = p.Wait(ctx); err != nil {
+	if fired.Seq, err = p.Wait(ctx); err == nil {
+		err = m.durable()
+	}
+	if err != nil {
 		return err
 	}
 	return r.Last(ctx, fired)

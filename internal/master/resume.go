@@ -33,7 +33,7 @@ func (m *Master) storePlan(ctx context.Context, p *plan) error {
 	if err != nil {
 		return err
 	}
-	return table.Put(ctx, string(p.Start.JID), b)
+	return table.Keep(ctx, string(p.Start.JID), b)
 }
 
 func (m *Master) dropPlan(jid salt.JID) {

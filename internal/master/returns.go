@@ -182,7 +182,7 @@ func (m *Master) returned(ctx context.Context, r *bus.Request) error {
 		return err
 	}
 	m.heard(ctx, id, jid, k, rep, largePlaces(ctx, len(r.Body), p))
-	return nil
+	return m.durable()
 }
 
 // largePlaces is where a large return lies; nil for a small one, and for one whose

@@ -115,7 +115,7 @@ func (m *Minion) open(ctx context.Context) error {
 	}
 	m.key = key
 	m.warnOfSigningKey()
-	if m.seen, err = job.OpenSeen(filepath.Join(m.cfg.CacheDir, "jobs_seen")); err != nil {
+	if m.seen, err = job.OpenSeen(filepath.Join(m.cfg.CacheDir, "jobs_seen"), broker.SyncOf(m.cfg.JournalSync) == broker.SyncAlways); err != nil {
 		return err
 	}
 	m.undo = append(m.undo, func() { m.seen.Close() })
@@ -169,7 +169,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 	store := filepath.Join(m.cfg.CacheDir, "journal")
 	m.broker, err = broker.Start(broker.Options{
 		Endpoints: bus.MinionEndpoints,
-		Name:      "salt-minion", StoreDir: store, Log: m.log,
+		Name:      "salt-minion", StoreDir: store, Sync: broker.SyncOf(m.cfg.JournalSync), Log: m.log,
 		Context: m.ctx,
 		Admit: func(p broker.Peer) bus.Identity {
 			if !m.mayConnect(int(p.Local.UID)) {
@@ -189,7 +189,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 	}
 	m.undo = append(m.undo, m.broker.Stop)
 	j, err := journal.Open(ctx, m.broker.Conn(), journal.Options{
-		MaxAge: localRetention, MaxBytes: m.cfg.OutboxMaxBytes, Store: m.broker.Store(), Names: filepath.Join(store, "names"), Reserve: m.broker.Reserve,
+		MaxAge: localRetention, MaxBytes: m.cfg.OutboxMaxBytes, Store: m.broker.Store(), Names: filepath.Join(store, "names"), Reserve: m.broker.Reserve, Lost: m.lostEvents(),
 	})
 	if err != nil {
 		return err
@@ -221,16 +221,20 @@ func (m *Minion) openBus(ctx context.Context) error {
 	return nil
 }
 
-// tellLost tells listeners of this machine of what is lost of the store.
-func (m *Minion) tellLost(now []blockfile.Lost) {
+// lostEvents is what is lost of the journal of events.
+func (m *Minion) lostEvents() (gaps []journal.Gap) {
 	_, all := m.broker.Lost()
-	var spans []relay.Span
 	for _, l := range all {
 		if l.Stream == journal.Stream {
-			spans = append(spans, relay.Span{From: l.From, To: l.To})
+			gaps = append(gaps, journal.Gap{From: l.From, To: l.To})
 		}
 	}
-	m.relay.SetLost(spans)
+	return gaps
+}
+
+// tellLost tells listeners of this machine of what is lost of the store.
+func (m *Minion) tellLost(now []blockfile.Lost) {
+	m.relay.SetLost(m.lostEvents())
 	for _, l := range now {
 		m.relay.Announce(event.JournalLost, l.Map())
 	}

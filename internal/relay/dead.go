@@ -155,7 +155,7 @@ func (r *Relay) keepLetter(ctx context.Context, owner string, l *protocol.DeadLe
 		return full
 	}
 	key := letterKey(owner, l.Name, l.Seq)
-	if err := t.Put(ctx, key, b); err != nil {
+	if err := t.Keep(ctx, key, b); err != nil {
 		return err
 	}
 	if r.dead != nil {

@@ -36,7 +36,7 @@ type Relay struct {
 	log     *slog.Logger
 	tail    *tail
 	grants  atomic.Pointer[event.Grants]
-	lost    atomic.Pointer[[]Span] // of the journal
+	lost    atomic.Pointer[[]journal.Gap] // of the journal
 	audit   func(context.Context, Decision) (bool, error)
 	while   func(context.Context, bus.Identity, func(context.Context) error) error
 	told    logging.Throttle // of refusals without an audit
@@ -64,12 +64,9 @@ func New(j *journal.Journal, limit int64, log *slog.Logger) *Relay {
 	}
 }
 
-// Span is sequences of the journal, both ends among them.
-type Span struct{ From, To uint64 }
-
 // SetLost names what cannot be read of the journal any more: a listener that comes by is
 // told how many events it misses by that, at most.
-func (r *Relay) SetLost(spans []Span) { r.lost.Store(&spans) }
+func (r *Relay) SetLost(spans []journal.Gap) { r.lost.Store(&spans) }
 
 // lostBetween counts sequences that are lost.
 func (r *Relay) lostBetween(from, before uint64) (n uint64) {
