@@ -152,7 +152,7 @@ func TestConfig(t *testing.T) {
 
 func TestReprIsPythons(t *testing.T) {
 	for want, v := range map[string]any{
-		`'a\n\t\\'`: "a\n\t\\", `"it's"`: "it's", `'it\'s "x"'`: `it's "x"`, `'\xff'`: "\xff", `'\x00é'`: "\x00é", `'\u200b'`: "\u200b",
+		`'a\n\t\\'`: "a\n\t\\", `"it's"`: "it's", `'it\'s "x"'`: `it's "x"`, `b'\xff'`: "\xff", `'\x00é'`: "\x00é", `'\u200b'`: "\u200b",
 		"1e+16": 1e16, "0.0001": 0.0001, "1e-05": 1e-5, "123456.0": 123456.0, "0.0": 0.0,
 		"[]": []any{}, "{'a': [1, None]}": map[string]any{"a": []any{int64(1), nil}},
 	} {
