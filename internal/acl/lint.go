@@ -10,7 +10,7 @@ import (
 // The habits of people who write globs where regular expressions are read, and
 // the other way round. Each check knows one and names the way out.
 
-// strayStar is a star that repeats an ordinary character: pkg.list*.
+// strayStar is a star that repeats an ordinary character: web*.
 var strayStar = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[A-Za-z0-9_-]\*`) })
 
 // openDot is the habit of writing module.* for all functions of a module.
@@ -29,13 +29,30 @@ func (p *parser) lintFunction(a at, base rule) {
 		if strings.HasPrefix(text, base.module+".") || strings.HasPrefix(text, base.module+`\.`) {
 			p.warn(a, true, "below @%s functions are written without their module", base.module)
 		}
-	case !strings.ContainsAny(text, `.\[(`):
+	case !strings.ContainsAny(text, `.\[(*?`):
 		p.warn(a, true, "the whole name of a function is compared, and it has a dot: write %s", suggestion(text))
-	case strayStar().MatchString(text):
-		p.warn(a, false, "this is a regular expression: the star repeats the character before it; the star of a shell is .*")
 	case openDot().MatchString(text):
 		module := openDot().FindStringSubmatch(text)[1]
 		p.warn(a, false, `the dot stands for any character, so this allows %sing.x too; functions of the module %s alone are %s\..*`, module, module, module)
+	}
+}
+
+// lintKnown tells of a rule for functions of the master that there are not: @runer.
+func (p *parser) lintKnown(a at, r *rule) {
+	if slices.Contains(p.added, r.module) || len(p.added) > 0 && r.function != nil {
+		return
+	}
+	seen := 0
+	for _, scope := range r.scopes {
+		seen += len(p.known[scope])
+		for _, f := range p.known[scope] {
+			if ok, err := r.names(scope, f); ok || err != nil {
+				return
+			}
+		}
+	}
+	if seen > 0 {
+		p.warn(a, true, "no runner and no wheel function of this master matches it")
 	}
 }
 

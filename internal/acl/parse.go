@@ -23,6 +23,10 @@ type Config struct {
 	PermissiveACL         bool
 	SudoACL               bool           // who came by sudo has the rights of his own name
 	Nodegroups            map[string]any // that the targets of rules may name
+	// Runners and Wheel are the functions that the master has, so that a rule for
+	// none of them is told. nil when they are not known.
+	Runners, Wheel []salt.Function
+	Added          []string // modules of runners that people have added, whose functions are not known
 }
 
 // Rules are the access settings, compiled. They may be used by many goroutines
@@ -39,7 +43,7 @@ type Rules struct {
 // Parse compiles the rules. After a mistake there are no rules: the error has an
 // Error for each, twenty at most.
 func Parse(c Config) (*Rules, error) {
-	p := &parser{targets: targets{opt: target.Options{Nodegroups: c.Nodegroups}, seen: map[string]*target.Target{}}}
+	p := &parser{added: c.Added, known: map[Scope][]salt.Function{Runner: c.Runners, Wheel: c.Wheel}, targets: targets{opt: target.Options{Nodegroups: c.Nodegroups}, seen: map[string]*target.Target{}}}
 	r := &Rules{permissive: c.PermissiveACL, sudo: c.SudoACL}
 	if a := c.PublisherACL.root(); a.Node != nil {
 		r.local = p.section(a, p.localWho, p.grants)
@@ -51,7 +55,9 @@ func Parse(c Config) (*Rules, error) {
 		r.external = p.external(a, c.PermissiveACL)
 	}
 	if a := c.Peer.root(); a.Node != nil {
+		p.lone = true // peer: {db1: test.ping}, as Salt takes it there and nowhere else
 		r.peer = p.section(a, p.peerWho, p.peerGrants)
+		p.lone = false
 	}
 	if a := c.PeerRun.root(); a.Node != nil {
 		r.peerRun = p.section(a, p.peerWho, p.runnerGrants)
@@ -302,6 +308,7 @@ func (p *parser) special(key at, functions at) []rule {
 	}
 	if functions.Node == nil {
 		base.text, base.where = key.key()+": "+key.Value, key.where()
+		p.lintKnown(key, &base)
 		return []rule{base}
 	}
 	return p.functions(functions, base)
@@ -336,7 +343,7 @@ func (p *parser) functions(a at, base rule) []rule {
 
 // function reads one pattern of functions. It returns no rule or one.
 func (p *parser) function(f at, conditions at, r rule) []rule {
-	re, err := newPattern(f.Value)
+	re, err := newFunction(f.Value)
 	if err != nil {
 		p.fail(f, errFunction(f.Value, err))
 		return nil
@@ -344,6 +351,7 @@ func (p *parser) function(f at, conditions at, r rule) []rule {
 	p.lintFunction(f, r)
 	r.function, r.text, r.where = re, f.key()+": "+f.Value, f.where()
 	r.literal = literal(r.module, f.Value)
+	p.lintKnown(f, &r)
 	if conditions.Node == nil {
 		return []rule{r}
 	}

@@ -80,6 +80,21 @@ type name struct {
 	exact  bool // only the text itself matches
 }
 
+// newFunction reads a pattern of functions: exact, a glob or a regular expression. It
+// must be right as the latter, which is what a mistake in one is looked for by: *.ping
+// would be every function of the name for one reader and nothing for another.
+func newFunction(text string) (*name, error) {
+	re, err := pyre.CompileFull(text)
+	if err != nil {
+		return nil, err
+	}
+	n := &name{text: text, re: re, starts: starts(text), exact: isExact(text)}
+	if strings.ContainsAny(text, "*?[") {
+		n.glob, err = pyre.CompileFull(globToRegexp(text))
+	}
+	return n, err
+}
+
 // newName reads a pattern of names.
 func newName(text string) (*name, error) { return compileName(text, false) }
 

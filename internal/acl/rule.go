@@ -15,7 +15,7 @@ type rule struct {
 	where    string
 	scopes   []Scope
 	module   string         // of runners and wheel functions; "" is every one
-	function *pattern       // nil is every function
+	function *name          // nil is every function
 	literal  string         // the one function that it names, "" for a pattern of more
 	accepted []condition    // one of these; nil accepts all arguments
 	target   *target.Target // nil is every minion

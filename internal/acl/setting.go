@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"brine/internal/salt"
 )
 
 // Setting is one access setting as package config hands it on: scalars,
@@ -48,9 +50,10 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Warning is something that is understood and most likely not meant.
 type Warning struct {
-	Where string // file:line
-	Key   string // the path of keys: publisher_acl: fred: web*
-	Text  string
+	Where  string // file:line
+	Column int
+	Key    string // the path of keys: publisher_acl: fred: web*
+	Text   string
 	// Dead is set where the thing can never have an effect.
 	Dead bool
 }
@@ -128,6 +131,9 @@ type parser struct {
 	errs     []error
 	more     int // mistakes beyond maxErrors
 	warnings []Warning
+	known    map[Scope][]salt.Function // the functions that there are, by what runs them
+	added    []string
+	lone     bool // a single text is a list of one
 }
 
 func (p *parser) fail(a at, err error) {
@@ -141,7 +147,7 @@ func (p *parser) fail(a at, err error) {
 // warn notes what is understood and most likely not meant; dead things have no
 // effect at all.
 func (p *parser) warn(a at, dead bool, format string, args ...any) {
-	p.warnings = append(p.warnings, Warning{Where: a.where(), Key: a.key(), Text: fmt.Sprintf(format, args...), Dead: dead})
+	p.warnings = append(p.warnings, Warning{Where: a.where(), Column: a.Column, Key: a.key(), Text: fmt.Sprintf(format, args...), Dead: dead})
 }
 
 func (p *parser) err() error {
@@ -175,6 +181,10 @@ func (p *parser) pairs(a at, what string) iter.Seq2[at, at] {
 // items walks over a list. A node of another kind is a mistake.
 func (p *parser) items(a at, what string) iter.Seq[at] {
 	return func(yield func(at) bool) {
+		if p.lone && a.isText() {
+			yield(a)
+			return
+		}
 		if a.Kind != yaml.SequenceNode {
 			p.fail(a, errNoList(a, what))
 			return

@@ -295,7 +295,7 @@ func (all *saltCases) nameMatch(c *aclCase) bool {
 // functionMatch compares a pattern with functions; of a list, all must match.
 func functionMatch(c *aclCase) bool {
 	text, ok := c.Regex.(string)
-	re, err := newPattern(text)
+	re, err := newFunction(text)
 	if !ok || err != nil {
 		return false
 	}
