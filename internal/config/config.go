@@ -26,6 +26,11 @@ type Options struct {
 	// than root and the effective user, or that the group or everybody may
 	// write. Daemons set it.
 	CheckOwner bool
+	// Strict makes mistakes of what could let rules of access vanish: a key that
+	// nobody knows and that is near to one of security, and rules that allow
+	// something in two places. Daemons set it; the tools, which need no rules, work
+	// while somebody mends them.
+	Strict bool
 	// AllowUnreadable turns a file that the user may not read into a Notice.
 	// The tools of ordinary users set it: they need little of the master's
 	// configuration, and its defaults are right for most.
@@ -48,9 +53,19 @@ func LoadMinion(configDir string) (*Minion, []Notice, error) {
 }
 
 // Master reads the master's configuration. The notices are for the log; on an
-// error, which is an *Error wherever a place can be named, they tell what was
-// noticed before it and the Master is nil.
+// error, which has an *Error for each mistake wherever a place can be named, the
+// Master is nil.
 func (o Options) Master() (*Master, []Notice, error) {
+	m, notices, err := o.InspectMaster()
+	if err != nil {
+		return nil, notices, err
+	}
+	return m, notices, nil
+}
+
+// InspectMaster is Master for who looks for further mistakes: after an error the
+// Master holds what could be read. It is nil when nothing could.
+func (o Options) InspectMaster() (*Master, []Notice, error) {
 	m := NewMaster()
 	l := loader{opts: o, daemon: "master", common: &m.Common}
 	if err := l.load(); err != nil {
@@ -61,14 +76,29 @@ func (o Options) Master() (*Master, []Notice, error) {
 	}
 	m.root()
 	if err := m.check(); err != nil {
-		return nil, l.notices, err
+		l.wrong(err)
 	}
-	return m, l.notices, nil
+	return m, l.notices, errors.Join(l.errs...)
 }
 
 // Minion reads the minion's configuration and settles its id, see Minion.ID.
 // Notices and errors are as for Options.Master.
 func (o Options) Minion() (*Minion, []Notice, error) {
+	m, notices, err := o.InspectMinion()
+	if err != nil {
+		return nil, notices, err
+	}
+	more, err := m.settleID(o)
+	notices = slices.Concat(notices, more)
+	if err != nil {
+		return nil, notices, err
+	}
+	return m, notices, nil
+}
+
+// InspectMinion is to Minion what InspectMaster is to Master. It leaves the id as it
+// is written, and so writes nothing.
+func (o Options) InspectMinion() (*Minion, []Notice, error) {
 	m := NewMinion()
 	l := loader{opts: o, daemon: "minion", common: &m.Common}
 	if err := l.load(); err != nil {
@@ -76,14 +106,27 @@ func (o Options) Minion() (*Minion, []Notice, error) {
 	}
 	m.root()
 	if err := m.check(); err != nil {
-		return nil, l.notices, err
+		l.wrong(err)
 	}
-	notices, err := m.settleID(o)
-	l.notices = slices.Concat(l.notices, m.noticeCommas(), notices)
-	if err != nil {
-		return nil, l.notices, err
+	return m, slices.Concat(l.notices, m.noticeCommas()), errors.Join(l.errs...)
+}
+
+// Mistakes takes an error apart that holds several.
+func Mistakes(err error) []error {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		var out []error
+		for _, e := range many.Unwrap() {
+			out = append(out, Mistakes(e)...)
+		}
+		return out
 	}
-	return m, l.notices, nil
+	if m, ok := err.(mistake); ok {
+		return Mistakes(m.error)
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
 }
 
 // Notice is something about the configuration that its owner should know and

@@ -27,10 +27,12 @@ type loader struct {
 	origin  map[*yaml.Node]string
 	others  []string // see otherKeys
 	notices []Notice
+	errs    []error // mistakes; all are told at once
 }
 
 // load reads everything and fills the settings; paths and relations between
-// settings are left to the caller.
+// settings are left to the caller. After mistakes the settings without one are
+// filled all the same, so that whoever looks at them finds further ones.
 func (l *loader) load() error {
 	l.origin = map[*yaml.Node]string{}
 	c := l.common
@@ -38,16 +40,23 @@ func (l *loader) load() error {
 		return err
 	}
 	c.ConfigFile = filepath.Join(c.ConfigDir, l.daemon)
-	doc, err := l.files()
-	if err != nil {
-		return err
-	}
-	l.rename(doc)
-	if err := l.override(doc); err != nil {
-		return err
-	}
+	doc := l.files()
+	l.override(doc)
 	c.Raw = doc.plain()
-	return l.apply(doc)
+	l.apply(doc)
+	return nil
+}
+
+// wrong notes a mistake.
+func (l *loader) wrong(err error) { l.errs = append(l.errs, err) }
+
+// newDocument returns a document that takes rules in two places for a mistake, if a
+// daemon reads it. The tools need none of these rules.
+func (l *loader) newDocument() *document {
+	if l.opts.Strict {
+		return newDocument(l.origin, l.wrong)
+	}
+	return newDocument(l.origin, nil)
 }
 
 // findDir settles the configuration directory.
@@ -79,8 +88,8 @@ func (l *loader) findDir() error {
 }
 
 // files reads the main file and its drop-ins.
-func (l *loader) files() (*document, error) {
-	doc := newDocument(l.origin)
+func (l *loader) files() *document {
+	doc := l.newDocument()
 	main, err := l.file(l.common.ConfigFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -88,33 +97,22 @@ func (l *loader) files() (*document, error) {
 			l.notice(l.common.ConfigFile, nil, "there is no such file: the defaults apply")
 		}
 	case err != nil:
-		return nil, err
+		l.wrong(err)
 	}
 	doc.replace(main)
 	usual := l.common.DefaultInclude
 	if e, ok := doc.get("default_include"); ok && !isNull(e.value) {
 		if usual, err = parseText(e.value); err != nil {
-			return nil, doc.located(e).At(nil, err)
+			usual = "" // which apply tells
 		}
 	}
-	own, named, err := l.includes(doc)
-	if err != nil {
-		return nil, err
-	}
-	drop, err := l.include(entry{file: l.common.ConfigFile}, []string{usual}, nil)
-	if err != nil {
-		return nil, err
-	}
-	doc.replace(drop)
-	drop, err = l.include(own, named, nil)
-	if err != nil {
-		return nil, err
-	}
-	doc.replace(drop)
-	return doc, nil
+	own, named := l.includes(doc)
+	doc.replace(l.include(entry{file: l.common.ConfigFile}, []string{usual}, nil))
+	doc.replace(l.include(own, named, nil))
+	return doc
 }
 
-// file reads and parses one file.
+// file reads and parses one file. Its settings have their present names.
 func (l *loader) file(path string) ([]entry, error) {
 	text, err := readFile(path, l.opts.CheckOwner)
 	if err != nil {
@@ -128,41 +126,42 @@ func (l *loader) file(path string) ([]entry, error) {
 	if len(l.common.Files) > maxFiles {
 		return nil, &Error{File: path, Err: fmt.Errorf("this is one file more than the %d that a configuration may have", maxFiles)}
 	}
-	return parse(path, text)
+	entries, err := parse(path, text)
+	return l.rename(entries), err
 }
 
 // includes returns the patterns of the include setting of a file.
-func (l *loader) includes(doc *document) (entry, []string, error) {
+func (l *loader) includes(doc *document) (entry, []string) {
 	e, ok := doc.get("include")
 	if !ok || isNull(e.value) {
-		return e, nil, nil
+		return e, nil
 	}
 	patterns, err := parseList(e.value)
 	if err != nil {
-		return e, nil, doc.located(e).At(nil, err)
+		l.wrong(doc.located(e).At(nil, err))
 	}
-	return e, patterns, nil
+	return e, patterns
 }
 
 // include reads the files that patterns name and merges them. by is the setting
 // that says so, with no key for the default. above are the files that are being
 // read, to notice a circle.
-func (l *loader) include(by entry, patterns, above []string) ([]entry, error) {
-	merged := newDocument(l.origin)
+func (l *loader) include(by entry, patterns, above []string) []entry {
+	merged := l.newDocument()
 	for _, pattern := range patterns {
 		paths, err := l.glob(by, pattern)
 		if err != nil {
-			return nil, err
+			l.wrong(err)
 		}
 		for _, path := range paths {
 			entries, err := l.dropIn(by, path, above)
 			if err != nil {
-				return nil, err
+				l.wrong(err)
 			}
 			merged.merge(entries)
 		}
 	}
-	return merged.entries, nil
+	return merged.entries
 }
 
 // dropIn reads one file of an include, and what that includes in turn.
@@ -179,15 +178,13 @@ func (l *loader) dropIn(by entry, path string, above []string) ([]entry, error) 
 	if err != nil {
 		return nil, err
 	}
-	doc := newDocument(l.origin)
+	doc := l.newDocument()
 	doc.replace(entries)
-	own, patterns, err := l.includes(doc)
-	if err != nil || patterns == nil {
-		return doc.entries, err
+	own, patterns := l.includes(doc)
+	if patterns != nil {
+		doc.replace(l.include(own, patterns, append(slices.Clone(above), path)))
 	}
-	inner, err := l.include(own, patterns, append(slices.Clone(above), path))
-	doc.replace(inner)
-	return doc.entries, err
+	return doc.entries, nil
 }
 
 // ScheduleChanges is the file, in the folder of drop-ins, that keeps what functions have
@@ -256,50 +253,53 @@ func (l *loader) matches(dir, base string) ([]string, error) {
 }
 
 // rename gives settings of older Salt versions their present names. The present
-// name wins where both are there.
-func (l *loader) rename(doc *document) {
-	for i, e := range doc.entries {
+// name wins where both are in a file, but for what must not vanish.
+func (l *loader) rename(entries []entry) []entry {
+	var out []entry
+	for _, e := range entries {
 		now, ok := renamed(e.key.Value)
 		if !ok {
+			out = append(out, e)
 			continue
 		}
-		if _, both := doc.index[now]; both {
+		both := slices.ContainsFunc(entries, func(o entry) bool { return o.key.Value == now })
+		if both && !(isGuard(now) && l.opts.Strict) {
 			l.notice(e.file, e.key, fmt.Sprintf("this is the old name of %s, which is set too: this one is ignored", now))
 			continue
 		}
 		l.notice(e.file, e.key, fmt.Sprintf("this is now called %s", now))
 		key := *e.key
-		key.Value = now
-		doc.entries[i].key, doc.entries[i].written = &key, e.key.Value
-		delete(doc.index, e.key.Value)
-		doc.index[now] = i
+		key.Value, e.written = now, e.key.Value
+		e.key = &key
+		out = append(out, e)
 	}
+	return out
 }
 
 // override puts the options of the command line over the files.
-func (l *loader) override(doc *document) error {
+func (l *loader) override(doc *document) {
 	entries := make([]entry, 0, len(l.opts.Overrides))
 	for key, value := range l.opts.Overrides {
 		if !slices.Contains(l.common.Keys(), key) {
-			return &Error{File: commandLine, Key: key, Err: fmt.Errorf("there is no such setting")}
+			l.wrong(&Error{File: commandLine, Key: key, Err: fmt.Errorf("there is no such setting")})
+			continue
 		}
 		node, err := nodeOf(value)
 		if err != nil {
-			return &Error{File: commandLine, Key: key, Err: err}
+			l.wrong(&Error{File: commandLine, Key: key, Err: err})
+			continue
 		}
 		entries = append(entries, entry{key: &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value: node, file: commandLine})
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.key.Value, b.key.Value) })
 	doc.replace(entries)
-	return nil
 }
 
 // commandLine stands for a file in the place of a setting.
 const commandLine = "command line"
 
-// apply fills the settings that a document has and tells about the others. The
-// first mistake ends it.
-func (l *loader) apply(doc *document) error {
+// apply fills the settings that a document has and tells about the others.
+func (l *loader) apply(doc *document) {
 	kinds := make(map[string]kind, len(l.common.settings))
 	for _, s := range l.common.settings {
 		kinds[s.key] = s.kind
@@ -307,7 +307,7 @@ func (l *loader) apply(doc *document) error {
 	for _, e := range doc.entries {
 		kind := kinds[e.key.Value]
 		if kind == nil {
-			l.unknown(e)
+			l.unknown(doc, e)
 			continue
 		}
 		if isNull(e.value) {
@@ -317,22 +317,25 @@ func (l *loader) apply(doc *document) error {
 			continue
 		}
 		if err := kind.set(doc.located(e)); err != nil {
-			return doc.located(e).At(nil, err)
+			l.wrong(doc.located(e).At(nil, err))
 		}
 	}
-	return nil
 }
 
 // unknown tells about a key that fills no setting. A key with a dot belongs to
 // a returner or another backend, which reads it itself.
-func (l *loader) unknown(e entry) {
+func (l *loader) unknown(doc *document, e entry) {
 	key := e.key.Value
+	near := nearGuard(key, l.common.Keys())
 	switch why, ok := ignored(key); {
-	case key == "include", strings.Contains(key, "."):
+	case key == "include":
 	case slices.Contains(l.otherKeys(), key):
 		l.notice(e.file, e.key, "this is a setting of the other daemon: it has no effect on the "+l.daemon)
 	case ok:
 		l.notice(e.file, e.key, "Salt has this setting, Brine does not: it is ignored"+why)
+	case near != "" && l.opts.Strict:
+		l.wrong(doc.located(e).At(e.key, errNear(near)))
+	case strings.Contains(key, "."):
 	default:
 		text := "nobody knows this setting: it is kept for config.get"
 		if near := suggest(key, l.names()); near != "" {

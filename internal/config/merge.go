@@ -20,12 +20,13 @@ type document struct {
 	entries []entry
 	index   map[string]int        // from key to entry
 	origin  map[*yaml.Node]string // the file of every node in a merged value
+	wrong   func(error)           // takes mistakes that merging finds; nil lets them pass
 }
 
 // newDocument returns an empty document. The documents of one configuration
 // share origin.
-func newDocument(origin map[*yaml.Node]string) *document {
-	return &document{index: map[string]int{}, origin: origin}
+func newDocument(origin map[*yaml.Node]string, wrong func(error)) *document {
+	return &document{index: map[string]int{}, origin: origin, wrong: wrong}
 }
 
 // get returns the setting of a key.
@@ -40,6 +41,9 @@ func (d *document) get(key string) (entry, bool) {
 // replace lets the settings of a later source stand in place of earlier ones.
 func (d *document) replace(entries []entry) {
 	for _, e := range entries {
+		if d.guard(e) {
+			continue
+		}
 		if i, ok := d.index[e.key.Value]; ok {
 			d.entries[i] = e
 			continue
@@ -53,6 +57,9 @@ func (d *document) replace(entries []entry) {
 // lists are joined without saying a thing twice, anything else is replaced.
 func (d *document) merge(entries []entry) {
 	for _, e := range entries {
+		if d.guard(e) {
+			continue
+		}
 		if i, ok := d.index[e.key.Value]; ok && sameCollection(d.entries[i].value, e.value) {
 			old := &d.entries[i]
 			d.remember(old.value, old.file)
@@ -62,6 +69,30 @@ func (d *document) merge(entries []entry) {
 		}
 		d.replace([]entry{e})
 	}
+}
+
+// guard takes a setting that is there already and must not vanish: what refuses is
+// added, what allows is a mistake.
+func (d *document) guard(e entry) bool {
+	i, ok := d.index[e.key.Value]
+	switch {
+	case !ok || e.file == commandLine:
+		return false
+	case slices.Contains(allowing, e.key.Value) && d.wrong != nil:
+		d.wrong(d.located(e).At(e.key, errTwice(d.entries[i])))
+		return true
+	case !slices.Contains(denying, e.key.Value):
+		return false
+	}
+	old := &d.entries[i]
+	d.remember(old.value, old.file)
+	d.remember(e.value, e.file)
+	if isNull(old.value) {
+		*old = e
+		return true
+	}
+	old.value = d.add(old.value, e.value)
+	return true
 }
 
 // union returns a and b as one, both maps or both lists.

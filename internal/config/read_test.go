@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"brine/internal/salt"
+
+	"gopkg.in/yaml.v3"
 )
 
 func TestSpecialFiles(t *testing.T) {
@@ -173,11 +175,11 @@ func FuzzParse(f *testing.F) {
 		}
 		m := NewMaster()
 		l := loader{daemon: "master", common: &m.Common}
-		doc := newDocument(nil)
-		doc.replace(entries)
+		l.origin = map[*yaml.Node]string{}
+		doc := l.newDocument()
+		doc.replace(l.rename(entries))
 		m.Raw = doc.plain()
-		l.rename(doc)
-		if err := l.apply(doc); err != nil {
+		if l.apply(doc); len(l.errs) > 0 {
 			return
 		}
 		m.root()

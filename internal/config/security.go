@@ -1,0 +1,101 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"brine/internal/salt"
+)
+
+// Some settings must not vanish: with a letter wrong, a blacklist would be gone and
+// everything else look well; so would one that a later file replaces.
+
+// denying are the settings that refuse something. They add up over all files.
+var denying = []string{"disable_modules", "disable_returners", "grains_blacklist", "publisher_acl_blacklist"}
+
+// allowing are the settings whose rules let somebody do something. They stand in one
+// file: of two, nobody sees which is in force.
+var allowing = []string{
+	"autoreject_file", "autosign_file", "autosign_grains_dir", "event_acl", "external_auth", "mine_get", "peer", "peer_run", "publisher_acl", "whitelist_modules",
+}
+
+// guarding are further settings of access, authentication, keys and signatures.
+// Those that begin with auth. are too.
+var guarding = []string{
+	"allow_minion_key_revoke", "always_verify_signature", "audit_args", "audit_file", "auth_safemode", "auto_accept", "autosign_grains",
+	"autosign_timeout", "client_acl_verify", "cmd_safe", "eauth_acl_module", "file_recv", "keep_acl_in_token", "key_logfile", "key_type", "keysize",
+	"master_finger", "master_pubkey_signature", "master_sign_key_name", "master_sign_pubkey", "master_use_pubkey_signature", "nodegroups", "open_mode",
+	"permissive_acl", "pki_dir", "rejected_retry", "sharedsecret", "signing_algorithm", "sudo_acl", "token_expire", "token_expire_user_override",
+	"token_file", "verify_master_pubkey_sign",
+}
+
+// isGuard tells whether a setting is one of security.
+func isGuard(key string) bool {
+	return slices.Contains(denying, key) || slices.Contains(allowing, key) || slices.Contains(guarding, key) || strings.HasPrefix(key, "auth.")
+}
+
+// nearGuard returns the setting of security that a key is most likely meant to be.
+// Old names count; capitals and hyphens do not.
+func nearGuard(key string, keys []string) string {
+	names := slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return !isGuard(k) })
+	if slices.Contains(names, "publisher_acl") {
+		names = append(names, "client_acl", "client_acl_blacklist")
+	}
+	return suggest(strings.ReplaceAll(strings.ToLower(key), "-", "_"), names)
+}
+
+// errTwice is the mistake of rules that stand in two places.
+func errTwice(was entry) error {
+	err := fmt.Errorf("%s:%d has these rules too: what allows something stands in one place", was.file, was.key.Line)
+	return salt.WithHint(err, "keep one of the two, with all of the rules in it")
+}
+
+// errNear is the mistake of a key that nobody knows and that was meant to be one of
+// security.
+func errNear(near string) error {
+	return salt.WithHint(errors.New("nobody knows this setting, and without it others would be in force than those that are meant: did you mean "+near+"?"),
+		"correct the name, or take the setting out")
+}
+
+// add joins two values of a setting that refuses: an empty one takes nothing away,
+// and a single text is a list of one.
+func (d *document) add(a, b *yaml.Node) *yaml.Node {
+	switch {
+	case isNull(b):
+		return a
+	case isNull(a):
+		return b
+	case a.Kind == yaml.MappingNode && b.Kind == yaml.MappingNode:
+		return d.addMaps(a, b)
+	}
+	return d.union(d.listed(a), d.listed(b))
+}
+
+func (d *document) addMaps(a, b *yaml.Node) *yaml.Node {
+	out := *a
+	out.Content = slices.Clone(a.Content)
+	d.origin[&out] = d.origin[a]
+	for i := 0; i+1 < len(b.Content); i += 2 {
+		at := slices.IndexFunc(out.Content, func(n *yaml.Node) bool { return n.Value == b.Content[i].Value })
+		if at < 0 || at%2 == 1 {
+			out.Content = append(out.Content, b.Content[i], b.Content[i+1])
+			continue
+		}
+		out.Content[at+1] = d.add(out.Content[at+1], b.Content[i+1])
+	}
+	return &out
+}
+
+// listed returns n as a list.
+func (d *document) listed(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.SequenceNode {
+		return n
+	}
+	list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: n.Line, Column: n.Column, Content: []*yaml.Node{n}}
+	d.origin[list] = d.origin[n]
+	return list
+}

@@ -1,0 +1,128 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// strict reads a master's configuration as its daemon does.
+func strict(t *testing.T, files map[string]string) (*Master, error) {
+	t.Helper()
+	m, _, err := Options{ConfigDir: write(t, files), Strict: true}.Master()
+	return m, err
+}
+
+func TestRefusalsAddUp(t *testing.T) {
+	m, err := strict(t, map[string]string{
+		"master":          "publisher_acl_blacklist:\n  users: [eve]\n  modules: [cmd.*]\ninclude: more.conf\n",
+		"master.d/a.conf": "publisher_acl_blacklist:\n  users: mallory\n",
+		"master.d/b.conf": "client_acl_blacklist:\n  users: [eve, trudy]\n  modules:\n",
+		"master.d/c.conf": "publisher_acl_blacklist:\n",
+		"more.conf":       "publisher_acl_blacklist: {modules: [test.echo]}\n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"users": []any{"eve", "mallory", "trudy"}, "modules": []any{"cmd.*", "test.echo"}}
+	if got := m.PublisherACLBlacklist.Value(); !reflect.DeepEqual(got, want) {
+		t.Errorf("the blacklist is %v, want %v", got, want)
+	}
+	users := m.PublisherACLBlacklist.Node.Content[1]
+	if where := m.PublisherACLBlacklist.Where(users.Content[1]); !strings.HasSuffix(where, "a.conf:2") {
+		t.Errorf("mallory is at %s", where)
+	}
+	m, err = strict(t, map[string]string{"master": "publisher_acl_blacklist:\n  users: [eve]\nclient_acl_blacklist:\n  users: [trudy]\n"})
+	if err != nil || !reflect.DeepEqual(m.PublisherACLBlacklist.Value(), map[string]any{"users": []any{"eve", "trudy"}}) {
+		t.Errorf("both names in one file: %v, %v", m, err)
+	}
+	n, _, err := Options{ConfigDir: write(t, map[string]string{"minion": "id: a\ndisable_modules: [cmd]\n", "minion.d/a.conf": "disable_modules: test\n", "minion.d/b.conf": "disable_modules:\n"}), Strict: true}.Minion()
+	if err != nil || !slices.Equal(n.DisableModules, []string{"cmd", "test"}) {
+		t.Errorf("disable_modules: %+v, %v", n, err)
+	}
+}
+
+func TestPermissionsStandInOnePlace(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"main and drop-in": {"master": "timeout: 1\npeer: {a: [b.c]}\n", "master.d/x.conf": "peer: {d: [e.f]}\n"},
+		"two drop-ins":     {"master.d/w.conf": "timeout: 1\npublisher_acl: {fred: [.*]}\n", "master.d/x.conf": "publisher_acl: {fred: [test.*]}\n"},
+		"an include":       {"master": "include: x.conf\nexternal_auth: {pam: {}}\n", "x.conf": "external_auth: {pam: {}}\n"},
+		"old name":         {"master": "timeout: 1\nclient_acl: {fred: [.*]}\n", "master.d/x.conf": "publisher_acl: {fred: [test.*]}\n"},
+		"emptied":          {"master": "timeout: 1\nmine_get: {a: [b]}\n", "master.d/x.conf": "mine_get:\n"},
+	} {
+		_, err := strict(t, files)
+		var e *Error
+		if !errors.As(err, &e) || filepath.Base(e.File) != "x.conf" || e.Line != 1 || !strings.Contains(e.Error(), ":2 has these rules too") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, _, err := LoadMaster(write(t, files)); err != nil {
+			t.Errorf("%s: a tool does not work: %v", name, err)
+		}
+	}
+	if _, err := strict(t, map[string]string{"master": "client_acl: {fred: [.*]}\npublisher_acl: {eve: [.*]}\n"}); err == nil {
+		t.Error("both names in one file are accepted")
+	}
+}
+
+func TestNearlySecurity(t *testing.T) {
+	for key, want := range map[string]string{
+		"publisher_acl_blaklist": "publisher_acl_blacklist", "publisher-acl-blacklist": "publisher_acl_blacklist", "Publisher_ACL": "publisher_acl",
+		"client_acl_blacklst": "client_acl_blacklist", "peers": "peer", "external_auths": "external_auth", "auto_acept": "auto_accept", "openmode": "open_mode",
+		"master_sign_pubky": "master_sign_pubkey", "auth.ldap.strttls": "auth.ldap.starttls", "sudo-acl": "sudo_acl", "nodegroup": "nodegroups",
+	} {
+		_, err := strict(t, map[string]string{"master": "timeout: 1\n" + key + ": x\n"})
+		var e *Error
+		if !errors.As(err, &e) || e.Line != 2 || e.Column != 1 || e.Key != key || !strings.Contains(e.Error(), "did you mean "+want+"?") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	for _, key := range []string{"my_app", "timeot", "postgres.host", "verify_master_pubkey_sign", "publish_port", "users_of_mine"} {
+		if _, err := strict(t, map[string]string{"master": key + ": x\n"}); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	_, _, err := Options{ConfigDir: write(t, map[string]string{"minion": "id: a\nverify_master_pubky_sign: True\n"}), Strict: true}.Minion()
+	if err == nil || !strings.Contains(err.Error(), "verify_master_pubkey_sign?") {
+		t.Errorf("the minion: %v", err)
+	}
+}
+
+// Every setting that is said to be one of security is one.
+func TestGuardsAreSettings(t *testing.T) {
+	keys := append(NewMaster().Keys(), NewMinion().Keys()...)
+	for _, list := range [][]string{denying, allowing, guarding} {
+		if !slices.IsSorted(list) {
+			t.Errorf("not sorted: %v", list)
+		}
+		for _, key := range list {
+			if !slices.Contains(keys, key) {
+				t.Errorf("%s is no setting", key)
+			}
+		}
+	}
+}
+
+func TestAllMistakesAtOnce(t *testing.T) {
+	m, err := strict(t, map[string]string{
+		"master":          "timeout: soon\nret_port: 99999\npublisher_acl_blaklist: {}\nmax_payload: 1MiB\n",
+		"master.d/a.conf": "a: [\n",
+		"master.d/b.conf": "log_level: loud\n",
+	})
+	var places []string
+	for _, one := range Mistakes(err) {
+		var e *Error
+		if !errors.As(one, &e) {
+			t.Errorf("%v has no place", one)
+			continue
+		}
+		places = append(places, fmt.Sprintf("%s:%d", filepath.Base(e.File), e.Line))
+	}
+	want := []string{"a.conf:2", "master:1", "master:2", "master:3", "b.conf:1"}
+	if m != nil || len(places) != 6 || !slices.Equal(places[:5], want) {
+		t.Errorf("mistakes at %v, want %v first: %v", places, want, err)
+	}
+}
