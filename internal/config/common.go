@@ -111,12 +111,14 @@ type Common struct {
 	User string `yaml:"user"`
 
 	settings []setting // bound to the fields, for Lookup
+	daemon   string    // master or minion
 }
 
 // newCommon returns the defaults of a daemon, which is master or minion. Its
 // paths are relative to root_dir.
 func newCommon(daemon string) Common {
 	return Common{
+		daemon:               daemon,
 		ConfigDir:            DefaultDir,
 		Color:                true,
 		CacheDir:             "/var/cache/salt/" + daemon,

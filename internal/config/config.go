@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -78,7 +79,7 @@ func (o Options) InspectMaster() (*Master, []Notice, error) {
 	if err := m.check(); err != nil {
 		l.wrong(err)
 	}
-	return m, l.notices, errors.Join(l.errs...)
+	return m, l.notices, Join(l.errs...)
 }
 
 // Minion reads the minion's configuration and settles its id, see Minion.ID.
@@ -88,13 +89,15 @@ func (o Options) Minion() (*Minion, []Notice, error) {
 	if err != nil {
 		return nil, notices, err
 	}
-	more, err := m.settleID(o)
-	notices = slices.Concat(notices, more)
+	more, err := o.SettleID(m)
 	if err != nil {
-		return nil, notices, err
+		m = nil
 	}
-	return m, notices, nil
+	return m, slices.Concat(notices, more), err
 }
+
+// SettleID settles the id of a minion from InspectMinion, see Minion.ID.
+func (o Options) SettleID(m *Minion) ([]Notice, error) { return m.settleID(o) }
 
 // InspectMinion is to Minion what InspectMaster is to Master. It leaves the id as it
 // is written, and so writes nothing.
@@ -108,7 +111,43 @@ func (o Options) InspectMinion() (*Minion, []Notice, error) {
 	if err := m.check(); err != nil {
 		l.wrong(err)
 	}
-	return m, slices.Concat(l.notices, m.noticeCommas()), errors.Join(l.errs...)
+	return m, slices.Concat(l.notices, m.noticeCommas()), Join(l.errs...)
+}
+
+// Place is a mistake apart from where it is.
+type Place struct {
+	Where  string // file:line, "" when it is not known
+	Column int    // 0 when it is not known
+	Key    string
+	Text   string
+}
+
+// PlaceOf takes the place off a mistake, of this package or of another with an error
+// of the same kind.
+func PlaceOf(err error) Place {
+	var e *Error
+	if !errors.As(err, &e) {
+		return Place{Text: err.Error()}
+	}
+	p := Place{Where: e.File, Column: e.Column, Key: e.Key, Text: e.Err.Error()}
+	if e.Line > 0 {
+		p.Where = fmt.Sprintf("%s:%d", e.File, e.Line)
+	}
+	return p
+}
+
+// Join makes one error of several, as errors.Join does, in the order of files and
+// lines.
+func Join(errs ...error) error {
+	list := Mistakes(errors.Join(errs...))
+	slices.SortStableFunc(list, func(a, b error) int {
+		var x, y *Error
+		if !errors.As(a, &x) || !errors.As(b, &y) {
+			return 0
+		}
+		return cmp.Or(cmp.Compare(x.File, y.File), cmp.Compare(x.Line, y.Line))
+	})
+	return errors.Join(list...)
 }
 
 // Mistakes takes an error apart that holds several.
@@ -137,6 +176,8 @@ type Notice struct {
 	Line int    // counted from 1; 0 when it belongs to no line
 	Key  string // the setting, "" when it belongs to none
 	Text string // lower case, without the key
+
+	Column int // counted from 1; 0 when it belongs to no line
 }
 
 // String returns the notice as one line, with its place in front.

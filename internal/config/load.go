@@ -366,7 +366,7 @@ func (l *loader) otherKeys() []string {
 func (l *loader) notice(file string, key *yaml.Node, text string) {
 	n := Notice{File: file, Text: text}
 	if key != nil {
-		n.Line, n.Key = key.Line, key.Value
+		n.Line, n.Column, n.Key = key.Line, key.Column, key.Value
 	}
 	l.notices = append(l.notices, n)
 }

@@ -80,6 +80,7 @@ func Parse(cfg *config.Master, sys System) (*Backends, error) {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return b, nil
 	}
+	var errs []error
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if slices.Contains(foreign, key.Value) {
@@ -88,9 +89,13 @@ func Parse(cfg *config.Master, sys System) (*Backends, error) {
 		}
 		made, err := makeBackend(key, options{cfg.ExternalAuth, n.Content[i+1]}, cfg, sys)
 		if err != nil {
-			return nil, err
+			errs = append(errs, err)
+			continue
 		}
 		b.all[key.Value] = &guarded{made, make(chan struct{}, maxOfBackend)}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
 	}
 	return b, nil
 }

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,16 +88,21 @@ func ParseGrants(n *yaml.Node, where func(*yaml.Node) string) (*Grants, error) {
 		return nil, grantErrorf(n, "it must map users to tags")
 	}
 	g := &Grants{}
+	var errs []error
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		user, rights := n.Content[i], n.Content[i+1]
 		if user.Value == "" {
-			return nil, grantErrorf(user, "the name of a user is empty")
+			errs = append(errs, grantErrorf(user, "the name of a user is empty"))
+			continue
 		}
 		one := grant{user: newGlob(user.Value)}
 		if err := one.parse(rights, where); err != nil {
-			return nil, err
+			errs = append(errs, err)
 		}
 		g.rules = append(g.rules, one)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
 	}
 	return g, nil
 }

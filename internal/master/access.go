@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	"brine/internal/config"
 	"brine/internal/eauth"
 	"brine/internal/job"
+	"brine/internal/module"
 	"brine/internal/protocol"
 	"brine/internal/runner"
 	"brine/internal/salt"
@@ -43,12 +45,39 @@ func newAccess(cfg *config.Master) (*access, error) {
 		PermissiveACL:         cfg.PermissiveACL,
 		SudoACL:               cfg.SudoACL,
 		Nodegroups:            groups,
+		Runners:               functionsOf(runner.Table(&runner.Host{})),
+		Wheel:                 functionsOf(runner.Wheel(&runner.Host{})),
+	}
+	for _, p := range runners(cfg, slog.New(slog.DiscardHandler)).Programs() {
+		settings.Added = append(settings.Added, p.Name)
 	}
 	rules, err := acl.Parse(settings)
 	if err != nil {
-		return nil, err
+		return nil, located(err)
 	}
 	return &access{config: settings, rules: rules, nodegroups: groups, verify: cfg.ClientACLVerify, sudo: cfg.SudoACL}, nil
+}
+
+// located makes the mistakes that package acl has found those of a configuration.
+func located(err error) error {
+	var list []error
+	for _, one := range config.Mistakes(err) {
+		var e *acl.Error
+		if errors.As(one, &e) {
+			one = &config.Error{File: e.File, Line: e.Line, Column: e.Column, Key: e.Key, Err: e.Err}
+		}
+		list = append(list, one)
+	}
+	return errors.Join(list...)
+}
+
+func functionsOf(t module.Table) []salt.Function {
+	names := t.Functions("")
+	out := make([]salt.Function, len(names))
+	for i, name := range names {
+		out[i] = salt.Function(name)
+	}
+	return out
 }
 
 // with returns the rules that hold for somebody whose token keeps external_auth
@@ -397,18 +426,22 @@ func (m *Master) explained(ctx context.Context, e runner.Explain) acl.Subject {
 	return s
 }
 
-// lint reports what is strange about the rules in force.
+// lint reports what is strange about the rules in force, and why those that were
+// written since are not.
 func (m *Master) lint(ctx context.Context) []runner.Finding {
-	a := m.access.Load()
+	return append(m.taken.findings(), m.access.Load().lint(ctx, &m.users)...)
+}
+
+func (a *access) lint(ctx context.Context, users *auth.Users) []runner.Finding {
 	var list []runner.Finding
 	for _, w := range a.rules.Lint() {
-		list = append(list, runner.Finding{Where: w.Where, Key: w.Key, Text: w.Text, Dead: w.Dead})
+		list = append(list, runner.Finding{Where: w.Where, Column: w.Column, Key: w.Key, Text: w.Text, Dead: w.Dead})
 	}
 	if !a.verify {
 		return list
 	}
 	for _, name := range a.rules.LocalUsers() {
-		if n, err := salt.ParseUserName(name); err != nil || !m.users.Exists(ctx, n) {
+		if n, err := salt.ParseUserName(name); err != nil || !users.Exists(ctx, n) {
 			list = append(list, runner.Finding{Key: "publisher_acl: " + name, Text: "this machine has no user of this name", Dead: true})
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"brine/internal/bus"
 	"brine/internal/config"
 	"brine/internal/eauth"
-	"brine/internal/process"
 	"brine/internal/protocol"
 	"brine/internal/runner"
 	"brine/internal/salt"
@@ -75,14 +74,9 @@ func (l *logins) takeChallenge(inbox string) []byte {
 	return c
 }
 
-// backends sets up those of external_auth.
-func (m *Master) backends(cfg *config.Master) (*eauth.Backends, error) {
-	return eauth.Parse(cfg, eauth.System{Groups: m.users.Groups, Shadow: m.users.Shadow, PAMHelper: process.Beside("salt-pam")})
-}
-
 // openGate opens external_auth over the journal.
 func (m *Master) openGate(ctx context.Context) error {
-	b, err := m.backends(m.cfg)
+	b, err := backends(m.cfg, &m.users)
 	if err != nil {
 		return config.Mistake(err)
 	}

@@ -92,6 +92,7 @@ type Master struct {
 	reactor     reactions
 	rules       []*reactor.Rule // of the reactor, until it begins
 	reload      func() (*config.Master, error)
+	taken       taken         // what was read of the configuration since the start
 	every       time.Duration // between two self-checks
 	undo        []func()      // what New has opened, in order
 	ctx         context.Context
@@ -104,7 +105,7 @@ type Master struct {
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
 	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), room: newRoom(), evaluations: newEvaluations(), present: newPresence(), serving: make(chan struct{})}
-	m.files, m.deposit, m.runners = roots.New(o.Config.FileRoots), newDeposit(o.Config), runners(o)
+	m.files, m.deposit, m.runners = roots.New(o.Config.FileRoots), newDeposit(o.Config), runners(o.Config, o.Log)
 	m.tables = newTables(m.runners)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
@@ -117,12 +118,12 @@ func New(ctx context.Context, o Options) (*Master, error) {
 
 // runners are those that people have added: in runner_dirs and in _runners of the
 // environment base.
-func runners(o Options) *extension.Set {
-	dirs := slices.Clone(o.Config.RunnerDirs)
-	for _, dir := range o.Config.FileRoots["base"] {
+func runners(cfg *config.Master, log *slog.Logger) *extension.Set {
+	dirs := slices.Clone(cfg.RunnerDirs)
+	for _, dir := range cfg.FileRoots["base"] {
 		dirs = append(dirs, filepath.Join(dir, extension.Runners.Folder()))
 	}
-	return extension.New(extension.Runners, o.Log, dirs...)
+	return extension.New(extension.Runners, log, dirs...)
 }
 
 func (m *Master) open(ctx context.Context) error {
@@ -355,7 +356,7 @@ func (m *Master) Run(ctx context.Context) error {
 		case err := <-m.broker.Failed():
 			return err
 		case <-hangups:
-			m.hangup()
+			_, _ = m.reloadConfig() // which has told the log
 		}
 	}
 }
@@ -375,54 +376,6 @@ func (m *Master) checkItself() <-chan error {
 		}
 	})
 	return deaf
-}
-
-// hangup re-reads what may change while the master runs. A configuration with
-// errors leaves the old one in force.
-func (m *Master) hangup() {
-	if m.reload == nil {
-		return
-	}
-	note := audit.Entry{Kind: audit.Rules, Verdict: audit.Noted, Fun: "config.reload"}
-	if err := m.reread(); err != nil {
-		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
-		note.Reason = "the old ones stay in force: " + err.Error()
-	} else {
-		m.log.Info("configuration reloaded")
-	}
-	m.trail.Note(note)
-}
-
-// reread puts a new configuration in force, all of it or nothing.
-func (m *Master) reread() error {
-	cfg, err := m.reload()
-	if err != nil {
-		return err
-	}
-	rules, err := newAccess(cfg)
-	if err != nil {
-		return err
-	}
-	grants, err := relay.ParseGrants(cfg.EventACL)
-	if err != nil {
-		return err
-	}
-	backends, err := m.backends(cfg)
-	if err != nil {
-		return err
-	}
-	reactions, err := readReactor(cfg)
-	if err != nil {
-		return err
-	}
-	if err := m.keys.configure(cfg); err != nil {
-		return err
-	}
-	m.relay.SetGrants(grants)
-	m.setAccess(rules)
-	m.react(reactions)
-	m.setBackends(backends)
-	return nil
 }
 
 // close undoes what New opened, the latest first.

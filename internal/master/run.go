@@ -50,15 +50,17 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 		Explain: func(ctx context.Context, e runner.Explain) (runner.Explained, error) {
 			return m.explain(ctx, who, e)
 		},
-		Lint:      m.lint,
-		Audit:     m.auditRunner(),
-		Verify:    m.verifyJournal,
-		Keys:      m.keys.by(who.who()),
-		MasterKey: m.key.Public(),
-		Config:    config.Disclose(m.cfg.Raw),
-		Machine:   m.machine(),
-		Version:   m.version,
-		Log:       m.log,
+		Lint:       m.lint,
+		Reload:     m.reloadConfig,
+		Unreloaded: m.taken.why,
+		Audit:      m.auditRunner(),
+		Verify:     m.verifyJournal,
+		Keys:       m.keys.by(who.who()),
+		MasterKey:  m.key.Public(),
+		Config:     config.Disclose(m.inForce()),
+		Machine:    m.machine(),
+		Version:    m.version,
+		Log:        m.log,
 		MakeToken: func(ctx context.Context, t runner.NewToken) (runner.Token, error) {
 			return m.makeToken(ctx, who, t)
 		},
@@ -109,7 +111,7 @@ func (m *Master) mayFire(who asker) (from string, check func(tag string) error) 
 // runs on it. It has no id, no bus and no jobs of a minion.
 func (m *Master) machine() *module.Host {
 	return &module.Host{
-		Version: m.version, Config: config.Disclose(m.cfg.Raw), CacheDir: m.cfg.CacheDir, Log: m.log,
+		Version: m.version, Config: config.Disclose(m.inForce()), CacheDir: m.cfg.CacheDir, Log: m.log,
 		Grains: sync.OnceValue(func() map[string]any {
 			facts, err := grain.Collect(m.ctx, grain.Options{})
 			if err != nil {

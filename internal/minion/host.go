@@ -110,7 +110,7 @@ func (m *Minion) refreshGrains(ctx context.Context) error {
 // host is this minion as functions see it.
 func (m *Minion) host() *module.Host {
 	h := &module.Host{
-		ID: m.id, Version: m.version, Config: m.cfg.Raw, ConfigDir: m.cfg.ConfigDir, PKIDir: m.cfg.PKIDir, PIDFile: m.cfg.PIDFile, RevokeKey: peer.Revocation(func() *bus.Conn { return m.conn(nil, "") }), Push: peer.Push(func() *bus.Conn { return m.conn(nil, "") }), CacheDir: m.cfg.CacheDir, Log: m.log, Custom: m.modules, Files: m.files(nil),
+		ID: m.id, Version: m.version, Config: m.inForce(), ConfigDir: m.cfg.ConfigDir, PKIDir: m.cfg.PKIDir, PIDFile: m.cfg.PIDFile, RevokeKey: peer.Revocation(func() *bus.Conn { return m.conn(nil, "") }), Push: peer.Push(func() *bus.Conn { return m.conn(nil, "") }), CacheDir: m.cfg.CacheDir, Log: m.log, Custom: m.modules, Files: m.files(nil),
 		GrainsFile: filepath.Join(m.cfg.ConfigDir, "grains"), Grains: m.grains.now, RefreshGrains: m.refreshGrains, Pillar: m.pillarData, RefreshPillar: m.refreshPillar,
 		Events: events{m}, Publisher: m.peers(nil), Mine: m.peers(nil), Jobs: m.jobs, Returners: func() []string { return returner.Names(m.custom) }, Scheduler: m.schedule, Master: masterLink{m}, Fingerprint: m.key.Public().SHA256,
 	}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"brine/internal/auth"
@@ -71,8 +72,9 @@ type Minion struct {
 	jobs     *jobTable
 	users    auth.Users
 	reload   func() (*config.Minion, error)
-	service  bool      // refusals do not end it
-	uplinks  []*uplink // to the masters; none with master_type disable
+	service  bool                          // refusals do not end it
+	taken    atomic.Pointer[config.Minion] // the configuration that was read last and taken
+	uplinks  []*uplink                     // to the masters; none with master_type disable
 	verdicts verdicts
 	origins  origins
 	told     logging.Throttle // of events that were refused
@@ -303,46 +305,6 @@ func (m *Minion) checkItself() <-chan error {
 		}
 	})
 	return deaf
-}
-
-// hangup takes what may change while the minion runs from a configuration that
-// was read anew; one with errors leaves the old one in force. Then it collects
-// the facts anew and tells them to the master. A pause between two attempts at a
-// master ends: whoever has repaired something need not wait for it.
-func (m *Minion) hangup() {
-	if err := m.takeConfig(); err != nil {
-		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
-	} else {
-		m.log.Info("configuration reloaded")
-	}
-	for _, u := range m.uplinks {
-		select {
-		case u.nudge <- struct{}{}:
-		default:
-		}
-	}
-	if err := m.refreshGrains(m.ctx); err != nil {
-		m.log.Error("facts not refreshed", "err", err)
-	}
-}
-
-func (m *Minion) takeConfig() error {
-	if m.reload == nil {
-		return nil
-	}
-	cfg, err := m.reload()
-	if err != nil {
-		return err
-	}
-	grants, err := relay.ParseGrants(cfg.EventACL)
-	if err != nil {
-		return err
-	}
-	if err := m.schedule.take(cfg, nil); err != nil {
-		return err
-	}
-	m.relay.SetGrants(grants)
-	return nil
 }
 
 // stopTime bounds how long running jobs are waited for when the minion stops.

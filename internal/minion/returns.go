@@ -14,7 +14,7 @@ import (
 // the configuration and those of its caller.
 func (m *Minion) returners(names string, o returner.Options) (returner.Set, error) {
 	return returner.Open(append(append([]string{}, m.cfg.Return...), names), o, &returner.Host{
-		ID: m.id, Config: m.cfg.Raw, Fire: m.fireReturn, Log: m.log, Custom: m.custom, ConfigDir: m.cfg.ConfigDir,
+		ID: m.id, Config: m.inForce(), Fire: m.fireReturn, Log: m.log, Custom: m.custom, ConfigDir: m.cfg.ConfigDir,
 	})
 }
 

@@ -114,17 +114,17 @@ func (p *parser) rules(n *yaml.Node) error {
 	if n.Kind == yaml.SequenceNode {
 		maps = n.Content
 	}
+	var errs []error
 	for _, m := range maps {
 		if m.Kind != yaml.MappingNode {
-			return p.errorf(m, "a map from a tag to a list of handlers is wanted here, as in - 'salt/auth': [/srv/reactor/auth]")
+			errs = append(errs, p.errorf(m, "a map from a tag to a list of handlers is wanted here, as in - 'salt/auth': [/srv/reactor/auth]"))
+			continue
 		}
 		for i := 0; i+1 < len(m.Content); i += 2 {
-			if err := p.tag(m.Content[i], m.Content[i+1]); err != nil {
-				return err
-			}
+			errs = append(errs, p.tag(m.Content[i], m.Content[i+1]))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (p *parser) tag(tag, handlers *yaml.Node) error {

@@ -17,11 +17,15 @@ import (
 // ParseGrants reads the setting event_acl; its errors name file and line.
 func ParseGrants(setting config.Located) (*event.Grants, error) {
 	g, err := event.ParseGrants(setting.Node, setting.Where)
-	var mistake *event.GrantError
-	if errors.As(err, &mistake) {
-		return nil, setting.At(mistake.Node, mistake.Err)
+	var errs []error
+	for _, one := range config.Mistakes(err) {
+		var mistake *event.GrantError
+		if errors.As(one, &mistake) {
+			one = setting.At(mistake.Node, mistake.Err)
+		}
+		errs = append(errs, one)
 	}
-	return g, err
+	return g, errors.Join(errs...)
 }
 
 // SetGrants puts the rules for ordinary users in force, also for those who listen

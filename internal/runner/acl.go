@@ -34,6 +34,7 @@ type Explained struct {
 // Finding is something strange about the access rules.
 type Finding struct {
 	Where, Key, Text string
+	Column           int  // 0 when it is not known
 	Dead             bool // it can have no effect
 }
 
@@ -48,7 +49,7 @@ func aclModule(h *Host) *module.Module {
 				{Name: "arg", Kind: module.Any}, {Name: "kwarg", Kind: module.Any}, {Name: "eauth", Kind: module.String}, {Name: "groups", Kind: module.Any},
 				{Name: "minion", Kind: module.String}, {Name: "kind", Kind: module.String, Default: "publish"},
 			}, Run: a.explain},
-		{Name: "lint", Class: module.Secret, Doc: "Return what is strange about the access rules: what can never match, what matches more than it seems to, users that do not exist.", Example: "salt-run acl.lint", Run: a.lint},
+		{Name: "lint", Class: module.Secret, Doc: "Return what is strange about the access rules: what can never match, what matches more than it seems to, users that do not exist, and why a configuration that was read since is not in force.", Example: "salt-run acl.lint", Run: a.lint},
 	}}
 }
 

@@ -2,8 +2,10 @@ package runner
 
 import (
 	"context"
+	"fmt"
 
 	"brine/internal/module"
+	"brine/internal/salt"
 	"brine/internal/target"
 )
 
@@ -19,7 +21,24 @@ func settingsModule(h *Host) *module.Module {
 				}
 				return c.Any("default"), nil
 			}},
+		{Name: "reload", Class: module.Secret, Doc: "Read the configuration anew, as SIGHUP does. Return the settings that have changed, and those that need a restart; or fail with every mistake in it, and then nothing has changed.",
+			Example: "salt-run config.reload\nsalt-master --check && salt-run config.reload",
+			Run: func(context.Context, *module.Call) (any, error) {
+				r, err := h.Reload()
+				if err != nil {
+					return nil, salt.WithHint(fmt.Errorf("the old configuration stays in force:\n%w", err), "'salt-master --check' tells the same without a daemon")
+				}
+				return map[string]any{"changed": words(r.Changed), "restart": words(r.Restart)}, nil
+			}},
 	}}
+}
+
+func words(list []string) []any {
+	out := make([]any, len(list))
+	for i, s := range list {
+		out[i] = s
+	}
+	return out
 }
 
 // configModule reads the master's configuration.

@@ -41,6 +41,13 @@ type Host struct {
 	Explain   func(ctx context.Context, e Explain) (Explained, error) // whether somebody may do something
 	Lint      func(ctx context.Context) []Finding                     // what is strange about the access rules
 
+	// Reload reads the configuration anew. What is wrong with it is in the error,
+	// and then nothing has changed.
+	Reload func() (Reloaded, error)
+	// Unreloaded is why the configuration that was read last is not in force, "" when
+	// it is.
+	Unreloaded func() string
+
 	Audit     Audit
 	Verify    func(context.Context) (JournalReport, error) // the files of the journal
 	Keys      KeyStore
@@ -60,6 +67,12 @@ type Host struct {
 
 	Version string
 	Log     *slog.Logger
+}
+
+// Reloaded is what came of reading the configuration anew.
+type Reloaded struct {
+	Changed []string // settings that have taken effect
+	Restart []string // settings that differ from those of the start and need a restart
 }
 
 // Execute is a job that a runner wants to be run for whoever asked for the runner. It

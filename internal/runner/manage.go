@@ -20,10 +20,14 @@ func manageModule(h *Host) *module.Module {
 			Params: append([]module.Param{{Name: "removekeys", Kind: module.Bool, Default: false}}, ask...), Calls: &module.Calls{Read: removedKeys, Run: m.down}},
 		{Name: "safe_accept", Class: module.Changes, Doc: "Accept the waiting key of a minion if its fingerprint is the one that is given, which its own machine shows with 'salt-call --local key.finger'. It takes the right to use the wheel function key.accept, too.",
 			Example: "salt-run manage.safe_accept web1 0f:5b:13:aa:0c:...", Params: []module.Param{{Name: "target", Kind: module.String, Required: true}, {Name: "fingerprint", Kind: module.String, Required: true}}, Calls: &module.Calls{Read: acceptedKey, Run: m.safeAccept}},
-		{Name: "status", Class: module.Shared, Doc: "Return the ids of accepted minions by whether they answer.", Example: "salt-run manage.status", Params: ask,
+		{Name: "status", Class: module.Shared, Doc: "Return the ids of accepted minions by whether they answer, and under config that the configuration which was read last is not in force, if so.", Example: "salt-run manage.status", Params: ask,
 			Run: func(ctx context.Context, c *module.Call) (any, error) {
 				up, down, err := m.ask(ctx, c)
-				return map[string]any{"up": up, "down": down}, err
+				status := map[string]any{"up": up, "down": down}
+				if why := m.Unreloaded(); why != "" {
+					status["config"] = why
+				}
+				return status, err
 			}},
 		{Name: "up", Class: module.Shared, Doc: "Return the ids of the minions that answer.", Example: "salt-run manage.up", Params: ask,
 			Run: func(ctx context.Context, c *module.Call) (any, error) { up, _, err := m.ask(ctx, c); return up, err }},

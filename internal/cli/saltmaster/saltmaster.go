@@ -28,9 +28,17 @@ func Run(ctx context.Context, env *cli.Env) int {
 
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	load := func() (*config.Master, []config.Notice, error) {
-		return config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true}.Master()
+		o := config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true, Strict: true}
+		cfg, notices, err := o.InspectMaster()
+		if cfg != nil {
+			err = config.Mistake(config.Join(err, master.Check(cfg)))
+		}
+		return cfg, notices, err
 	}
 	cfg, notices, err := load()
+	if opts.Bool("check") {
+		return serve.Check(env, serve.Checked{Err: err, Notices: notices, Warnings: lint(ctx, cfg)})
+	}
 	if err != nil {
 		return serve.Failed(err)
 	}
@@ -54,4 +62,20 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return serve.Failed(err)
 	}
 	return serve.Run(ctx, m)
+}
+
+// lint is what is strange about the access rules.
+func lint(ctx context.Context, cfg *config.Master) []config.Place {
+	if cfg == nil {
+		return nil
+	}
+	var list []config.Place
+	for _, f := range master.Lint(ctx, cfg) {
+		p := config.Place{Where: f.Where, Column: f.Column, Key: f.Key, Text: f.Text}
+		if f.Dead {
+			p.Text = "it has no effect: " + p.Text
+		}
+		list = append(list, p)
+	}
+	return list
 }

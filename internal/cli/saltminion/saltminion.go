@@ -31,8 +31,25 @@ func Run(ctx context.Context, env *cli.Env) int {
 }
 
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	o := config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true, Strict: true}
+	inspect := func() (*config.Minion, []config.Notice, error) {
+		cfg, notices, err := o.InspectMinion()
+		if cfg != nil {
+			err = config.Mistake(config.Join(err, minion.Check(cfg)))
+		}
+		return cfg, notices, err
+	}
+	if opts.Bool("check") {
+		_, notices, err := inspect()
+		return serve.Check(env, serve.Checked{Err: err, Notices: notices})
+	}
 	load := func() (*config.Minion, []config.Notice, error) {
-		return config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true}.Minion()
+		cfg, notices, err := inspect()
+		if err != nil {
+			return nil, notices, err
+		}
+		more, err := o.SettleID(cfg)
+		return cfg, append(notices, more...), err
 	}
 	cfg, notices, err := load()
 	if err != nil {

@@ -28,6 +28,7 @@ func Flags() []urcli.Flag {
 		&urcli.BoolFlag{Category: "Daemon", Name: "daemon", Aliases: []string{"d"}, Usage: "go into the background once it is ready"},
 		&urcli.StringFlag{Category: "Daemon", Name: "user", Aliases: []string{"u"}, Usage: "run as `USER`"},
 		&urcli.StringFlag{Category: "Daemon", Name: "pid-file", Usage: "write the process number to `FILE`"},
+		&urcli.BoolFlag{Category: "Daemon", Name: "check", Usage: "tell everything that is wrong or strange about the configuration, and end: no daemon is started or touched"},
 	}
 }
 

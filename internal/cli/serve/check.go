@@ -1,0 +1,58 @@
+package serve
+
+import (
+	"fmt"
+	"io"
+
+	"brine/internal/cli"
+	"brine/internal/config"
+	"brine/internal/salt"
+)
+
+// Checked is what a look at a configuration has found.
+type Checked struct {
+	Err      error // every mistake
+	Notices  []config.Notice
+	Warnings []config.Place // what is strange and no mistake
+}
+
+// Check prints what was found, a line for each, as compilers do, so that editors jump
+// to the place. With mistakes the exit code is that of a start.
+func Check(env *cli.Env, c Checked) error {
+	mistakes := config.Mistakes(c.Err)
+	for _, err := range mistakes {
+		finding(env.Stdout, "error", config.PlaceOf(err))
+		if hint := salt.Hint(err); hint != "" {
+			fmt.Fprintf(env.Stdout, "  hint: %s\n", hint)
+		}
+	}
+	for _, n := range c.Notices {
+		p := config.Place{Where: n.File, Key: n.Key, Text: n.Text}
+		if n.Line > 0 {
+			p.Where, p.Column = fmt.Sprintf("%s:%d", n.File, n.Line), n.Column
+		}
+		finding(env.Stdout, "warning", p)
+	}
+	for _, p := range c.Warnings {
+		finding(env.Stdout, "warning", p)
+	}
+	if len(mistakes) == 0 {
+		return nil
+	}
+	if cli.Code(Failed(c.Err)) == cli.NoPermission {
+		return cli.Exit(cli.NoPermission)
+	}
+	return cli.Exit(cli.Usage)
+}
+
+func finding(w io.Writer, kind string, p config.Place) {
+	if p.Where != "" && p.Column > 0 {
+		p.Where += fmt.Sprintf(":%d", p.Column)
+	}
+	for _, s := range []string{p.Where, kind, p.Key} {
+		if s != "" {
+			fmt.Fprintf(w, "%s: ", s)
+		}
+	}
+	fmt.Fprintln(w, p.Text)
+}

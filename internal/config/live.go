@@ -1,0 +1,72 @@
+package config
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// live are the settings that take effect when a daemon reads its configuration anew.
+// Those that begin with auth. do, too.
+var live = map[string][]string{
+	"master": {
+		"auto_accept", "autoreject_file", "autosign_file", "autosign_grains_dir", "client_acl_verify", "event_acl", "external_auth", "keep_acl_in_token",
+		"log_level", "log_level_logfile", "mine_get", "nodegroups", "open_mode", "peer", "peer_run", "permissive_acl", "publisher_acl",
+		"publisher_acl_blacklist", "reactor", "sharedsecret", "sudo_acl", "token_expire", "token_expire_user_override",
+	},
+	"minion": {"event_acl", "log_level", "log_level_logfile", "schedule"},
+}
+
+// ofTools are the settings that the command-line tools read, each time they start.
+var ofTools = []string{
+	"batch_safe_limit", "batch_safe_size", "cli_summary", "color", "gather_job_timeout", "output", "show_jid", "show_timeout", "state_output", "state_verbose",
+	"timeout", "token_file",
+}
+
+// isLive tells whether a setting needs no restart. A key that is no setting is for
+// others, who ask for it each time.
+func (c *Common) isLive(key string) bool {
+	return slices.Contains(live[c.daemon], key) || slices.Contains(ofTools, key) || strings.HasPrefix(key, "auth.") || !slices.Contains(c.Keys(), key)
+}
+
+// Changes names the settings that differ between two configurations of a daemon,
+// sorted: those that take effect when it reads them anew, and those that need a
+// restart.
+func (c *Common) Changes(now *Common) (taken, restart []string) {
+	keys := map[string]bool{}
+	for _, key := range slices.Concat(c.Keys(), slices.Collect(maps.Keys(c.Raw)), slices.Collect(maps.Keys(now.Raw))) {
+		keys[key] = true
+	}
+	for key := range keys {
+		was, _ := c.Lookup(key)
+		is, _ := now.Lookup(key)
+		switch {
+		case key == "include", reflect.DeepEqual(was, is):
+		case c.isLive(key):
+			taken = append(taken, key)
+		default:
+			restart = append(restart, key)
+		}
+	}
+	slices.Sort(taken)
+	slices.Sort(restart)
+	return taken, restart
+}
+
+// InForce is Raw of a daemon that was started with c and has read now since: the
+// settings that need a restart are those of the start.
+func (c *Common) InForce(now *Common) map[string]any {
+	out := map[string]any{}
+	for key, v := range c.Raw {
+		if !c.isLive(key) {
+			out[key] = v
+		}
+	}
+	for key, v := range now.Raw {
+		if c.isLive(key) {
+			out[key] = v
+		}
+	}
+	return out
+}

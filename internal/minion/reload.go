@@ -1,0 +1,86 @@
+package minion
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"brine/internal/config"
+	"brine/internal/daemon"
+	"brine/internal/relay"
+	"brine/internal/schedule"
+)
+
+// Check reads everything that a configuration has for other packages, and returns all
+// mistakes in it. It starts nothing and touches no data.
+func Check(cfg *config.Minion) error {
+	_, grants := relay.ParseGrants(cfg.EventACL)
+	_, jobs := schedule.Parse(cfg.Schedule.Value(), time.Local)
+	if jobs != nil {
+		jobs = cfg.Schedule.At(nil, jobs)
+	}
+	return config.Mistake(errors.Join(grants, jobs))
+}
+
+// hangup takes what may change while the minion runs from a configuration that
+// was read anew; one with mistakes leaves the old one in force. Then it collects
+// the facts anew and tells them to the master. A pause between two attempts at a
+// master ends: whoever has repaired something need not wait for it.
+func (m *Minion) hangup() {
+	status := "serving"
+	if err := m.takeConfig(); err != nil {
+		m.log.Error("configuration not reloaded, the old one stays in force", "err", err)
+		status = "the configuration of " + time.Now().Format(time.DateTime) + " is not in force: the log says why"
+	}
+	if err := daemon.Notify("STATUS=" + status); err != nil {
+		m.log.Debug("the service manager was not told", "err", err) // who waited for the start is gone
+	}
+	for _, u := range m.uplinks {
+		select {
+		case u.nudge <- struct{}{}:
+		default:
+		}
+	}
+	if err := m.refreshGrains(m.ctx); err != nil {
+		m.log.Error("facts not refreshed", "err", err)
+	}
+}
+
+func (m *Minion) takeConfig() error {
+	if m.reload == nil {
+		return nil
+	}
+	cfg, err := m.reload()
+	if err != nil {
+		return err
+	}
+	grants, err := relay.ParseGrants(cfg.EventACL)
+	if err != nil {
+		return err
+	}
+	if err := m.schedule.take(cfg, nil); err != nil {
+		return err
+	}
+	m.relay.SetGrants(grants)
+	was := m.taken.Swap(cfg)
+	if was == nil {
+		was = m.cfg
+	}
+	changed, _ := was.Changes(&cfg.Common)
+	_, restart := m.cfg.Changes(&cfg.Common)
+	m.log.Info("configuration reloaded", "changed", strings.Join(changed, " "))
+	if len(restart) > 0 {
+		m.log.Warn("these settings have changed and take effect after a restart", "settings", strings.Join(restart, " "))
+	}
+	return nil
+}
+
+// inForce is the configuration in force, as functions see it: what needs a restart is
+// as it was at the start.
+func (m *Minion) inForce() map[string]any {
+	now := m.taken.Load()
+	if now == nil {
+		return m.cfg.Raw
+	}
+	return m.cfg.InForce(&now.Common)
+}
