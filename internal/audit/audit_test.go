@@ -281,6 +281,8 @@ func TestMissingHeadIsTold(t *testing.T) {
 	if l, err := Open(t.Context(), w.opts); err == nil {
 		l.Close()
 		t.Error("a head that can not be read was taken for none")
+	} else if !strings.Contains(salt.Hint(err), "evidence") {
+		t.Errorf("%v: hint %q does not say what to do", err, salt.Hint(err))
 	}
 	if err := os.Remove(w.opts.HeadFile); err != nil {
 		t.Fatal(err)
@@ -709,4 +711,53 @@ func BenchmarkRecord(b *testing.B) {
 	b.ReportMetric(float64(ours.Microseconds())/float64(b.N), "µs/entry")
 	b.ReportMetric(float64(bare.Microseconds())/float64(b.N), "µs/bare")
 	b.ReportMetric(float64(ours)/float64(bare), "ratio")
+}
+
+// The head is written when the entries are on the disk, and not before: a power cut then
+// looks like nobody's work.
+func TestHeadIsNeverAheadOfTheDisk(t *testing.T) {
+	w := start(t, nil)
+	w.l.Close()
+	begun, goOn := make(chan struct{}, 1000), make(chan struct{})
+	w.opts.Flush = func() error {
+		begun <- struct{}{}
+		<-goOn
+		return nil
+	}
+	before, err := os.ReadFile(w.opts.HeadFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	if err := w.l.Record(t.Context(), Entry{Kind: Runner, Fun: "test.head"}); err != nil { // which does not wait for the head
+		t.Fatal(err)
+	}
+	<-begun
+	if now, err := os.ReadFile(w.opts.HeadFile); err != nil || string(now) != string(before) {
+		t.Errorf("the head is %q, %v, and the entry is not on the disk", now, err)
+	}
+	close(goOn)
+	w.verify()
+	if now, err := os.ReadFile(w.opts.HeadFile); err != nil || string(now) == string(before) {
+		t.Errorf("the head is still %q, %v", now, err)
+	}
+}
+
+func TestATornKeyHasAHint(t *testing.T) {
+	w := start(t, nil)
+	w.l.Close()
+	text, err := os.ReadFile(w.opts.KeyFile)
+	if err == nil {
+		err = errors.Join(os.Chmod(w.opts.KeyFile, 0o600), os.WriteFile(w.opts.KeyFile, text[:20], 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), w.opts); salt.Hint(err) == "" {
+		t.Errorf("%v has no hint", err)
+	}
+	if err := os.WriteFile(w.opts.KeyFile, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
 }

@@ -6,14 +6,15 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"brine/internal/salt"
 )
 
 // head is the file that remembers the end of the chain. It lies elsewhere than
 // the chain: who cuts that off does not reach it by the same slip.
 //
-// It is written after the entry is stored, so after a crash it may be behind the
-// chain, never before it; and without waiting for the disk: what the loss of
-// power takes of the one it may leave of the other, which Verify then tells.
+// It is written, and synced, after the entry is on the disk, so after a crash or the loss
+// of power it may be behind the chain, never before it.
 type head struct{ file *os.File }
 
 // headForm is the whole of it: always as long, so that it is overwritten at once.
@@ -45,13 +46,17 @@ func (h *head) read() (place, error) {
 	}
 	var at place
 	if _, err := fmt.Sscanf(string(text[:n]), "%d %64s\n", &at.n, &at.hash); err != nil || len(at.hash) != len(origin.hash) {
-		return place{}, fmt.Errorf("head of the audit trail %s: it is not one number and one hash", h.file.Name())
+		err := fmt.Errorf("head of the audit trail %s: it is not one number and one hash", h.file.Name())
+		return place{}, salt.WithHint(err, "move it away and keep it as evidence; the next start notes in the trail that it was missing, and 'salt-run audit.verify head=NUMBER:HASH' compares the trail with a head that was kept elsewhere")
 	}
 	return at, nil
 }
 
 func (h *head) write(at place) error {
 	_, err := h.file.WriteAt(fmt.Appendf(nil, headForm, at.n, at.hash), 0)
+	if err == nil {
+		err = h.file.Sync()
+	}
 	return err
 }
 

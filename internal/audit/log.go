@@ -26,7 +26,10 @@ type Options struct {
 	// Announce tells listeners of an entry that is stored, with its hash; nil tells
 	// nobody. It does not wait.
 	Announce func(tag string, data json.RawMessage)
-	Log      *slog.Logger
+	// Flush returns when the entries that are stored are on the disk; nil is for a store
+	// without one.
+	Flush func() error
+	Log   *slog.Logger
 }
 
 // Log is an open trail. Its methods may be called concurrently: entries come
@@ -220,14 +223,45 @@ func (l *Log) repair() error {
 
 // settle follows the entries under way, in their order.
 func (l *Log) settle() {
+	begun, end := 0, place{} // entries that are stored and for which the head is not written
 	for p := range l.under {
-		l.settleOne(p)
+		if l.settleOne(p) {
+			end = p.at
+		}
+		if begun++; begun < headEvery && len(l.under) > 0 {
+			continue
+		}
+		l.writeHead(end)
+		l.flying.Add(-begun)
+		begun, end = 0, place{}
 	}
 	l.head.close()
 }
 
-func (l *Log) settleOne(p *Pending) {
-	defer l.flying.Done()
+// headEvery is how many entries, at most, share one write of the head.
+const headEvery = 256
+
+// writeHead writes the head down once the entries are on the disk: after the loss of power
+// it is behind the chain, perhaps, and never ahead of it, which would look as if entries
+// had been taken out.
+func (l *Log) writeHead(at place) {
+	if at.n == 0 {
+		return
+	}
+	err := error(nil)
+	if l.opts.Flush != nil {
+		err = l.opts.Flush()
+	}
+	if err == nil {
+		err = l.head.write(at)
+	}
+	if err != nil {
+		l.opts.Log.Error("head of the audit trail not written", "err", err)
+	}
+}
+
+// settleOne says whether the entry is stored.
+func (l *Log) settleOne(p *Pending) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
 	defer cancel()
 	if _, err := p.ack.Wait(ctx); err != nil {
@@ -235,18 +269,16 @@ func (l *Log) settleOne(p *Pending) {
 		p.err = fmt.Errorf("%w: %w", ErrUnwritten, err)
 		close(p.done)
 		l.opts.Log.Error("audit entry not written", "kind", p.entry.Kind, "user", p.entry.User, "fun", p.entry.Fun, "err", err)
-		return
+		return false
 	}
 	close(p.done)
-	if err := l.head.write(p.at); err != nil {
-		l.opts.Log.Error("head of the audit trail not written", "err", err)
-	}
 	if l.opts.Announce != nil {
 		l.opts.Announce(p.entry.Tag(), withHash(p.line, p.at.hash))
 	}
 	if l.copy != nil {
 		l.copy.wake()
 	}
+	return true
 }
 
 // keepEvery is the pause between two looks at what repeats and what is too old.

@@ -36,6 +36,7 @@ func (m *Master) openTrail(ctx context.Context) error {
 		HeadFile: filepath.Join(m.cfg.PKIDir, "audit.head"), KeyFile: filepath.Join(m.cfg.PKIDir, "audit.key"),
 		File: m.cfg.AuditFile, Values: m.cfg.AuditArgs, MaxAge: m.cfg.AuditRetention, MaxBytes: m.cfg.AuditMaxBytes,
 		Announce: func(tag string, data json.RawMessage) { m.relay.Announce(tag, data) },
+		Flush:    func() error { return m.broker.Store().Flush("AUDIT") },
 		Log:      m.log,
 	})
 	if err != nil {
