@@ -18,6 +18,20 @@ func (m *Minion) peers(preferred *uplink) peer.Client {
 	return peer.Client{Conn: func(master string) *bus.Conn { return m.conn(preferred, master) }}
 }
 
+// peersOf reaches other minions over the master of an uplink and no other, unless one
+// is named: it has decided about what the job publishes.
+func (m *Minion) peersOf(u *uplink) peer.Client {
+	return peer.Client{Conn: func(master string) *bus.Conn {
+		if master != "" {
+			return m.conn(u, master)
+		}
+		if s := u.session.Load(); s != nil {
+			return s.Conn
+		}
+		return nil
+	}}
+}
+
 // conn is the connection to the named master; for "" that of preferred while it
 // lasts, else the first there is. It is nil for none.
 func (m *Minion) conn(preferred *uplink, master string) *bus.Conn {
@@ -54,6 +68,9 @@ func (m *Minion) hostOf(e *job.Envelope, u *uplink) *module.Host {
 	h := m.host()
 	if u != nil {
 		h = u.host()
+	}
+	if u != nil && !e.Reach.Free {
+		h.Publisher = m.peersOf(u)
 	}
 	h.User = e.User
 	if e.From != "" {
