@@ -132,7 +132,7 @@ func (s *Show) update(b []byte) error {
 		return s.ret(u)
 	case u.State == job.Queued, u.State.Final():
 		return s.miss(u)
-	case u.State == job.Disconnected && s.env.Talks():
+	case u.State == job.Disconnected:
 		fmt.Fprintf(s.env.Stderr, "%s: %s: %s; waiting for it to come back\n", s.env.Name, u.ID, u.Text)
 	case s.verbose:
 		fmt.Fprintf(s.env.Stderr, "%s: %s: %s\n", s.env.Name, u.ID, states(u.Report))

@@ -2,6 +2,7 @@ package saltevent
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -93,8 +94,8 @@ func (w *slowWatch) tell(ctx context.Context, took time.Duration, last uint64, k
 	defer cancel()
 	var end protocol.Place
 	if err := w.session.ask(ctx, protocol.OpPlace, nil, &end); err != nil || !known {
-		w.env.Note("nobody has read the output for %s", took.Round(time.Second))
+		w.env.Warn(fmt.Errorf("nobody has read the output for %s", took.Round(time.Second)))
 		return
 	}
-	w.env.Note("nobody has read the output for %s: it is %d events behind", took.Round(time.Second), end.Seq-min(end.Seq, last))
+	w.env.Warn(fmt.Errorf("nobody has read the output for %s: it is %d events behind", took.Round(time.Second), end.Seq-min(end.Seq, last)))
 }
