@@ -143,6 +143,7 @@ type Server struct {
 	held    map[string]int       // their bytes, by asker
 	bodies  map[string]int       // bytes of requests under way, by asker
 	built   map[string]int       // what their bodies have become, by estimate
+	shares  map[string]*share    // of what is under way to askers
 	told    map[string]time.Time // when a refusal was last logged, by asker
 	paces   paces
 	marks   marks
@@ -161,7 +162,7 @@ func NewServer(nc *nats.Conn, owner Owner, endpoints Endpoints, log *slog.Logger
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
 		Stall: stallTimeout, nc: nc, owner: owner, endpoints: endpoints, log: log, handlers: map[string]Handler{}, lots: map[string]*lots{}, streams: map[string]*answerer{}, plain: map[string]*answerer{},
-		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, built: map[string]int{}, told: map[string]time.Time{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
+		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, built: map[string]int{}, shares: map[string]*share{}, told: map[string]time.Time{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
 	}
 }
 
@@ -397,7 +398,7 @@ func (s *Server) dispatch(r *Request) {
 	if busy == nil {
 		s.asking[asker]++
 		s.bodies[asker] += len(r.Body)
-		s.streams[r.reply] = out
+		s.streams[r.reply], out.share = out, s.shareOf(r.From, asker)
 		s.number(r.From, out)
 		s.wg.Add(1)
 		inLot = s.lots[r.endpoint.Handler].add(b)
@@ -469,6 +470,8 @@ func (s *Server) finish(asker, reply string, size int, cancel context.CancelFunc
 	cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.streams[reply].leave()
+	s.dropShare(asker)
 	delete(s.plain, s.streams[reply].plain)
 	delete(s.streams, reply)
 	if s.asking[asker]--; s.asking[asker] <= 0 {
@@ -626,6 +629,7 @@ type answerer struct {
 	room    chan struct{} // a credit came
 
 	mu    sync.Mutex // keeps the pieces of one message together
+	share *share     // of what is under way to the asker; nil is no limit but the window
 	count sync.Mutex // guards the two below
 	sent  int64
 	taken int64
@@ -646,8 +650,9 @@ func (o *answerer) send(ctx context.Context, each func(func([]byte) error) error
 // wait returns when n more bytes fit into the window.
 func (o *answerer) wait(ctx context.Context, n int) error {
 	for {
+		freed := o.share.freed()
 		o.count.Lock()
-		fits := o.sent-o.taken < Window
+		fits := o.sent-o.taken < Window && o.share.take(cost(n))
 		if fits {
 			o.sent += cost(n)
 		}
@@ -658,6 +663,8 @@ func (o *answerer) wait(ctx context.Context, n int) error {
 		t := time.NewTimer(o.limit)
 		select {
 		case <-o.room:
+			t.Stop()
+		case <-freed:
 			t.Stop()
 		case <-ctx.Done():
 			t.Stop()
@@ -673,6 +680,7 @@ func (o *answerer) wait(ctx context.Context, n int) error {
 func (o *answerer) credit(total int64) {
 	o.count.Lock()
 	if total > o.taken && total <= o.sent {
+		o.share.give(total - o.taken)
 		o.taken = total
 	}
 	o.count.Unlock()

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -180,21 +179,14 @@ func (r *Relay) dropLetter(ctx context.Context, owner, name string, seq uint64) 
 
 // exhume sends the letters that q names, and removes them if it says so.
 func (r *Relay) exhume(ctx context.Context, req *bus.Request, who Asker, q protocol.Dead) error {
-	list, err := r.letters(ctx, who, q)
-	if err != nil {
-		return err
-	}
-	for _, l := range list {
+	return r.eachOf(ctx, who, q, func(l owned) error {
 		if q.Do == protocol.DeadDrop {
 			if err := r.dropOne(ctx, l.owner, l.DeadLetter); err != nil {
 				return err
 			}
 		}
-		if err := req.Send(ctx, l.DeadLetter); err != nil {
-			return err
-		}
-	}
-	return nil
+		return req.Send(ctx, l.DeadLetter)
+	})
 }
 
 func (r *Relay) dropOne(ctx context.Context, owner string, l protocol.DeadLetter) error {
@@ -213,13 +205,59 @@ type owned struct {
 // letters returns the letters of who that q names, in the order of the journal.
 // Operators see those of the daemon's own handlers, too.
 func (r *Relay) letters(ctx context.Context, who Asker, q protocol.Dead) (list []owned, err error) {
-	mine := func(owner string) bool { return owner == who.Owner || who.Operator && owner == daemonOwner }
-	err = r.eachLetter(ctx, mine, func(l owned) {
-		if (q.Name == "" || q.Name == l.Name) && (q.Seq == 0 || q.Seq == l.Seq) {
-			list = append(list, l)
-		}
+	err = r.eachOf(ctx, who, q, func(l owned) error {
+		list = append(list, l)
+		return nil
 	})
-	sort.Slice(list, func(i, j int) bool { return list[i].Seq < list[j].Seq })
+	return list, err
+}
+
+// eachOf calls f for each letter that is asked for, in order. One at a time is read: whoever
+// takes none of them costs no more than one.
+func (r *Relay) eachOf(ctx context.Context, who Asker, q protocol.Dead, f func(owned) error) error {
+	places, err := r.places(ctx, who, q)
+	if err != nil {
+		return err
+	}
+	t, err := r.table(ctx, "dead")
+	if err != nil {
+		return err
+	}
+	for _, p := range places {
+		key := letterKey(p.owner, p.name, p.seq)
+		b, err := t.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		if b == nil {
+			continue // it was dropped meanwhile
+		}
+		l := owned{owner: p.owner, size: len(b)}
+		if err := json.Unmarshal(b, &l.DeadLetter); err != nil {
+			r.log.Error("unreadable dead letter passed over", "key", key, "err", err)
+			continue
+		}
+		if err := f(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// places are where the letters lie that are asked for.
+func (r *Relay) places(ctx context.Context, who Asker, q protocol.Dead) ([]letterPlace, error) {
+	r.deadMu.Lock()
+	defer r.deadMu.Unlock()
+	list, err := r.buried(ctx, who.Owner)
+	if err == nil && who.Operator && who.Owner != daemonOwner {
+		var own []letterPlace
+		own, err = r.buried(ctx, daemonOwner)
+		list = append(list, own...)
+	}
+	list = slices.DeleteFunc(list, func(p letterPlace) bool {
+		return q.Name != "" && q.Name != p.name || q.Seq != 0 && q.Seq != p.seq
+	})
+	slices.SortStableFunc(list, func(a, b letterPlace) int { return cmp.Compare(a.seq, b.seq) })
 	return list, err
 }
 

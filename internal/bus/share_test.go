@@ -1,0 +1,88 @@
+package bus_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"brine/internal/bus"
+	"brine/internal/bustest"
+)
+
+// TestDeafReadersOfOneAsker: however many answers one asker reads nothing of, they cost the
+// daemon a few windows, and others are served; when they end, the next are sent.
+func TestDeafReadersOfOneAsker(t *testing.T) {
+	const answers, windows = 20, 4
+	b := bustest.Start(t)
+	piece := make([]byte, bus.MaxPart)
+	var sent atomic.Int64
+	b.Server.Handle(bustest.Probe(bus.RoleMinion, "long"), func(ctx context.Context, r *bus.Request) error {
+		for range 2 * bus.Window / bus.MaxPart { // more than may be ahead: none of it is ever sent whole
+			if err := r.SendRaw(ctx, piece); err != nil {
+				return err
+			}
+			if r.From.Name == "deaf" {
+				sent.Add(bus.MaxPart)
+			}
+		}
+		return nil
+	})
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 { // what the first had under way is given back with its connection
+		sent.Store(0)
+		deaf := b.As(t, bus.RoleMinion, "deaf")
+		if _, err := deaf.SubscribeSync(deaf.Self.Inbox() + ".>"); err != nil {
+			t.Fatal(err)
+		}
+		for range answers {
+			if err := deaf.PublishRequest(bus.RequestSubject(bus.RoleMinion, "deaf", "long"), deaf.NewInbox(), []byte("i{}")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for end := time.Now().Add(20 * time.Second); sent.Load() < windows*bus.Window-answers*bus.MaxPart; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("round %d: %d bytes were sent, want %d windows", round, sent.Load(), windows)
+			}
+		}
+		hears(t, b)
+		if n := sent.Load(); n > windows*bus.Window+bus.MaxPart {
+			t.Errorf("round %d: %d bytes are under way to a reader that takes nothing, want at most %d windows", round, n, windows)
+		}
+		deaf.Close()
+		awaitGone(t, b)
+	}
+}
+
+// hears fails unless another asker gets a whole answer.
+func hears(t *testing.T, b *bustest.Bus) {
+	t.Helper()
+	c := b.As(t, bus.RoleMinion, "web1")
+	s, err := bus.NewConn(c.Conn, c.Self).Call("long", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := 0
+	for {
+		part, err := s.Next(t.Context())
+		if size += len(part); err != nil {
+			break
+		}
+	}
+	if size != 2*bus.Window {
+		t.Errorf("another asker got %d bytes of %d", size, 2*bus.Window)
+	}
+	c.Close()
+	awaitGone(t, b)
+}
+
+func awaitGone(t *testing.T, b *bustest.Bus) {
+	t.Helper()
+	select {
+	case <-b.Gone:
+	case <-time.After(20 * time.Second):
+		t.Fatal("nobody was told of the end of a connection")
+	}
+}
