@@ -348,7 +348,11 @@ func (b *Broker) internal(secret string) (*nats.Conn, error) {
 			b.opts.Log.Error("the daemon's own connection", "subject", subject, "err", err)
 		}),
 		nats.ClosedHandler(func(nc *nats.Conn) {
-			b.fail(fmt.Errorf("the daemon's own connection has ended: %v", nc.LastError()))
+			err := errors.New("the daemon's own connection has ended")
+			if why := nc.LastError(); why != nil {
+				err = fmt.Errorf("%w: %w", err, why)
+			}
+			b.fail(err)
 		}))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the own bus: %w", err)

@@ -354,6 +354,7 @@ func (m *Master) Run(ctx context.Context) error {
 			m.undo = append([]func(){daemon.EndWithin(deafStop)}, m.undo...)
 			return err
 		case err := <-m.broker.Failed():
+			m.undo = append([]func(){daemon.EndWithin(deafStop)}, m.undo...)
 			return err
 		case <-hangups:
 			_, _ = m.reloadConfig() // which has told the log

@@ -279,6 +279,7 @@ func (m *Minion) Run(ctx context.Context) error {
 		case err := <-refused:
 			return err
 		case err := <-m.broker.Failed():
+			m.undo = append([]func(){daemon.EndWithin(deafStop)}, m.undo...)
 			return err
 		case err := <-deaf:
 			m.log.Error("the minion runs and does not serve: it ends, so that it is started again", "err", err)
