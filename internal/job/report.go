@@ -27,6 +27,9 @@ const (
 	Silent       State = "no response"   // connected, and nothing was heard in time
 )
 
+// Unknown is no state: a minion that is asked for a job answers so if it never got it.
+const Unknown State = "unknown"
+
 // Final says whether nothing more is expected of the minion.
 func (s State) Final() bool {
 	switch s {

@@ -98,6 +98,14 @@ func (s *Seen) syncNow() {
 	}
 }
 
+// Has says whether jid was recorded.
+func (s *Seen) Has(jid salt.JID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.jids[jid]
+	return known
+}
+
 func (s *Seen) remember(jid salt.JID) {
 	if _, known := s.jids[jid]; !known {
 		s.jids[jid] = struct{}{}

@@ -14,8 +14,9 @@ import (
 type Tracker struct {
 	timeout time.Duration
 	minions map[salt.MinionID]*track
-	open    int // how many something is expected of now
-	parked  int // how many are away and may still get the job
+	open    int       // how many something is expected of now
+	parked  int       // how many are away and may still get the job
+	until   time.Time // a minion that says nothing at all is away, and the job waits for it; zero for not
 }
 
 type track struct {
@@ -58,6 +59,10 @@ func NewTracker(ids []salt.MinionID, timeout time.Duration, now time.Time) *Trac
 	t.open = len(t.minions) // an id that is named twice is awaited once
 	return t
 }
+
+// Wait makes the job wait until then for a minion of which nothing is heard: its
+// connection may have ended without a word.
+func (t *Tracker) Wait(until time.Time) { t.until = until }
 
 // Settled says whether nothing more is expected for now: the rest is away and
 // gets the job when it comes back.
@@ -159,7 +164,41 @@ func (t *Tracker) Lost(id salt.MinionID, now time.Time) *Update {
 		return nil
 	}
 	m.heard = now
-	return t.set(id, m, Report{State: Disconnected, Text: "the connection was lost while the job was running"})
+	text := "the connection was lost while the job was running"
+	if m.state == Sent {
+		text = "the connection was lost before the minion said that it has the job"
+	}
+	return t.set(id, m, Report{State: Disconnected, Text: text})
+}
+
+// Doubt notes that the master was started anew while the job was under way on id: it
+// is asked when it comes back, and given up if it does not.
+func (t *Tracker) Doubt(id salt.MinionID, now time.Time) *Update {
+	m := t.minions[id]
+	if m == nil || m.state.Final() || m.state == Queued {
+		return nil
+	}
+	m.heard = now
+	return t.set(id, m, Report{State: Disconnected, Text: "the master was started anew while the job was under way, and the minion has not said what became of it"})
+}
+
+// Again notes that the job is sent to id once more, which never got it.
+func (t *Tracker) Again(id salt.MinionID, now time.Time) {
+	if t.Open(id) {
+		t.move(t.minions[id], Report{State: Sent}, time.Time{})
+		t.minions[id].heard = now
+	}
+}
+
+// Open says whether something is expected of id that was sent the job.
+func (t *Tracker) Open(id salt.MinionID) bool {
+	m := t.minions[id]
+	return m != nil && !m.state.Final() && m.state != Queued
+}
+
+// WaitsUntil is how it is told that a job waits.
+func WaitsUntil(until time.Time) string {
+	return "the job waits for it until " + until.Format("2006-01-02 15:04:05")
 }
 
 // Away takes that a minion is not connected and was not sent the job.
@@ -214,7 +253,7 @@ func (t *Tracker) Tick(now time.Time) (given []Update, next time.Time) {
 		switch {
 		case deadline.IsZero():
 		case !deadline.After(now):
-			given = append(given, *t.giveUp(id, m))
+			given = append(given, *t.giveUp(id, m, now))
 		case next.IsZero() || deadline.Before(next):
 			next = deadline
 		}
@@ -227,15 +266,18 @@ func sorted(u []Update) []Update {
 	return u
 }
 
-// giveUp makes what is missing final. A disconnected minion stays so: that is
-// more than silence.
-func (t *Tracker) giveUp(id salt.MinionID, m *track) *Update {
+// giveUp makes what is missing final, or lets the job wait. A disconnected minion
+// stays so: that is more than silence.
+func (t *Tracker) giveUp(id salt.MinionID, m *track, now time.Time) *Update {
+	if m.state == Sent && now.Before(t.until) {
+		return t.Park(id, "nothing was heard of it; "+WaitsUntil(t.until), t.until)
+	}
 	r := Report{State: Silent, Text: "nothing was heard of it in time"}
 	switch m.state {
 	case Queued:
 		r = Report{State: Expired, Text: "it did not come back in time"}
 	case Disconnected:
-		r = Report{State: NotConnected, Text: "the connection was lost while the job was running"}
+		r = Report{State: NotConnected, Text: m.text}
 	case Received, Running:
 		r.Text = "it received the job, then nothing was heard of it in time"
 	}

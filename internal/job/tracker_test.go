@@ -81,6 +81,14 @@ func happen(t *testing.T, out *strings.Builder, tr *Tracker, f []string) {
 		tell(out, tr.Lost(id, now))
 	case "away":
 		tell(out, tr.Away(id, "last seen at noon"))
+	case "wait":
+		tr.Wait(now)
+	case "sent":
+		tr.Sent(id, now)
+	case "doubt":
+		tell(out, tr.Doubt(id, now))
+	case "again":
+		tr.Again(id, now)
 	case "abandon":
 		for _, u := range tr.Abandon("the master is stopping") {
 			tell(out, &u)

@@ -15,9 +15,10 @@ import (
 type Table struct {
 	kv    jetstream.KeyValue
 	store Store
+	all   jetstream.Stream // which holds it
 }
 
-// stream is the stream that holds it.
+// stream is the name of that.
 func (t *Table) stream() string { return "KV_" + t.kv.Bucket() }
 
 // Table opens the map of this name, made of letters, making it when missing.
@@ -26,7 +27,11 @@ func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the table %s: %w", name, err)
 	}
-	return &Table{kv, j.writer.store}, nil
+	s, err := j.js.Stream(ctx, "KV_"+name)
+	if err != nil {
+		return nil, fmt.Errorf("open the table %s: %w", name, err)
+	}
+	return &Table{kv, j.writer.store, s}, nil
 }
 
 // Keep is Put of what must survive a power cut as an event does: it returns when it is on
@@ -67,6 +72,15 @@ func (t *Table) Delete(ctx context.Context, key string) error {
 		return fmt.Errorf("delete %s of table %s: %w", key, t.kv.Bucket(), err)
 	}
 	return t.store.Sync(t.stream())
+}
+
+// Remove is Delete that leaves no mark: for keys that never come again, of which there
+// are many.
+func (t *Table) Remove(ctx context.Context, key string) error {
+	if err := t.all.Purge(ctx, jetstream.WithPurgeSubject("$KV."+t.kv.Bucket()+"."+kvKey(key))); err != nil {
+		return fmt.Errorf("remove %s of table %s: %w", key, t.kv.Bucket(), err)
+	}
+	return nil
 }
 
 // Each calls f for every entry, in no order.

@@ -38,22 +38,30 @@ type plan struct {
 	Start    job.Start                `json:"start"`
 	Timeout  job.Seconds              `json:"timeout"`
 	Batch    job.BatchOptions         `json:"batch"`
-	Until    time.Time                `json:"until,omitzero"` // how long it waits for those that are away
-	Keys     map[salt.MinionID]string `json:"keys,omitempty"` // of those: the job is for the holder of this key
+	Began    time.Time                `json:"began,omitzero"`
+	Until    time.Time                `json:"until,omitzero"` // how long it waits for those that are away; zero is not at all
+	Keys     map[salt.MinionID]string `json:"keys,omitempty"` // the job is for the holder of this key; none: it is not sent again
 	Internal bool                     `json:"internal,omitempty"`
 	Backend  string                   `json:"backend,omitempty"` // that authenticated the user
 	Metadata any                      `json:"-"`
 }
 
-// lasts says whether the job has to survive a restart of the master.
+// lasts says whether the job goes on after a restart of the master, however late.
 func (p *plan) lasts(batch *job.Batch) bool { return batch != nil || !p.Until.IsZero() }
+
+// waits says whether the job waits for a minion that is away.
+func (p *plan) waits(id salt.MinionID, now time.Time) bool {
+	return p.Keys[id] != "" && now.Before(p.Until)
+}
 
 func newCourse(m *Master, p plan, batch *job.Batch, now time.Time) *course {
 	ids := slices.Concat(p.Start.Minions, p.Start.Missing)
-	return &course{
+	c := &course{
 		m: m, plan: p, known: knownOf(&p), wake: make(chan struct{}, 1), batch: batch,
 		tracker: job.NewTracker(ids, p.Timeout.Duration(), now), dirty: map[salt.MinionID]bool{}, watchers: map[*watcher]bool{},
 	}
+	c.tracker.Wait(p.Until)
+	return c
 }
 
 // begin sends the job to those whose turn it is, and carries it on from then on.
@@ -185,9 +193,7 @@ func (m *Master) recordStates(jid salt.JID, minions map[string]any) {
 func (c *course) end() {
 	c.record()
 	c.m.jobs.forget(c)
-	if c.plan.lasts(c.batch) {
-		c.m.dropPlan(c.plan.Start.JID)
-	}
+	c.m.dropPlan(c.plan.Start.JID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.settle()
@@ -274,7 +280,7 @@ func (c *course) report(id salt.MinionID, r job.Report, places []uint64) {
 func (c *course) lost(id salt.MinionID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.plan.Keys[id] != "" && c.tracker.Unheard(id) {
+	if c.plan.waits(id, time.Now()) && c.tracker.Unheard(id) {
 		c.away(id, "the connection was lost as the job was sent")
 		return
 	}
@@ -294,6 +300,35 @@ func (c *course) back(id salt.MinionID, key string) {
 	}
 	c.due = append(c.due, id)
 	c.stir()
+}
+
+// open says whether something is expected of a minion that was sent the job.
+func (c *course) open(id salt.MinionID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tracker.Open(id)
+}
+
+// missed takes that a minion, which has this key, was asked for the job and never got
+// it: it is sent again, unless that is too late.
+func (c *course) missed(id salt.MinionID, key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, now := &c.plan, time.Now()
+	switch {
+	case !c.tracker.Open(id):
+	case p.Keys[id] == "":
+		c.tell(c.tracker.Away(id, "the job did not reach it, and is too large to be kept and sent again"))
+	case p.Keys[id] != key:
+		c.tell(c.tracker.Away(id, "the job did not reach it, and it has another key now"))
+	case !p.lasts(c.batch) && now.After(p.Began.Add(expiry)):
+		c.tell(c.tracker.Report(id, job.Report{State: job.Expired, Text: "the job did not reach it in time"}, now))
+	default:
+		c.m.log.Info("job sent again: it did not reach the minion", "jid", p.Start.JID, "minion", id)
+		c.tracker.Again(id, now)
+		c.due = append(c.due, id)
+		c.stir()
+	}
 }
 
 // revoke withdraws the job from those that wait for it and whose key is not
@@ -365,9 +400,8 @@ func (c *course) send(ids []salt.MinionID) {
 
 // away notes that a minion is not connected: the job waits for it, where it may.
 func (c *course) away(id salt.MinionID, text string) {
-	if until := c.plan.Until; c.plan.Keys[id] != "" && time.Now().Before(until) {
-		text += "; the job waits for it until " + until.Format("2006-01-02 15:04:05")
-		c.tell(c.tracker.Park(id, text, until))
+	if until := c.plan.Until; c.plan.waits(id, time.Now()) {
+		c.tell(c.tracker.Park(id, text+"; "+job.WaitsUntil(until), until))
 		return
 	}
 	c.tell(c.tracker.Away(id, text))

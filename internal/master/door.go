@@ -424,7 +424,7 @@ func (m *Master) hello(ctx context.Context, r *bus.Request) error {
 		m.log.Info("minion connected", "minion", id, "version", shorten(q.Version), "repeated", n)
 	}
 	defer m.jobs.back(id, i.Key) // behind the welcome: it tells the time by which jobs are judged
-	return r.Send(ctx, protocol.Welcome{Time: m.steady.Now(), Version: m.version})
+	return r.Send(ctx, protocol.Welcome{Time: m.steady.Now(), Version: m.version, Jobs: m.jobs.open(id)})
 }
 
 // cutTwin ends the older connection of a minion that connects once more: one

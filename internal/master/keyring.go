@@ -32,6 +32,7 @@ type keyring struct {
 	mu       sync.RWMutex
 	accepted []salt.MinionID                        // sorted
 	known    map[salt.MinionID]map[string]pki.State // by fingerprint
+	holders  map[salt.MinionID]string               // the token of the accepted key, see bus.KeyToken
 	changed  map[keyName]pki.State                  // what keys were that changed since take
 	gaveWay  map[keyName]bool                       // those of them that were removed to make room
 	rules    keyRules
@@ -58,7 +59,7 @@ func openKeyring(cfg *config.Master, log *slog.Logger) (*keyring, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &keyring{store: store, log: log, known: map[salt.MinionID]map[string]pki.State{}, changed: map[keyName]pki.State{}, gaveWay: map[keyName]bool{}}
+	k := &keyring{store: store, log: log, known: map[salt.MinionID]map[string]pki.State{}, holders: map[salt.MinionID]string{}, changed: map[keyName]pki.State{}, gaveWay: map[keyName]bool{}}
 	store.GivesWay = k.givesWay
 	return k, k.configure(cfg)
 }
@@ -97,6 +98,10 @@ func (k *keyring) refresh() error {
 		}
 	}
 	k.known = known
+	clear(k.holders)
+	for _, e := range entries {
+		k.hold(e)
+	}
 	k.setAccepted()
 	return nil
 }
@@ -111,6 +116,13 @@ func note(known map[salt.MinionID]map[string]pki.State, e pki.Entry) {
 		return
 	}
 	known[e.ID][finger] = e.State
+}
+
+// hold notes who holds an accepted key. The caller holds the lock.
+func (k *keyring) hold(e pki.Entry) {
+	if k.known[e.ID][e.Key.SHA256()] == pki.Accepted {
+		k.holders[e.ID] = bus.KeyToken(e.Key.Key())
+	}
 }
 
 // look reads the keys of some ids.
@@ -137,6 +149,10 @@ func (k *keyring) look(ids ...salt.MinionID) error {
 		}
 		if k.known[id] = known[id]; known[id] == nil {
 			delete(k.known, id)
+		}
+		delete(k.holders, id)
+		for _, e := range entries {
+			k.hold(e)
 		}
 	}
 	if len(news) > fewNews {
@@ -266,11 +282,24 @@ func (k *keyring) token(id salt.MinionID) (string, error) {
 	return "", nil
 }
 
+// tokens names the accepted key of each of these minions that has one.
+func (k *keyring) tokens(ids []salt.MinionID) map[salt.MinionID]string {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	all := make(map[salt.MinionID]string, len(ids))
+	for _, id := range ids {
+		if token := k.holders[id]; token != "" {
+			all[id] = token
+		}
+	}
+	return all
+}
+
 // accepts says whether the key of id with this token is accepted.
 func (k *keyring) accepts(id salt.MinionID, token string) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return k.known[id][token] == pki.Accepted
+	return token != "" && k.holders[id] == token
 }
 
 // ids returns the ids with an accepted key, sorted. The slice must not be changed.

@@ -65,6 +65,7 @@ type Master struct {
 	broker      *broker.Broker
 	server      *bus.Server
 	journal     *journal.Journal
+	plans       *journal.Table
 	facts       *facts
 	mine        *mine
 	pillars     pillars
@@ -223,6 +224,9 @@ func (m *Master) openJournal(ctx context.Context) error {
 		return err
 	}
 	if m.facts, err = openFacts(ctx, m.journal); err != nil {
+		return err
+	}
+	if err := m.openPlans(ctx); err != nil {
 		return err
 	}
 	if m.mine, err = openMine(ctx, m.journal); err != nil {

@@ -205,13 +205,16 @@ func (m *Master) prepare(ctx context.Context, q protocol.Publish, who asker, may
 	}
 	p.Envelope.Reach = may.reach
 	may.entry.Minions, may.entry.Count = start.Minions, len(start.Minions)
-	if err := m.book(ctx, may.entry, p.Start.JID, func() error { return m.record(ctx, &p) }); err != nil {
-		return nil, err
-	}
-	if p.lasts(batch) {
-		if err := m.storePlan(ctx, &p); err != nil {
-			return nil, err
+	err = m.book(ctx, may.entry, p.Start.JID, func() error {
+		// In this order: a job that is known is carried on after a kill at any moment.
+		if err := m.storePlan(ctx, &p, batch); err != nil {
+			return err
 		}
+		return m.record(ctx, &p)
+	})
+	if err != nil {
+		m.dropPlan(p.Start.JID)
+		return nil, err
 	}
 	m.log.Info("job", "jid", p.Start.JID, "fun", functionList(p.Envelope.Commands), "user", who.name, "target", q.Target, "minions", len(start.Minions))
 	c := newCourse(m, p, batch, now)
@@ -233,7 +236,7 @@ func (m *Master) plan(q protocol.Publish, who asker, start job.Start, t *target.
 	start.JID = m.clock.Next(now)
 	start.Batch = batch != nil
 	tgt, kind := t.Published()
-	p := plan{Start: start, Timeout: job.Seconds(timeout.Seconds()), Batch: q.Batch, Metadata: q.Metadata.V, Internal: q.Internal, Backend: who.subject.Backend, Envelope: job.Envelope{
+	p := plan{Start: start, Began: now, Keys: m.keys.tokens(start.Minions), Timeout: job.Seconds(timeout.Seconds()), Batch: q.Batch, Metadata: q.Metadata.V, Internal: q.Internal, Backend: who.subject.Backend, Envelope: job.Envelope{
 		JID: start.JID, Commands: q.Commands, Compound: q.Compound, Target: tgt, TargetType: string(kind), Delimiter: q.Delimiter,
 		User: who.name, From: who.minion(), Returner: q.Returner, ReturnTag: q.ReturnTag, ReturnConfig: q.ReturnConfig, ReturnKwargs: q.ReturnKwargs,
 		Follow: q.Follow, Beat: job.Seconds(timeout.Seconds() / 2.5),
@@ -255,14 +258,7 @@ func (m *Master) wait(p *plan, span time.Duration, now time.Time) error {
 		return bus.Errorf(bus.Busy, "%d jobs wait for minions that are away: that is the limit", maxWaiting).
 			WithHint("'salt-run jobs.list_queued' lists them, 'salt-run jobs.cancel JID' withdraws one")
 	}
-	p.Until, p.Keys = now.Add(span).Truncate(time.Second), map[salt.MinionID]string{}
-	for _, id := range p.Start.Minions {
-		key, err := m.keys.token(id)
-		if err != nil {
-			return err
-		}
-		p.Keys[id] = key
-	}
+	p.Until = now.Add(span).Truncate(time.Second)
 	return nil
 }
 

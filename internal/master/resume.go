@@ -20,30 +20,41 @@ import (
 	"brine/internal/value"
 )
 
-// plansTable holds the plans of the jobs that a restart of the master must not
-// end: those in batches, and those that wait for minions.
+// plansTable holds the plans of the jobs of which something is expected.
 const plansTable = "plans"
 
-func (m *Master) storePlan(ctx context.Context, p *plan) error {
-	table, err := m.journal.Table(ctx, plansTable)
-	if err != nil {
-		return err
-	}
+// maxPlan is the largest plan in bytes that a table takes. A larger one of a job that
+// does not last is kept without what is needed to send it again.
+const maxPlan = 900 << 10
+
+func (m *Master) openPlans(ctx context.Context) (err error) {
+	m.plans, err = m.journal.Table(ctx, plansTable)
+	return err
+}
+
+func (m *Master) storePlan(ctx context.Context, p *plan, batch *job.Batch) error {
 	b, err := json.Marshal(p)
+	if err == nil && len(b) > maxPlan && !p.lasts(batch) {
+		less := *p
+		less.Keys, less.Envelope.Commands, less.Envelope.ReturnKwargs = nil, nil, value.Value{}
+		for _, c := range p.Envelope.Commands {
+			less.Envelope.Commands = append(less.Envelope.Commands, job.Command{Function: c.Function})
+		}
+		b, err = json.Marshal(&less)
+	}
 	if err != nil {
 		return err
 	}
-	return table.Keep(ctx, string(p.Start.JID), b)
+	if p.lasts(batch) {
+		return m.plans.Keep(ctx, string(p.Start.JID), b)
+	}
+	return m.plans.Put(ctx, string(p.Start.JID), b)
 }
 
 func (m *Master) dropPlan(jid salt.JID) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), storeTime)
 	defer cancel()
-	table, err := m.journal.Table(ctx, plansTable)
-	if err == nil {
-		err = table.Delete(ctx, string(jid))
-	}
-	if err != nil {
+	if err := m.plans.Remove(ctx, string(jid)); err != nil {
 		m.log.Error("the plan of a job that has ended is not dropped", "jid", jid, "err", err)
 	}
 }
@@ -55,13 +66,9 @@ const resumeGrace = 10 * time.Second
 func (m *Master) resume() error {
 	ctx, cancel := context.WithTimeout(m.ctx, time.Minute)
 	defer cancel()
-	table, err := m.journal.Table(ctx, plansTable)
-	if err != nil {
-		return err
-	}
 	var plans []plan
 	var bad error
-	err = table.Each(ctx, func(jid string, b []byte) {
+	err := m.plans.Each(ctx, func(jid string, b []byte) {
 		var p plan
 		if err := json.Unmarshal(b, &p); err != nil {
 			bad = fmt.Errorf("plan of job %s: %w", jid, err)
@@ -86,6 +93,10 @@ func (m *Master) resume() error {
 // carryOn makes the course of a job from its plan and what the journal has of it.
 func (m *Master) carryOn(ctx context.Context, p plan) error {
 	h, err := m.history(ctx, p.Start.JID)
+	if bus.CodeOf(err) == bus.NotFound { // nobody was told of it
+		m.dropPlan(p.Start.JID)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -108,10 +119,14 @@ func (m *Master) carryOn(ctx context.Context, p plan) error {
 		for _, id := range rest {
 			c.tracker.Hold(id)
 		}
-	} else {
+	} else if p.lasts(nil) {
 		for _, id := range rest {
 			c.away(id, "the master was started anew before the minion had the job")
 		}
+	}
+	// The others are asked when they come back.
+	for _, id := range p.Start.Minions {
+		c.tell(c.tracker.Doubt(id, now.Add(resumeGrace)))
 	}
 	m.log.Info("job carried on", "jid", p.Start.JID, "minions", len(rest))
 	m.jobs.add(c)

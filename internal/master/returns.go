@@ -118,10 +118,20 @@ func (j *jobs) lost(id salt.MinionID) {
 	}
 }
 
+// open returns the jobs that a minion was sent and of which something is expected.
+func (j *jobs) open(id salt.MinionID) (list []salt.JID) {
+	for _, c := range j.all() {
+		if c.known.minions[id] && c.open(id) {
+			list = append(list, c.plan.Start.JID)
+		}
+	}
+	return list
+}
+
 // back tells every job that waits for a minion that it is there.
 func (j *jobs) back(id salt.MinionID, key string) {
 	for _, c := range j.all() {
-		if c.plan.Keys[id] != "" {
+		if !c.plan.Until.IsZero() {
 			c.back(id, key)
 		}
 	}
@@ -165,6 +175,12 @@ func (m *Master) returned(ctx context.Context, r *bus.Request) error {
 	}
 	if len(rep.Output) > 0 || rep.OutputEnd {
 		return m.passOutput(ctx, id, jid, rep)
+	}
+	if rep.State == job.Unknown {
+		if c := m.jobs.course(jid); c != nil {
+			c.missed(id, r.From.Key)
+		}
+		return nil
 	}
 	if !rep.State.Returned() {
 		m.heard(ctx, id, jid, k, rep, nil)

@@ -56,12 +56,36 @@ func (m *Minion) onJob(s *session, body []byte) {
 
 // tellAgain answers a job that came once more, as one does whose receipt was lost:
 // it is not begun again.
-func (m *Minion) tellAgain(s *session, jid salt.JID) {
+func (m *Minion) tellAgain(s *session, jid salt.JID) { m.tell(s, jid, m.before(jid)) }
+
+// before is where a job stands that came before.
+func (m *Minion) before(jid salt.JID) job.Report {
 	state := job.Received
 	if m.jobs.has(jid) {
 		state = job.Running
 	}
-	m.tell(s, jid, job.Report{State: state, Text: "it came before"})
+	return job.Report{State: state, Text: "it came before"}
+}
+
+// account tells the master where the jobs stand that it expects something of: it, or
+// the connection, was gone for a while. They may be many, so one is told after the
+// other was heard.
+func (m *Minion) account(ctx context.Context, s *session) {
+	for _, jid := range s.asked {
+		r := job.Report{State: job.Unknown}
+		if m.seen.Has(jid) {
+			r = m.before(jid)
+		}
+		asking, cancel := context.WithTimeout(ctx, answerTime)
+		err := s.Ask(asking, "ret."+string(jid), r, nil)
+		cancel()
+		if err != nil {
+			m.log.Warn("what became of a job is not told", "jid", jid, "err", err)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
 }
 
 // repeated deals with a job whose id is under way: another master of the same system

@@ -12,6 +12,7 @@ import (
 	"brine/internal/job"
 	"brine/internal/link"
 	"brine/internal/protocol"
+	"brine/internal/salt"
 	"brine/internal/value"
 )
 
@@ -23,6 +24,7 @@ type session struct {
 	clock job.Steady    // the master's
 	first bool          // made to go back to the first master of the list
 	begun chan struct{} // closed when it is the one in use
+	asked []salt.JID    // the jobs that the master asks for
 }
 
 // greet makes a session of a connection: the master hears that jobs are welcome,
@@ -98,6 +100,7 @@ func (u *uplink) live(ctx context.Context, s *session) *session {
 	defer stop()
 	wg.Go(func() { u.watchFirst(ctx, s, back) })
 	wg.Go(func() { u.ping(ctx, s) })
+	wg.Go(func() { u.m.account(ctx, s) })
 	select {
 	case <-ctx.Done():
 	case next := <-back:
@@ -134,6 +137,7 @@ func (s *session) hello(ctx context.Context) error {
 	if err := s.Ask(ctx, protocol.OpHello, protocol.Hello{Grains: value.Value{V: facts}, Version: m.version}, &w); err != nil {
 		return fmt.Errorf("tell the master at %s that this minion is ready: %w", s.name, err)
 	}
+	s.asked = w.Jobs
 	s.clock = job.NewSteady(w.Time.Add(time.Since(asked) / 2))
 	if offset := time.Until(w.Time); offset.Abs() > time.Minute {
 		m.log.Warn("the clocks of master and minion differ; jobs are judged by the master's", "offset", offset.Round(time.Second))

@@ -88,13 +88,16 @@ type AskAnswer struct {
 type Hello struct {
 	Grains  value.Value `json:"grains"`
 	Version string      `json:"version"`
-	Running []salt.JID  `json:"running,omitempty"` // jobs that it works on, after a reconnect
 }
 
 // Welcome answers Hello.
 type Welcome struct {
 	Time    time.Time `json:"time"` // of the master: expiry is judged by its clock
 	Version string    `json:"version"`
+	// Jobs are those that the minion was sent and that the master expects something of:
+	// it tells of each where it stands, as a job.Report; job.Unknown of one that it
+	// never got.
+	Jobs []salt.JID `json:"jobs,omitempty"`
 }
 
 // Pillar is the private data of the minion that asked.
