@@ -291,9 +291,10 @@ func TestMissingHeadIsTold(t *testing.T) {
 }
 
 func TestPrune(t *testing.T) {
-	w := start(t, func(o *Options) { o.MaxBytes = 5000 })
+	w := start(t, nil) // without limits, so that its housekeeping prunes nothing in between
+	small := (&Options{MaxBytes: 5000}).limits(time.Now())
 	w.write(50)
-	if err := w.l.prune(t.Context(), time.Now()); err != nil {
+	if err := w.l.prune(t.Context(), small); err != nil {
 		t.Fatal(err)
 	}
 	r := w.verify()
@@ -302,7 +303,7 @@ func TestPrune(t *testing.T) {
 	}
 	w.reopen()
 	w.write(50)
-	if err := w.l.prune(t.Context(), time.Now()); err != nil {
+	if err := w.l.prune(t.Context(), small); err != nil {
 		t.Fatal(err)
 	}
 	r = w.verify()
@@ -311,15 +312,16 @@ func TestPrune(t *testing.T) {
 }
 
 func TestPruneByAge(t *testing.T) {
-	w := start(t, func(o *Options) { o.MaxAge = time.Hour })
+	w := start(t, nil)
+	hour := Options{MaxAge: time.Hour}
 	w.write(5)
-	if err := w.l.prune(t.Context(), time.Now()); err != nil {
+	if err := w.l.prune(t.Context(), hour.limits(time.Now())); err != nil {
 		t.Fatal(err)
 	}
 	if r := w.verify(); r.Entries != 5 {
 		t.Fatalf("%+v, want all of them", r)
 	}
-	if err := w.l.prune(t.Context(), time.Now().Add(2*time.Hour)); err != nil {
+	if err := w.l.prune(t.Context(), hour.limits(time.Now().Add(2*time.Hour))); err != nil {
 		t.Fatal(err)
 	}
 	if r := w.verify(); r.First != 5 || r.Last != 6 {

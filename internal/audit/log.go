@@ -306,7 +306,7 @@ func (l *Log) housekeep() {
 	l.tellRepeated(time.Now())
 	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
 	defer cancel()
-	if err := l.prune(ctx, time.Now()); err != nil {
+	if err := l.prune(ctx, l.opts.limits(time.Now())); err != nil {
 		l.opts.Log.Error("audit trail not pruned", "err", err)
 	}
 }

@@ -11,10 +11,25 @@ import (
 // errEnough ends a reading early.
 var errEnough = errors.New("enough was read")
 
-// prune removes what is older than MaxAge or beyond MaxBytes. An entry that says
-// so comes first: what is missing at the beginning without one was taken.
-func (l *Log) prune(ctx context.Context, now time.Time) error {
-	last, err := l.outdated(ctx, now)
+// limits are what of the trail is kept.
+type limits struct {
+	since time.Time // entries from then on; the zero value keeps the oldest
+	bytes int64     // of the newest; 0 is no limit
+}
+
+// limits are those of the options at the moment now.
+func (o *Options) limits(now time.Time) limits {
+	k := limits{bytes: o.MaxBytes}
+	if o.MaxAge > 0 {
+		k.since = now.Add(-o.MaxAge)
+	}
+	return k
+}
+
+// prune removes what is beyond the limits. An entry that says so comes first: what is
+// missing at the beginning without one was taken.
+func (l *Log) prune(ctx context.Context, k limits) error {
+	last, err := l.outdated(ctx, k)
 	if err != nil || last.Seq == 0 {
 		return err
 	}
@@ -31,18 +46,17 @@ func (l *Log) prune(ctx context.Context, now time.Time) error {
 
 // outdated returns the last entry that is to go, the zero Entry for none. The
 // newest always stays.
-func (l *Log) outdated(ctx context.Context, now time.Time) (last journal.Entry, err error) {
+func (l *Log) outdated(ctx context.Context, k limits) (last journal.Entry, err error) {
 	span, err := l.opts.Queue.Span(ctx)
 	if err != nil {
 		return last, err
 	}
 	excess := int64(0)
-	if l.opts.MaxBytes > 0 && span.Bytes > l.opts.MaxBytes {
-		excess = span.Bytes - l.opts.MaxBytes/10*9 // a tenth at once, not one by one
+	if k.bytes > 0 && span.Bytes > k.bytes {
+		excess = span.Bytes - k.bytes/10*9 // a tenth at once, not one by one
 	}
 	err = each(ctx, l.opts.Queue, span.First, span.Last, func(e journal.Entry) error {
-		old := l.opts.MaxAge > 0 && now.Sub(e.Stored) > l.opts.MaxAge
-		if !old && excess <= 0 || e.Seq == span.Last {
+		if !e.Stored.Before(k.since) && excess <= 0 || e.Seq == span.Last {
 			return errEnough
 		}
 		last = e
