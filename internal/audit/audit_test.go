@@ -274,20 +274,6 @@ func TestMissingHeadIsTold(t *testing.T) {
 		t.Errorf("%q, want a word about the head", lines)
 	}
 	w.verify()
-	if err := os.WriteFile(w.opts.HeadFile, []byte("nonsense\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w.l.Close()
-	if l, err := Open(t.Context(), w.opts); err == nil {
-		l.Close()
-		t.Error("a head that can not be read was taken for none")
-	} else if !strings.Contains(salt.Hint(err), "evidence") {
-		t.Errorf("%v: hint %q does not say what to do", err, salt.Hint(err))
-	}
-	if err := os.Remove(w.opts.HeadFile); err != nil {
-		t.Fatal(err)
-	}
-	w.open()
 }
 
 func TestPrune(t *testing.T) {
@@ -743,23 +729,4 @@ func TestHeadIsNeverAheadOfTheDisk(t *testing.T) {
 	if now, err := os.ReadFile(w.opts.HeadFile); err != nil || string(now) == string(before) {
 		t.Errorf("the head is still %q, %v", now, err)
 	}
-}
-
-func TestATornKeyHasAHint(t *testing.T) {
-	w := start(t, nil)
-	w.l.Close()
-	text, err := os.ReadFile(w.opts.KeyFile)
-	if err == nil {
-		err = errors.Join(os.Chmod(w.opts.KeyFile, 0o600), os.WriteFile(w.opts.KeyFile, text[:20], 0o600))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(t.Context(), w.opts); salt.Hint(err) == "" {
-		t.Errorf("%v has no hint", err)
-	}
-	if err := os.WriteFile(w.opts.KeyFile, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w.open()
 }

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 
-	"brine/internal/salt"
+	"brine/internal/atomicfile"
 )
 
 // head is the file that remembers the end of the chain. It lies elsewhere than
@@ -20,21 +22,26 @@ type head struct{ file *os.File }
 // headForm is the whole of it: always as long, so that it is overwritten at once.
 const headForm = "%020d %64s\n"
 
-func openHead(path string) (*head, place, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, place{}, fmt.Errorf("head of the audit trail: %w", err)
+// openHead makes a missing one at the origin, which created says: so one that is empty was
+// emptied.
+func openHead(path string) (h *head, created bool, err error) {
+	if _, err = os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		created = true
+		err = atomicfile.Write(path, origin.text(), 0o600)
 	}
-	h := &head{f}
-	at, err := h.read()
 	if err != nil {
-		f.Close()
-		return nil, place{}, err
+		return nil, false, fmt.Errorf("head of the audit trail: %w", err)
 	}
-	return h, at, nil
+	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, false, fmt.Errorf("head of the audit trail: %w", err)
+	}
+	return &head{f}, created, nil
 }
 
-// read returns origin for an empty file.
+func (p place) text() []byte { return fmt.Appendf(nil, headForm, p.n, p.hash) }
+
+// read returns an error that is damaged for what is not a head.
 func (h *head) read() (place, error) {
 	text := make([]byte, 128)
 	n, err := h.file.ReadAt(text, 0)
@@ -42,18 +49,17 @@ func (h *head) read() (place, error) {
 		return place{}, fmt.Errorf("head of the audit trail: %w", err)
 	}
 	if n == 0 {
-		return origin, nil
+		return place{}, &damaged{h.file.Name(), "it is empty"}
 	}
 	var at place
-	if _, err := fmt.Sscanf(string(text[:n]), "%d %64s\n", &at.n, &at.hash); err != nil || len(at.hash) != len(origin.hash) {
-		err := fmt.Errorf("head of the audit trail %s: it is not one number and one hash", h.file.Name())
-		return place{}, salt.WithHint(err, "move it away and keep it as evidence; the next start notes in the trail that it was missing, and 'salt-run audit.verify head=NUMBER:HASH' compares the trail with a head that was kept elsewhere")
+	if _, err := fmt.Sscanf(string(text[:n]), "%d %64s\n", &at.n, &at.hash); err != nil || string(at.text()) != string(text[:n]) || strings.Trim(at.hash, "0123456789abcdef") != "" {
+		return place{}, &damaged{h.file.Name(), fmt.Sprintf("%.40q is not one number and one hash", text[:n])}
 	}
 	return at, nil
 }
 
 func (h *head) write(at place) error {
-	_, err := h.file.WriteAt(fmt.Appendf(nil, headForm, at.n, at.hash), 0)
+	_, err := h.file.WriteAt(at.text(), 0)
 	if err == nil {
 		err = h.file.Sync()
 	}

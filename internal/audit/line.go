@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"brine/internal/atomicfile"
-	"brine/internal/salt"
 	"brine/internal/value"
 )
 
@@ -120,8 +119,7 @@ func openDigester(path string) (digester, error) {
 	}
 	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(key) != sha256.Size {
-		err := fmt.Errorf("key of the audit trail %s: it is not %d bytes in hexadecimal digits", path, sha256.Size)
-		return nil, salt.WithHint(err, "bring it back from a backup, or move it away: then a new one is made, and digests of arguments that were written before fit to nothing that is asked for")
+		return nil, &damaged{path, fmt.Sprintf("it is not %d bytes in hexadecimal digits", sha256.Size)}
 	}
 	return key, nil
 }

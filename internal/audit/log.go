@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"brine/internal/journal"
+	"brine/internal/salt"
 )
 
 // Options are what a Log needs.
@@ -40,13 +41,16 @@ type Log struct {
 	head   *head
 	copy   *copier
 
-	mu     sync.Mutex // held while an entry is begun
-	last   place      // the entry that was begun last
-	seq    uint64     // its place in the queue
-	closed bool
-	broken atomic.Bool // an entry was not stored: the next one finds out what was
-	flying sync.WaitGroup
-	under  chan *Pending // in the order of the chain
+	mu        sync.Mutex // held while an entry is begun
+	last      place      // the entry that was begun last
+	seq       uint64     // its sequence in the queue
+	closed    bool
+	damage    []*damaged  // nothing is written while there is any
+	unwritten int         // entries that were refused for it
+	hurt      atomic.Bool // there is some
+	broken    atomic.Bool // an entry was not stored: the next one finds out what was
+	flying    sync.WaitGroup
+	under     chan *Pending // in the order of the chain
 
 	flood flood
 	stop  chan struct{}
@@ -67,14 +71,14 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	l := &Log{opts: o, under: make(chan *Pending, 8<<10), stop: make(chan struct{})}
 	l.flood.init()
 	var err error
-	if l.digest, err = openDigester(o.KeyFile); err != nil {
+	if l.digest, err = openDigester(o.KeyFile); err != nil && !l.spoiled(err) {
 		return nil, err
 	}
-	known := place{}
-	if l.head, known, err = openHead(o.HeadFile); err != nil {
+	created := false
+	if l.head, created, err = openHead(o.HeadFile); err != nil {
 		return nil, err
 	}
-	if err := l.begin(ctx, known); err != nil {
+	if err := l.begin(ctx, created); err != nil {
 		l.head.close()
 		return nil, err
 	}
@@ -83,11 +87,18 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	return l, nil
 }
 
-// begin finds the end of the chain and opens the file for copies.
-func (l *Log) begin(ctx context.Context, known place) error {
-	missing, err := l.find(ctx, known)
+// begin finds the end of the chain and opens the file for copies. Created says that there
+// was no head.
+func (l *Log) begin(ctx context.Context, created bool) error {
+	if err := l.checkHead(ctx); err != nil {
+		return err
+	}
+	missing, err := l.resume(ctx)
 	if err != nil {
 		return err
+	}
+	if created && l.last.n > 0 {
+		missing = fmt.Sprintf("its head %s was missing", l.opts.HeadFile)
 	}
 	if l.opts.File != "" {
 		if l.copy, err = newCopier(ctx, l.opts); err != nil {
@@ -96,7 +107,27 @@ func (l *Log) begin(ctx context.Context, known place) error {
 	}
 	if missing != "" {
 		l.opts.Log.Error("the audit trail is not what it was", "reason", missing)
+	}
+	if missing != "" && !l.Damaged() {
 		_, err = l.Begin(Entry{Kind: Trail, Verdict: Noted, Fun: "audit.start", Reason: missing})
+	}
+	return err
+}
+
+// checkHead notes that the head is damaged. An empty one is none where there is no chain
+// yet.
+func (l *Log) checkHead(ctx context.Context) error {
+	_, err := l.head.read()
+	if err == nil {
+		return nil
+	}
+	if info, errStat := l.head.file.Stat(); errStat == nil && info.Size() == 0 {
+		if end, _, errEnd := l.end(ctx); errEnd == nil && end.n == 0 {
+			return l.head.write(origin)
+		}
+	}
+	if l.spoiled(err) {
+		return nil
 	}
 	return err
 }
@@ -114,8 +145,6 @@ func (l *Log) find(ctx context.Context, known place) (missing string, err error)
 		missing = fmt.Sprintf("entries %d to %d are missing at the end", end.n+1, known.n)
 	case end.n == known.n && end.hash != known.hash:
 		missing = fmt.Sprintf("entry %d is not the one that was written", end.n)
-	case known.n == 0 && end.n > 0:
-		return fmt.Sprintf("its head %s was missing", l.opts.HeadFile), nil
 	default:
 		return "", nil
 	}
@@ -168,8 +197,12 @@ func (l *Log) Begin(e Entry) (*Pending, error) {
 	if l.closed {
 		return nil, fmt.Errorf("%w: it is closed", ErrUnwritten)
 	}
+	if len(l.damage) > 0 {
+		l.unwritten++
+		return nil, l.refusal()
+	}
 	if l.broken.Load() {
-		if err := l.repair(); err != nil {
+		if err := l.reconcile(); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUnwritten, err)
 		}
 	}
@@ -200,17 +233,16 @@ func (l *Log) Record(ctx context.Context, e Entry) error {
 	return p.Wait(ctx)
 }
 
-// repair finds out what became of the entries that were under way when one
+// reconcile finds out what became of the entries that were under way when one
 // failed.
-func (l *Log) repair() error {
+func (l *Log) reconcile() error {
 	l.flying.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
 	defer cancel()
-	known, err := l.head.read()
-	if err != nil {
-		return err
+	if _, err := l.head.read(); err != nil && l.spoiled(err) {
+		return salt.WithHint(err, repairHint)
 	}
-	missing, err := l.find(ctx, known)
+	missing, err := l.resume(ctx)
 	if err != nil {
 		return err
 	}
@@ -272,13 +304,18 @@ func (l *Log) settleOne(p *Pending) bool {
 		return false
 	}
 	close(p.done)
+	l.told(p)
+	return true
+}
+
+// told tells those who follow the chain of an entry that is stored.
+func (l *Log) told(p *Pending) {
 	if l.opts.Announce != nil {
 		l.opts.Announce(p.entry.Tag(), withHash(p.line, p.at.hash))
 	}
 	if l.copy != nil {
 		l.copy.wake()
 	}
-	return true
 }
 
 // keepEvery is the pause between two looks at what repeats and what is too old.

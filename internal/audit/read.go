@@ -91,5 +91,7 @@ func (l *Log) placeAt(ctx context.Context, span journal.Span, t time.Time) (uint
 // Digest is the digest of these arguments of one function, as entries have it.
 func (l *Log) Digest(args []any, kwargs map[string]any) (string, error) {
 	text, err := arguments([]Command{{Args: args, Kwargs: kwargs}})
+	l.mu.Lock()
+	defer l.mu.Unlock() // Repair may make another key
 	return l.digest.digest(text), err
 }

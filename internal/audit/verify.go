@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -44,7 +45,9 @@ func (l *Log) Verify(ctx context.Context, kept ...string) (Report, error) {
 		c.known[n], c.end = hash, max(c.end, n)
 	}
 	at, err := l.settled()
-	if err != nil {
+	if d := (*damaged)(nil); errors.As(err, &d) {
+		c.problem("%s is damaged: %s", d.file, d.reason)
+	} else if err != nil {
 		return Report{}, err
 	}
 	if at.n > 0 {
@@ -74,7 +77,8 @@ type check struct {
 	end    uint64            // the newest of them
 	last   place             // the entry before
 	first  Entry
-	pruned place // the newest that an entry says was removed
+	pruned place  // the newest that an entry says was removed
+	good   uint64 // the newest up to which nothing is wrong
 	report Report
 }
 
@@ -105,6 +109,9 @@ func (c *check) entry(line []byte) {
 		c.problem("entry %d is not the one that was written", e.N)
 	}
 	c.last = place{e.N, hash}
+	if len(c.report.Problems) == 0 {
+		c.good = e.N
+	}
 }
 
 // link compares an entry with the one before.

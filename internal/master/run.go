@@ -53,7 +53,7 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 		Lint:       m.lint,
 		Reload:     m.reloadConfig,
 		Unreloaded: m.taken.why,
-		Audit:      m.auditRunner(),
+		Audit:      m.auditRunner(who),
 		Verify:     m.verifyJournal,
 		Keys:       m.keys.by(who.who()),
 		MasterKey:  m.key.Public(),
@@ -203,10 +203,15 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 	jid := m.clock.Next(time.Now())
 	tag := "salt/" + kind + "/" + string(jid)
 	data := map[string]any{"fun": map[bool]string{false: "runner.", true: "wheel."}[q.Wheel] + string(q.Command.Function), "jid": string(jid), "user": who.name, "fun_args": eventArgs(&job.Envelope{Commands: []job.Command{q.Command}})}
-	err = m.book(ctx, e, jid, func() error {
+	begun := func() error {
 		_, err := m.relay.Store(ctx, tag+"/new", data, "")
 		return err
-	})
+	}
+	if !q.Wheel && q.Command.Function == "audit.repair" && m.trail.Damaged() {
+		err = m.unwritten(begun()) // no entry can come before the one that it writes itself, with who asked
+	} else {
+		err = m.book(ctx, e, jid, begun)
+	}
 	if err != nil {
 		return err
 	}

@@ -87,6 +87,9 @@ func (m *Master) unwritten(err error) error {
 		return err
 	}
 	m.log.Error("refused: "+what, "err", err)
+	if m.trail.Damaged() {
+		return bus.Errorf(bus.Unavailable, "nothing was done: %s: a file of it is damaged", what).WithHint("%s", salt.Hint(err))
+	}
 	if errors.Is(err, syscall.ENOSPC) {
 		return bus.Errorf(bus.Unavailable, "nothing was done: %s: %w", what, syscall.ENOSPC).WithHint("the disk of the master is full: make room, and it goes on by itself")
 	}
@@ -124,8 +127,8 @@ func (m *Master) auditBus(ctx context.Context, d relay.Decision) (told bool, err
 	return true, m.unwritten(m.trail.Record(ctx, e))
 }
 
-// auditRunner lets runners read the trail.
-func (m *Master) auditRunner() runner.Audit {
+// auditRunner lets runners read the trail, and repair it in the name of who.
+func (m *Master) auditRunner(who asker) runner.Audit {
 	return runner.Audit{
 		Each: func(ctx context.Context, q runner.AuditQuery, f func(line []byte) error) error {
 			return m.trail.Each(ctx, audit.Query(q), f)
@@ -133,6 +136,14 @@ func (m *Master) auditRunner() runner.Audit {
 		Verify: func(ctx context.Context, kept ...string) (runner.AuditReport, error) {
 			r, err := m.trail.Verify(ctx, kept...)
 			return runner.AuditReport(r), err
+		},
+		Repair: func(ctx context.Context) (runner.AuditRepaired, error) {
+			r, err := m.trail.Repair(ctx, who.who())
+			out := runner.AuditRepaired{Good: r.Good, Entry: r.Entry, Problems: r.Problems}
+			for _, k := range r.Files {
+				out.Files = append(out.Files, runner.AuditFile(k))
+			}
+			return out, err
 		},
 		Digest: m.trail.Digest,
 		Hash:   audit.Hash,

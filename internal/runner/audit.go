@@ -19,6 +19,7 @@ import (
 type Audit struct {
 	Each   func(ctx context.Context, q AuditQuery, f func(line []byte) error) error
 	Verify func(ctx context.Context, kept ...string) (AuditReport, error)
+	Repair func(ctx context.Context) (AuditRepaired, error)
 	Digest func(args []any, kwargs map[string]any) (string, error)
 	Hash   func(line []byte) string
 }
@@ -39,6 +40,17 @@ type AuditReport struct {
 	Problems []string
 }
 
+// AuditRepaired is what a repair found and did; without Files nothing was damaged.
+type AuditRepaired struct {
+	Files    []AuditFile
+	Good     uint64 // the last entry up to which all fit together
+	Problems []string
+	Entry    uint64 // that tells of it
+}
+
+// AuditFile is a damaged file, and where it is kept.
+type AuditFile struct{ File, Reason, Aside string }
+
 // Bounds of what is returned at once.
 const (
 	searchLimit = 1000
@@ -52,6 +64,8 @@ func auditModule(h *Host) *module.Module {
 	return &module.Module{Name: "audit", Doc: "The trail of decisions: who wanted what, and whether he got it.", Functions: []module.Function{
 		{Name: "export", Class: module.Secret, Doc: "Return the entries as they are stored, one line each: the hash of one line is the prev of the next.", Example: "salt-run audit.export > audit.jsonl\nsalt-run audit.export since=24h",
 			Params: []module.Param{{Name: "since", Kind: module.String}}, Out: "txt", Run: a.export},
+		{Name: "repair", Class: module.AsDaemon, Doc: "Begin audit.head and audit.key anew where they are damaged; nothing that is written down is done until then. The damaged files are kept beside the new ones, and an entry says who repaired what, and up to which entry all fit together. Compare that with a head that was kept elsewhere, by audit.verify.",
+			Example: "salt-run audit.repair", Run: a.repair},
 		{Name: "search", Class: module.Secret, Doc: "Return the entries that have all of these; fun may be a pattern, and arg and kwarg are compared by their digest. The newest are last.",
 			Example: "salt-run audit.search user=fred verdict=refused since=2h\nsalt-run audit.search fun='cmd.*' minion=web1\nsalt-run audit.search fun=cmd.run arg='[reboot]'",
 			Params: []module.Param{
@@ -84,6 +98,21 @@ func (a audit) verify(ctx context.Context, c *module.Call) (any, error) {
 	return map[string]any{
 		"ok": r.OK, "entries": r.Entries, "first": r.First, "last": r.Last, "head": r.Head, "problems": anyTexts(r.Problems),
 	}, nil
+}
+
+func (a audit) repair(ctx context.Context, _ *module.Call) (any, error) {
+	r, err := a.Repair(ctx)
+	if err != nil {
+		return nil, err
+	}
+	files := []any{}
+	for _, f := range r.Files {
+		files = append(files, map[string]any{"file": f.File, "reason": f.Reason, "kept": f.Aside})
+	}
+	if len(files) == 0 {
+		return map[string]any{"repaired": files}, nil
+	}
+	return map[string]any{"repaired": files, "good": r.Good, "entry": r.Entry, "problems": anyTexts(r.Problems)}, nil
 }
 
 func anyTexts(texts []string) []any {

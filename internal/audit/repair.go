@@ -1,0 +1,199 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"brine/internal/journal"
+	"brine/internal/salt"
+)
+
+// damaged is the error of a file beside the chain, the head or the key, that cannot be
+// believed. Until Repair nothing is written: whoever spoils the head would have a new one
+// made otherwise, for a chain of which the end is cut off.
+type damaged struct {
+	file   string
+	reason string
+}
+
+func (d *damaged) Error() string { return fmt.Sprintf("%s: %s", d.file, d.reason) }
+
+const repairHint = "an operator repairs it by 'salt-run audit.repair', which keeps the file as evidence; nothing that is written down is done until then"
+
+// Repaired is what Repair found and did. The zero value is that nothing was damaged.
+type Repaired struct {
+	Files    []Kept
+	Good     uint64   // the last entry up to which all fit together
+	Problems []string // of the chain
+	Entry    uint64   // that tells of it
+}
+
+// Kept is a damaged file: where it was, what was wrong, where it is kept.
+type Kept struct{ File, Reason, Aside string }
+
+// spoiled notes err and says whether it is of a damaged file.
+func (l *Log) spoiled(err error) bool {
+	var d *damaged
+	if !errors.As(err, &d) {
+		return false
+	}
+	for _, known := range l.damage {
+		if known.file == d.file {
+			return true
+		}
+	}
+	l.damage = append(l.damage, d)
+	l.hurt.Store(true)
+	l.opts.Log.Error("the audit trail cannot be written: a file of it is damaged", "file", d.file, "reason", d.reason, "hint", repairHint)
+	return true
+}
+
+// Damaged says whether nothing is written until Repair.
+func (l *Log) Damaged() bool { return l.hurt.Load() }
+
+func (l *Log) refusal() error {
+	names := make([]string, len(l.damage))
+	for i, d := range l.damage {
+		names[i] = filepath.Base(d.file) + " is damaged"
+	}
+	return salt.WithHint(fmt.Errorf("%w: %s", ErrUnwritten, strings.Join(names, ", ")), repairHint)
+}
+
+// Repair writes an entry by who on what is damaged and how far the chain is good; when
+// that is on the disk it moves the damaged files aside and makes new ones. An error leaves
+// the damage as it is, and Repair can be called again.
+func (l *Log) Repair(ctx context.Context, who Who) (Repaired, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return Repaired{}, fmt.Errorf("%w: it is closed", ErrUnwritten)
+	}
+	l.flying.Wait()
+	_, err := l.head.read()
+	if err != nil && !l.spoiled(err) || len(l.damage) == 0 {
+		return Repaired{}, err
+	}
+	r, err := l.survey(ctx)
+	if err != nil {
+		return Repaired{}, err
+	}
+	p, err := l.tellRepair(ctx, who, &r)
+	if err != nil {
+		return Repaired{}, fmt.Errorf("%w: %w", ErrUnwritten, err)
+	}
+	if err := l.renew(r.Files, p.at); err != nil {
+		return Repaired{}, err
+	}
+	l.opts.Log.Warn("the audit trail is repaired", "user", who.User, "reason", p.entry.Reason)
+	l.told(p)
+	return r, nil
+}
+
+// survey finds where the chain goes on, and how far it is good.
+func (l *Log) survey(ctx context.Context) (r Repaired, err error) {
+	suffix := time.Now().UTC().Format(".damaged-20060102T150405.000Z")
+	for _, d := range l.damage {
+		r.Files = append(r.Files, Kept{File: d.file, Reason: d.reason, Aside: d.file + suffix})
+	}
+	if _, err := l.resume(ctx); err != nil {
+		return r, err
+	}
+	span, err := l.opts.Queue.Span(ctx)
+	if err != nil {
+		return r, err
+	}
+	c := check{last: origin}
+	if err := each(ctx, l.opts.Queue, span.First, span.Last, func(e journal.Entry) error { c.entry(e.Body); return nil }); err != nil {
+		return r, err
+	}
+	r.Problems = c.finish().Problems
+	r.Good = c.good
+	return r, nil
+}
+
+// resume sets the place at which the chain goes on: where the head cannot be read, the end
+// of what is stored.
+func (l *Log) resume(ctx context.Context) (missing string, err error) {
+	known, err := l.head.read()
+	var d *damaged
+	if errors.As(err, &d) {
+		l.last, l.seq, err = l.end(ctx)
+		return "", err
+	}
+	if err != nil {
+		return "", err
+	}
+	return l.find(ctx, known)
+}
+
+// tellRepair writes the entry and returns when it is on the disk. It goes past settle,
+// which would write into the damaged head.
+func (l *Log) tellRepair(ctx context.Context, who Who, r *Repaired) (*Pending, error) {
+	e := Entry{Kind: Trail, Verdict: Noted, Who: who, Fun: "audit.repair", Time: time.Now().UTC(), Reason: r.words(l.unwritten)}
+	line, at, err := e.encode(nil, false, l.last)
+	if err != nil {
+		return nil, err
+	}
+	ack, err := l.opts.Queue.BeginAfter(line, l.seq)
+	if err == nil {
+		_, err = ack.Wait(ctx)
+	}
+	if err == nil && l.opts.Flush != nil {
+		err = l.opts.Flush()
+	}
+	r.Entry = at.n
+	return &Pending{entry: e, line: line, at: at}, err
+}
+
+// words are the reason of the entry; unwritten is how many there should have been since.
+func (r *Repaired) words(unwritten int) string {
+	var all []string
+	for _, k := range r.Files {
+		all = append(all, fmt.Sprintf("%s was damaged (%s) and is kept as %s", filepath.Base(k.File), k.Reason, filepath.Base(k.Aside)))
+	}
+	all = append(all, fmt.Sprintf("the entries up to %d fit together", r.Good))
+	if len(r.Problems) > 0 {
+		all = append(all, "wrong behind them: "+strings.Join(r.Problems, ", "))
+	}
+	if unwritten > 0 {
+		all = append(all, fmt.Sprintf("entries not written meanwhile, which the log has: %d", unwritten))
+	}
+	return strings.Join(all, "; ")
+}
+
+// renew moves the damaged files aside and begins with new ones, the head at the entry.
+func (l *Log) renew(files []Kept, at place) error {
+	for _, k := range files {
+		if _, err := os.Lstat(k.Aside); err == nil {
+			return fmt.Errorf("%s is there already", k.Aside)
+		}
+		// one that is missing was moved by an attempt that failed later, as its entry tells
+		if err := os.Rename(k.File, k.Aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	digest, err := openDigester(l.opts.KeyFile)
+	if err != nil {
+		return err
+	}
+	h, _, err := openHead(l.opts.HeadFile)
+	if err == nil {
+		err = h.write(at)
+	}
+	if err != nil {
+		return err
+	}
+	l.head.close()
+	l.head, l.digest = h, digest
+	l.last, l.seq = at, l.seq+1
+	l.damage, l.unwritten = nil, 0
+	l.broken.Store(false)
+	l.hurt.Store(false)
+	return nil
+}
