@@ -52,13 +52,19 @@ type Log struct {
 	flying    sync.WaitGroup
 	under     chan *Pending // in the order of the chain
 
-	flood flood
-	stop  chan struct{}
-	wg    sync.WaitGroup
+	flood  flood
+	stop   chan struct{}
+	life   context.Context // ends when nothing is waited for any more
+	giveUp context.CancelFunc
+	wg     sync.WaitGroup
 }
 
-// ackTime bounds the wait for the store.
-const ackTime = 30 * time.Second
+// ackTime bounds the wait for the store, closeTime that for what is under way when the
+// log is closed: a store that is broken must not keep a daemon from its end.
+const (
+	ackTime   = 30 * time.Second
+	closeTime = 5 * time.Second
+)
 
 // ErrUnwritten is wrapped by the errors of entries that are not in the trail.
 // What was decided must not take effect.
@@ -69,6 +75,7 @@ var ErrUnwritten = errors.New("the audit trail can not be written")
 // not be written is an error.
 func Open(ctx context.Context, o Options) (*Log, error) {
 	l := &Log{opts: o, under: make(chan *Pending, 8<<10), stop: make(chan struct{})}
+	l.life, l.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	l.flood.init()
 	var err error
 	if l.digest, err = openDigester(o.KeyFile); err != nil && !l.spoiled(err) {
@@ -294,7 +301,7 @@ func (l *Log) writeHead(at place) {
 
 // settleOne says whether the entry is stored.
 func (l *Log) settleOne(p *Pending) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
+	ctx, cancel := context.WithTimeout(l.life, ackTime)
 	defer cancel()
 	if _, err := p.ack.Wait(ctx); err != nil {
 		l.broken.Store(true)
@@ -359,6 +366,8 @@ func (l *Log) Close() {
 	if closed {
 		return
 	}
+	defer time.AfterFunc(closeTime, l.giveUp).Stop()
+	defer l.giveUp()
 	l.flying.Wait()
 	close(l.stop)
 	close(l.under)
