@@ -170,6 +170,9 @@ type Query struct {
 	Since    time.Time // or at this moment
 	New      bool      // or with what comes after now
 	Follow   bool      // do not stop at the end of what is stored
+	// Long is called before an event of several pieces is put together, with about how
+	// many bytes it has; an error ends the reading. It may wait. Nil is not called.
+	Long func(ctx context.Context, size int) error
 }
 
 // Read calls f for each event in the order of the journal, until the end of what
@@ -191,6 +194,7 @@ type Cursor struct {
 	left     uint64 // messages of the query that were stored when it began
 	last     uint64 // the number of the message that was read last, as the server counts them
 	joiner   joiner
+	long     func(ctx context.Context, size int) error
 }
 
 // Open places a cursor. What is appended after Open returns is seen by Each of a
@@ -219,14 +223,14 @@ func (j *Journal) open(ctx context.Context, q Query) (*Cursor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}
-	return &Cursor{consumer: c, follow: q.Follow, left: c.CachedInfo().NumPending, joiner: joiner{}}, nil
+	return &Cursor{consumer: c, follow: q.Follow, left: c.CachedInfo().NumPending, joiner: joiner{}, long: q.Long}, nil
 }
 
 func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
 	if !c.follow && c.left == 0 {
 		return nil
 	}
-	it, err := c.consumer.Messages()
+	it, err := c.consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(readAhead, readAheadBytes))
 	if err != nil {
 		return fmt.Errorf("read the journal: %w", err)
 	}
@@ -252,7 +256,7 @@ func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
 			return err
 		}
 		c.last = meta.Sequence.Consumer
-		if err := c.one(m, meta.Sequence.Stream, f); err != nil {
+		if err := c.one(ctx, m, meta.Sequence.Stream, f); err != nil {
 			return err
 		}
 		// The count bounds the reading where events come as fast as they are read.
@@ -263,6 +267,13 @@ func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
 }
 
 var errEnd = errors.New("nothing is left")
+
+// What a cursor has asked for and not read yet, at most: of long events much less than so
+// many messages.
+const (
+	readAhead      = 500
+	readAheadBytes = 8 << 20
+)
 
 // idle is how long nothing may come before a reader that does not follow looks
 // whether the rest was discarded, by age or size, since it began.
@@ -287,8 +298,14 @@ func (c *Cursor) next(ctx context.Context, it jetstream.MessagesContext) (jetstr
 	}
 }
 
-func (c *Cursor) one(m jetstream.Msg, seq uint64, f func(event.Event) error) error {
-	body, whole := c.joiner.join(piece(m.Headers(), m.Data()))
+func (c *Cursor) one(ctx context.Context, m jetstream.Msg, seq uint64, f func(event.Event) error) error {
+	part, text := piece(m.Headers(), m.Data())
+	if _, n, count, ok := splitPart(part); part != "" && ok && n == 0 && c.long != nil {
+		if err := c.long(ctx, count*maxPart); err != nil {
+			return err
+		}
+	}
+	body, whole := c.joiner.join(part, text)
 	if !whole {
 		return nil
 	}
@@ -303,6 +320,9 @@ func (c *Cursor) one(m jetstream.Msg, seq uint64, f func(event.Event) error) err
 // maxOpen is how many long events may be read side by side; an unfinished one
 // beyond that is an orphan of a daemon that died while it stored it.
 const maxOpen = 64
+
+// maxJoined is the room that is made for a long event before its pieces have come.
+const maxJoined = 64 << 20
 
 // joiner puts pieces together, by the id of their event.
 type joiner map[string][]byte
@@ -324,6 +344,9 @@ func (j joiner) join(part string, data []byte) (body []byte, whole bool) {
 	}
 	if n == 0 && len(j) >= maxOpen {
 		clear(j)
+	}
+	if n == 0 {
+		j[id] = make([]byte, 0, min(count*maxPart, maxJoined)) // which else is copied again and again
 	}
 	j[id] = append(j[id], data...)
 	if n < count-1 {

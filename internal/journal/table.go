@@ -83,9 +83,20 @@ func (t *Table) Remove(ctx context.Context, key string) error {
 	return nil
 }
 
-// Each calls f for every entry, in no order.
+// Each calls f for every entry, in no order. It is for small values: some hundred are
+// under way at a time.
 func (t *Table) Each(ctx context.Context, f func(key string, value []byte)) error {
-	w, err := t.kv.WatchAll(ctx, jetstream.IgnoreDeletes())
+	return t.each(ctx, func(key string, e jetstream.KeyValueEntry) { f(key, e.Value()) })
+}
+
+// Keys returns the keys, in no order, without reading the values.
+func (t *Table) Keys(ctx context.Context) (keys []string, err error) {
+	err = t.each(ctx, func(key string, _ jetstream.KeyValueEntry) { keys = append(keys, key) }, jetstream.MetaOnly())
+	return keys, err
+}
+
+func (t *Table) each(ctx context.Context, f func(key string, e jetstream.KeyValueEntry), opts ...jetstream.WatchOpt) error {
+	w, err := t.kv.WatchAll(ctx, append(opts, jetstream.IgnoreDeletes())...)
 	if err != nil {
 		return fmt.Errorf("read table %s: %w", t.kv.Bucket(), err)
 	}
@@ -97,7 +108,7 @@ func (t *Table) Each(ctx context.Context, f func(key string, value []byte)) erro
 				return nil // everything that was there has come
 			}
 			if key, ok := kvText(e.Key()); ok {
-				f(key, e.Value())
+				f(key, e)
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)

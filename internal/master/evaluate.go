@@ -20,27 +20,30 @@ const (
 	maxEvaluation = 5 * time.Second
 )
 
-// evaluations are the dear targets that are being matched: of each asker one at a time, and
-// of all together on half of the processors, in the order of asking. So what one asks for
-// waits behind its own, and what is cheap never waits.
-type evaluations struct {
+// turns are taken by what costs much: of each principal one thing at a time, and of all
+// together a few, in the order of asking. So what one asks for waits behind its own, and
+// what is cheap never waits.
+type turns struct {
 	mu    sync.Mutex
-	turns map[string]*turn
+	of    map[string]*turn
 	slots chan struct{}
 }
 
-// turn is held by the one evaluation of an asker.
+// turn is held by the one thing that a principal does.
 type turn struct {
 	held  chan struct{} // has room for one
 	users int           // that hold it or wait for it
 }
 
-func newEvaluations() *evaluations {
-	return &evaluations{turns: map[string]*turn{}, slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+func newTurns(slots int) *turns {
+	return &turns{of: map[string]*turn{}, slots: make(chan struct{}, slots)}
 }
 
+// newEvaluations are those of dear targets, on half of the processors.
+func newEvaluations() *turns { return newTurns(max(1, runtime.GOMAXPROCS(0)/2)) }
+
 // begin waits for the turn of who, and for a slot.
-func (e *evaluations) begin(ctx context.Context, who string) (end func(), err error) {
+func (e *turns) begin(ctx context.Context, who string) (end func(), err error) {
 	t := e.join(who)
 	select {
 	case t.held <- struct{}{}:
@@ -62,23 +65,23 @@ func (e *evaluations) begin(ctx context.Context, who string) (end func(), err er
 	}, nil
 }
 
-func (e *evaluations) join(who string) *turn {
+func (e *turns) join(who string) *turn {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t := e.turns[who]
+	t := e.of[who]
 	if t == nil {
 		t = &turn{held: make(chan struct{}, 1)}
-		e.turns[who] = t
+		e.of[who] = t
 	}
 	t.users++
 	return t
 }
 
-func (e *evaluations) leave(who string, t *turn) {
+func (e *turns) leave(who string, t *turn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if t.users--; t.users == 0 {
-		delete(e.turns, who)
+		delete(e.of, who)
 	}
 }
 

@@ -41,7 +41,7 @@ func TestEvaluationsAreShared(t *testing.T) {
 	deadline := time.After(10 * time.Second)
 	for {
 		e.mu.Lock()
-		left := len(e.turns)
+		left := len(e.of)
 		e.mu.Unlock()
 		if left == 0 && len(e.slots) == 0 {
 			return

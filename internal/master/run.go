@@ -21,8 +21,9 @@ import (
 	"brine/internal/value"
 )
 
-// runnerHost lets runners reach this master in the name of who.
-func (m *Master) runnerHost(who asker) *runner.Host {
+// runnerHost lets runners reach this master in the name of who. What is long in the journal
+// they read in its turn.
+func (m *Master) runnerHost(who asker, long *longRead) *runner.Host {
 	return &runner.Host{
 		Files: m.files, Custom: m.runners,
 		Accepted: m.keys.ids,
@@ -41,7 +42,7 @@ func (m *Master) runnerHost(who asker) *runner.Host {
 			return m.execute(ctx, who, runner.Execute{Target: tgt, TargetType: kind, Command: job.Command{Function: "test.ping"}, Timeout: timeout}, true)
 		},
 		Events: func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error {
-			return m.journal.Read(ctx, journal.Query{Subjects: []string{subject}, Since: since}, f)
+			return m.journal.Read(ctx, journal.Query{Subjects: []string{subject}, Since: since, Long: long.begin}, f)
 		},
 		SendEvent: func(ctx context.Context, tag string, data any) error { return m.sendEvent(ctx, who, tag, data) },
 		Courses:   m.courses,
@@ -218,15 +219,25 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 	if err := r.Send(ctx, protocol.RunStart{JID: jid, Tag: tag}); err != nil {
 		return err
 	}
+	long := m.longRead(who)
 	if q.Async {
-		m.wg.Go(func() { m.runOne(m.ctx, who, jid, tag, data, q, may.reach) })
+		m.wg.Go(func() {
+			defer long.sent()
+			m.runOne(m.ctx, who, jid, tag, data, q, may.reach, long)
+		})
 		return nil
 	}
-	return r.Send(ctx, m.runOne(ctx, who, jid, tag, data, q, may.reach))
+	defer long.sent()
+	body, err := m.runOne(ctx, who, jid, tag, data, q, may.reach, long).AppendBinary(make([]byte, bus.Room))
+	if err != nil {
+		return err
+	}
+	long.read()
+	return r.SendBody(ctx, body)
 }
 
-func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string, data map[string]any, q protocol.Run, reach job.Reach) protocol.RunResult {
-	h, c := m.runnerHost(who), q.Command
+func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string, data map[string]any, q protocol.Run, reach job.Reach, long *longRead) protocol.RunResult {
+	h, c := m.runnerHost(who, long), q.Command
 	table, machine := runner.Table(h), &module.Host{Version: m.version, Log: m.log, Config: h.Config, ConfigDir: m.cfg.ConfigDir, Custom: h.Custom}
 	if q.Wheel {
 		table, machine.Custom = runner.Wheel(h), nil

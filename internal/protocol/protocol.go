@@ -372,6 +372,23 @@ type RunResult struct {
 	Hint    string      `json:"hint,omitempty"`  // the way out of that
 }
 
+// AppendBinary writes the result as JSON behind b, in one pass: what was returned may be
+// large.
+func (r RunResult) AppendBinary(b []byte) ([]byte, error) {
+	b, err := value.Append(append(b, `{"return":`...), r.Return.V)
+	if err != nil {
+		return nil, err
+	}
+	members := []value.Member{{Key: "success", V: r.Success}, {Key: "retcode", V: int64(r.Retcode)}}
+	for _, m := range []struct{ key, text string }{{"out", r.Out}, {"error", r.Error}, {"hint", r.Hint}} {
+		if m.text != "" {
+			members = append(members, value.Member{Key: m.key, V: m.text})
+		}
+	}
+	b, err = value.AppendMembers(b, members...)
+	return append(b, '}'), err
+}
+
 // Return is the body of a letter "ret." and the jid: the return of a job. Commands
 // are for a master that does not know the job, since another one has sent it and is
 // gone: it records the return as what the minion ran.

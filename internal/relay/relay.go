@@ -113,11 +113,12 @@ func (r *Relay) beginOwn(tag string, data any, id string) (*journal.Pending, err
 	if err != nil {
 		return nil, fmt.Errorf("event %q: %w", tag, err)
 	}
-	e, err := event.New(tag, raw, "", time.Now())
-	if err != nil {
+	if err := errors.Join(event.CheckTag(tag), event.CheckData(tag, raw)); err != nil {
 		return nil, err
 	}
-	return r.journal.Begin(e, id)
+	origin := event.At("", time.Now())
+	text := origin.AppendNew(make([]byte, 0, origin.Room(tag, raw)), tag, raw)
+	return r.journal.BeginAll(journal.Lot{Name: id, Count: 1, Drafts: func(yield func(journal.Draft) bool) { yield(journal.Draft{Tag: tag, Text: text}) }})
 }
 
 // Fire stores the events that from fired, in their order, or hands them out if they are

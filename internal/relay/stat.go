@@ -34,9 +34,11 @@ func (r *Relay) Stat(ctx context.Context, req *bus.Request, who Asker) error {
 	if err != nil {
 		return err
 	}
-	if err := dead.Each(ctx, func(string, []byte) { s.Dead++ }); err != nil {
+	letters, err := dead.Keys(ctx)
+	if err != nil {
 		return err
 	}
+	s.Dead = len(letters)
 	return req.Send(ctx, s)
 }
 

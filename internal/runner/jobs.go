@@ -75,13 +75,13 @@ type load struct {
 
 // ret is the return of one minion as it was recorded.
 type ret struct {
-	ID      salt.MinionID `json:"id"`
-	Return  value.Value   `json:"return"`
-	Retcode value.Value   `json:"retcode"`
-	Success value.Value   `json:"success"`
-	Fun     value.Value   `json:"fun"`
-	FunArgs value.Value   `json:"fun_args"`
-	Killed  string        `json:"killed"`
+	ID      salt.MinionID
+	Return  value.Value // a large one is a value.Raw
+	Retcode value.Value
+	Success value.Value
+	Fun     value.Value
+	FunArgs value.Value
+	Killed  string
 }
 
 func (r *ret) succeeded() bool {
@@ -161,13 +161,48 @@ func (r *record) add(e event.Event) error {
 			r.states[id] = one.V
 		}
 	case parts[3] == "ret":
-		var one ret
-		if err := json.Unmarshal(e.Data, &one); err != nil {
+		one, err := readRet(e.Data)
+		if err != nil {
 			return err
 		}
 		r.rets = append(r.rets, one)
 	}
 	return nil
+}
+
+// maxBuilt is the size in bytes of what is decoded of a return. A larger one is only passed
+// on, as it was recorded: built and written anew it would be in memory several times.
+const maxBuilt = 64 << 10
+
+func readRet(b []byte) (one ret, err error) {
+	rep, err := job.ReadReport(b, func(key string, v []byte) error {
+		switch key {
+		case "id":
+			return value.Text(v, &one.ID)
+		case "killed":
+			return value.Text(v, &one.Killed)
+		case "fun":
+			return one.Fun.UnmarshalJSON(v)
+		case "fun_args":
+			return one.FunArgs.UnmarshalJSON(v)
+		}
+		return nil
+	})
+	if err != nil {
+		return one, err
+	}
+	long := rep.Return
+	if raw, ok := long.V.(value.Raw); ok && len(raw) > maxBuilt {
+		rep.Return.V = nil
+	} else {
+		long.V = nil
+	}
+	err = rep.Decode()
+	one.Return, one.Retcode, one.Success = rep.Return, rep.Retcode, rep.Success
+	if long.V != nil {
+		one.Return = long
+	}
+	return one, err
 }
 
 func (j jobs) lookup(ctx context.Context, c *module.Call) (any, error) {

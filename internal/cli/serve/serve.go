@@ -112,9 +112,10 @@ func Reopen(log *logging.Log, opts *urcli.Context, cfg config.Common) error {
 	return log.Reopen()
 }
 
-// Run serves until ctx ends, and gives memory back to the system whenever the daemon
-// is at rest.
+// Run serves until ctx ends, with little garbage, and gives memory back to the system
+// whenever the daemon is at rest.
 func Run(ctx context.Context, d interface{ Run(context.Context) error }) error {
+	daemon.Lean()
 	defer daemon.Rest(ctx)()
 	return d.Run(ctx)
 }

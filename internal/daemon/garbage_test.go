@@ -1,0 +1,43 @@
+package daemon
+
+import (
+	"runtime"
+	"runtime/debug"
+	"testing"
+)
+
+func TestLeanLimit(t *testing.T) {
+	const mib = 1 << 20
+	for used, want := range map[int64]int64{0: leanMemory, 100 * mib: leanMemory, 200 * mib: 300 * mib, 1000 * mib: 1500 * mib} {
+		if got := leanLimit(used); got != want {
+			t.Errorf("with %d MiB in use the limit is %d MiB, want %d", used/mib, got/mib, want/mib)
+		}
+	}
+}
+
+// The limit follows what is in use, so that a daemon with much of it does not do nothing but
+// collect.
+func TestLean(t *testing.T) {
+	t.Setenv("GOMEMLIMIT", "")
+	t.Setenv("GOGC", "")
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	Lean()
+	held := make([]byte, 300<<20)
+	awaitLimit(t, func(limit int64) bool { return limit >= 440<<20 })
+	runtime.KeepAlive(held)
+	held = nil
+	awaitLimit(t, func(limit int64) bool { return limit == leanMemory })
+}
+
+func awaitLimit(t *testing.T, good func(int64) bool) {
+	t.Helper()
+	for range 1000 {
+		runtime.GC()
+		if good(debug.SetMemoryLimit(-1)) {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Errorf("the limit is %d MiB", debug.SetMemoryLimit(-1)>>20)
+}

@@ -1,0 +1,26 @@
+package runner
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"brine/internal/value"
+)
+
+// A large return is passed on as it was recorded, a small one is a value.
+func TestLargeReturnsAreNotBuilt(t *testing.T) {
+	for text, large := range map[string]bool{"x": false, strings.Repeat("x", maxBuilt): true} {
+		one, err := readRet(fmt.Appendf(nil, `{"id":"web1","fun":"cmd.run","fun_args":["x"],"return":%q,"retcode":3,"success":false,"killed":"by root"}`, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, is := one.Return.V.(value.Raw)
+		if is != large || !large && one.Return.V != text || large && string(raw) != `"`+text+`"` {
+			t.Errorf("a return of %d bytes is a %T", len(text), one.Return.V)
+		}
+		if one.ID != "web1" || one.Fun.V != "cmd.run" || one.Retcode.V != int64(3) || one.succeeded() || one.Killed != "by root" {
+			t.Errorf("beside it %+v was read", one)
+		}
+	}
+}
