@@ -20,12 +20,18 @@ type Reading struct {
 	// Inner are the commands that it runs, stores for later or configures. Each is
 	// decided about as if it had been asked for.
 	Inner []Inner
+	// Targets say whom it serves later. Whoever may not look at pillar by the target of a
+	// job may not by these.
+	Targets []Named
 	// Hidden says that it also does what its arguments do not tell. It is then for
 	// operators, and for those whose rule names it and says {runs: any}.
 	Hidden bool
 	// Naming is how a rule must name it.
 	Naming Naming
 }
+
+// Named is a target as it is written.
+type Named struct{ Target, TargetType string }
 
 // Naming is how a rule must name a function to grant it. The zero value is in any way
 // at all.
@@ -67,12 +73,16 @@ type inside struct {
 // decideInner decides about what is inside the commands, given the decision about the
 // commands themselves.
 func (in *inside) decide(q *Question, d Decision) Decision {
-	if q.Functions == nil || q.Scope == Mine {
+	if q.Scope == Mine {
 		return d
 	}
 	for i := range q.Commands {
 		outer := &q.Commands[i]
-		for _, inner := range q.Functions.Read(q.Scope, *outer).Inner {
+		list, targets := q.within(i)
+		if refused := in.judgeTargets(q, outer.Function, targets); refused != nil {
+			return *refused
+		}
+		for _, inner := range list {
 			if in.left--; in.left < 0 {
 				return refusal("there are more than %d commands inside this one", maxInner)
 			}
@@ -90,6 +100,40 @@ func (in *inside) decide(q *Question, d Decision) Decision {
 		}
 	}
 	return d
+}
+
+// within is what the command of that number amounts to.
+func (q *Question) within(i int) (list []Inner, targets []Named) {
+	if i == 0 {
+		list = slices.Clip(q.Beside)
+	}
+	if q.Functions == nil {
+		return list, nil
+	}
+	r := q.Functions.Read(q.Scope, q.Commands[i])
+	return append(list, r.Inner...), r.Targets
+}
+
+// judgeTargets refuses a command that has targets that look at pillar, where no rule
+// grants that: nil when nothing is to be refused.
+func (in *inside) judgeTargets(q *Question, outer salt.Function, targets []Named) *Decision {
+	if in.r.standing(q.Subject).Operator {
+		return nil
+	}
+	for _, n := range targets {
+		t, err := q.parse(n.Target, n.TargetType)
+		why := ""
+		if err != nil {
+			why = err.Error()
+		} else {
+			why = in.r.MayTarget(q.Subject, t)
+		}
+		if why != "" {
+			d := refusal("%s: the target among its arguments: %s", outer, why)
+			return &d
+		}
+	}
+	return nil
 }
 
 func (in *inside) note(i Inner) {
@@ -112,7 +156,7 @@ func (d Decision) inside(outer salt.Function, i Inner) Decision {
 // minions of q ask the master for it, for each of those that the rules mean.
 func (in *inside) judge(q *Question, i Inner, within []*target.Target) Decision {
 	inner, operator := *q, in.r.standing(q.Subject).Operator
-	inner.Scope, inner.Commands = i.Scope, []Command{i.Command}
+	inner.Scope, inner.Commands, inner.Beside = i.Scope, []Command{i.Command}, nil
 	if i.Published {
 		var err error
 		if inner.Target, err = q.parse(i.Target, i.TargetType); err != nil && !operator {

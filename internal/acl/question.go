@@ -72,6 +72,9 @@ type Question struct {
 	// rule allows what it would allow on any minion it covers.
 	Minions []salt.MinionID
 	Fleet   Fleet // nil knows no minions
+	// Beside are what is to happen with the commands beside them. It is decided about
+	// as if the first of them did it.
+	Beside []Inner
 	// Functions knows what commands amount to; nil knows none, and then only a rule
 	// that names the function and says {runs: any} grants it.
 	Functions Functions

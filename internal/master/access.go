@@ -310,6 +310,9 @@ func (m *Master) permitPublish(ctx context.Context, who asker, q protocol.Publis
 		_, err := m.permit(who, question, q.Target, q.TargetType)
 		return permitted{}, cmp.Or(err, errNoRule)
 	}
+	if q.ReturnTag != "" { // the minions fire what they return, as by that function
+		question.Beside = []acl.Inner{{Command: acl.Command(module.Sending(q.ReturnTag))}}
+	}
 	t, mistake := m.parseTarget(ctx, who, q)
 	end, err := m.takeTurn(ctx, who, t)
 	if err != nil {

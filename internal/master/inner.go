@@ -47,6 +47,9 @@ func (f tables) Read(s acl.Scope, c acl.Command) acl.Reading {
 	}
 	r := table.Read(module.Command(c))
 	out.Hidden = r.Hidden
+	for _, t := range r.Targets {
+		out.Targets = append(out.Targets, acl.Named(t))
+	}
 	for _, i := range r.Inner {
 		out.Inner = append(out.Inner, asked(s, i))
 	}

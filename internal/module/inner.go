@@ -28,10 +28,16 @@ type Calls struct {
 // Reading is what the arguments of a function tell of the commands inside it.
 type Reading struct {
 	Inner []Inner
+	// Targets are those among the arguments that the master will look at later, to
+	// decide for whom something is.
+	Targets []Named
 	// Hidden says that the function also does what its arguments do not tell: what
 	// the minion has stored, or what a file or the pillar names.
 	Hidden bool
 }
+
+// Named is a target as it is written.
+type Named struct{ Target, TargetType string }
 
 // Way is where a command inside another runs.
 type Way int

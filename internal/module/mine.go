@@ -1,6 +1,7 @@
 package module
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,14 @@ type MineEntry struct {
 	Data any
 	// Allow is the target of those who may read it, "" for everybody.
 	Allow, AllowType string
+}
+
+// readers is the target of those who may read the entry, if it is not for everybody.
+func (e MineEntry) readers() []Named {
+	if e.Allow == "" {
+		return nil
+	}
+	return []Named{{e.Allow, cmp.Or(e.AllowType, "glob")}}
 }
 
 // MineQuery asks for entries of the minions of a target.
@@ -135,7 +144,7 @@ func sent(a *Arguments) mineFunction {
 
 func sentToMine(a *Arguments) Reading {
 	f := sent(a)
-	return Reading{Inner: []Inner{{Command: f.command()}}}
+	return Reading{Inner: []Inner{{Command: f.command()}}, Targets: f.entry.readers()}
 }
 
 func sendToMine(ctx context.Context, c *Call, r *Caller) (any, error) {
@@ -157,6 +166,7 @@ func updatedMine(a *Arguments) Reading {
 	var r Reading
 	for _, f := range list {
 		r.Inner = append(r.Inner, Inner{Command: f.command()})
+		r.Targets = append(r.Targets, f.entry.readers()...)
 	}
 	return r
 }

@@ -59,7 +59,7 @@ var scheduleModule = &Module{
 			Params:  []Param{jobName, persist},
 			Calls: &Calls{Read: nothing, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
 				return c.changeJob(ctx, r, "Deleted Job %s from schedule.", func(jobs map[string]any, name string) (string, bool) {
-					if jobs[name] == nil {
+					if _, isJob := jobs[name].(map[string]any); !isJob { // enabled is none, and to drop it is to enable
 						return noJob(name), false
 					}
 					delete(jobs, name)
@@ -181,10 +181,7 @@ var scheduleModule = &Module{
 // addedJob reads what a job runs that is added.
 func addedJob(a *Arguments) Reading {
 	inner, ok := scheduled(a.Extra())
-	if !ok {
-		return Reading{Hidden: true}
-	}
-	return Reading{Inner: []Inner{inner}}
+	return Reading{Inner: inner, Hidden: !ok}
 }
 
 // modifiedJob reads what a job runs once it is changed. What is not given is taken
@@ -195,21 +192,30 @@ func modifiedJob(a *Arguments) Reading {
 		return Reading{Hidden: true}
 	}
 	inner, ok := scheduled(given)
-	if !ok {
-		return Reading{Hidden: true}
-	}
-	return Reading{Inner: []Inner{inner}, Hidden: given["job_args"] == nil || given["job_kwargs"] == nil}
+	return Reading{Inner: inner, Hidden: !ok || given["job_args"] == nil || given["job_kwargs"] == nil}
 }
 
-// scheduled reads the command of a job, whenever it is due.
-func scheduled(given map[string]any) (Inner, bool) {
+// scheduled reads the command of a job, whenever it is due, and the event that its
+// return is to be.
+func scheduled(given map[string]any) ([]Inner, bool) {
 	what := map[string]any{"seconds": int64(1)}
-	for _, key := range []string{"function", "args", "job_args", "kwargs", "job_kwargs"} {
+	for _, key := range []string{"function", "args", "job_args", "kwargs", "job_kwargs", "tag"} {
 		what[key] = given[key]
 	}
 	j, err := schedule.ParseJob("", what, time.UTC)
-	return Inner{Command: Command{Function: j.Function, Args: j.Args, Kwargs: j.Kwargs}}, err == nil
+	if err != nil {
+		return nil, false
+	}
+	list := []Inner{{Command: Command{Function: j.Function, Args: j.Args, Kwargs: j.Kwargs}}}
+	if j.ReturnTag != "" {
+		list = append(list, Inner{Command: Sending(j.ReturnTag)})
+	}
+	return list, true
 }
+
+// Sending is what a return amounts to that a minion fires as an event with a tag that
+// somebody has chosen: that function, with the tag alone.
+func Sending(tag string) Command { return Command{Function: "event.send", Args: []any{tag}} }
 
 // schedule is the schedule as it stands.
 func (c *Call) schedule(ctx context.Context) (now schedule.Status, err error) {
