@@ -9,6 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"brine/internal/salt"
+	"brine/internal/yamlfile"
 )
 
 // Minion is the configuration of a minion. NewMinion makes one with the
@@ -338,7 +339,7 @@ func minionID(to *salt.MinionID) kind {
 // domain is a domain, or true for any, or false for none.
 func domain(to *string) kind {
 	return field[string]{to: to, parse: func(n *yaml.Node) (string, error) {
-		switch plain(n) {
+		switch yamlfile.Value(n) {
 		case true:
 			return anyDomain, nil
 		case false:

@@ -9,6 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"brine/internal/salt"
+	"brine/internal/yamlfile"
 )
 
 // Some settings must not vanish: with a letter wrong, a blacklist would be gone and
@@ -65,9 +66,9 @@ func errNear(near string) error {
 // and a single text is a list of one.
 func (d *document) add(a, b *yaml.Node) *yaml.Node {
 	switch {
-	case isNull(b):
+	case yamlfile.IsNull(b):
 		return a
-	case isNull(a):
+	case yamlfile.IsNull(a):
 		return b
 	case a.Kind == yaml.MappingNode && b.Kind == yaml.MappingNode:
 		return d.addMaps(a, b)
