@@ -171,6 +171,20 @@ func list(to *[]string) kind {
 	return field[[]string]{to: to, parse: parseList, show: showList}
 }
 
+// modules is a list of the names of modules: one that can be the name of none would
+// leave open what it is meant to close.
+func modules(to *[]string) kind {
+	return field[[]string]{to: to, parse: func(n *yaml.Node) ([]string, error) {
+		names, err := parseList(n)
+		for _, name := range names {
+			if strings.ContainsAny(name, ".*?[]^$ ,") {
+				return nil, salt.WithHint(fmt.Errorf("%q is the name of no module", name), "name whole modules, as cmd; single functions are refused by publisher_acl_blacklist of the master")
+			}
+		}
+		return names, err
+	}, show: showList}
+}
+
 // texts is a text, or a list of several; an empty text is none.
 func texts(to *[]string) kind {
 	return field[[]string]{to: to, parse: func(n *yaml.Node) ([]string, error) {
