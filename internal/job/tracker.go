@@ -164,11 +164,7 @@ func (t *Tracker) Lost(id salt.MinionID, now time.Time) *Update {
 		return nil
 	}
 	m.heard = now
-	text := "the connection was lost while the job was running"
-	if m.state == Sent {
-		text = "the connection was lost before the minion said that it has the job"
-	}
-	return t.set(id, m, Report{State: Disconnected, Text: text})
+	return t.set(id, m, Report{State: Disconnected, Text: "the connection was lost while the job was running"})
 }
 
 // Doubt notes that the master was started anew while the job was under way on id: it

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"brine/internal/bus"
 	"brine/internal/job"
 	"brine/internal/module"
 	"brine/internal/protocol"
@@ -35,23 +37,36 @@ func (m *Minion) onJob(s *session, body []byte) {
 		m.repeated(s, e, was)
 		return
 	}
-	first, err := m.seen.First(e.JID)
-	switch {
-	case err != nil:
-		m.log.Error("job refused: it can not be recorded as started", "jid", e.JID, "err", err)
-		m.tellAll(m.origins.end(e.JID), e.JID, job.Report{State: job.Refused, Text: "the minion can not record the job: " + err.Error()})
-		return
-	case !first:
+	if m.seen.Has(e.JID) {
 		m.origins.end(e.JID)
 		m.log.Warn("job not begun: it was before", "jid", e.JID)
 		m.tellAgain(s, e.JID)
 		return
 	}
+	if err := m.book(e, s.up.outbox.name); err != nil {
+		m.log.Error("job refused", "jid", e.JID, "err", err)
+		m.tellAll(m.origins.end(e.JID), e.JID, job.Report{State: job.Refused, Text: err.Error()})
+		return
+	}
 	if meant, err := m.isTarget(e, s.up); err != nil || !meant {
+		m.reserves.drop(e.JID)
 		m.tellNotMeant(e, err)
 		return
 	}
 	m.jobs.spawn(func() { m.runJob(s.up, e) })
+}
+
+// book writes down that a job begins, and keeps room for its return, in the outbox of
+// this name.
+func (m *Minion) book(e *job.Envelope, box string) error {
+	if err := m.reserves.take(e, box); err != nil {
+		return fmt.Errorf("the minion cannot keep the return of a job now: %w", err)
+	}
+	if _, err := m.seen.First(e.JID); err != nil {
+		m.reserves.drop(e.JID)
+		return fmt.Errorf("the minion cannot record the job: %w", err)
+	}
+	return nil
 }
 
 // tellAgain answers a job that came once more, as one does whose receipt was lost:
@@ -215,11 +230,21 @@ func (m *Minion) beat(e *job.Envelope, state job.State) (stop func()) {
 // they have done so, or their masters are gone.
 func (m *Minion) finish(e *job.Envelope, r job.Report) (delivered <-chan struct{}) {
 	var wg sync.WaitGroup
+	var left atomic.Bool
 	for _, w := range m.origins.end(e.JID) {
-		wg.Go(func() { m.deliver(w.up, e, r) })
+		wg.Go(func() {
+			if !m.deliver(w.up, e, r) {
+				left.Store(true)
+			}
+		})
 	}
 	done := make(chan struct{})
-	go func() { wg.Wait(); close(done) }()
+	go func() {
+		defer close(done)
+		if wg.Wait(); !left.Load() {
+			m.reserves.drop(e.JID)
+		}
+	}()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
@@ -230,20 +255,37 @@ func (m *Minion) finish(e *job.Envelope, r job.Report) (delivered <-chan struct{
 }
 
 // deliver puts a return into the outbox of an uplink. When the master is gone by
-// then, the next one of the uplink gets it: with it goes what the minion ran.
-func (m *Minion) deliver(u *uplink, e *job.Envelope, r job.Report) {
+// then, the next one of the uplink gets it: with it goes what the minion ran. While
+// the outbox cannot take it, it stays in the room that is kept for it; false is that it
+// still does when the daemon ends.
+func (m *Minion) deliver(u *uplink, e *job.Envelope, r job.Report) bool {
 	ctx := context.WithoutCancel(m.ctx)
-	out := outgoing{op: "ret." + string(e.JID), body: asSent(e.Commands, r)}
+	ret := asSent(e.Commands, r)
+	out := outgoing{op: "ret." + string(e.JID), body: ret, id: returnName(e.JID)}
 	_, err := u.outbox.sendWhole(ctx, out)
+	for kept := false; bus.CodeOf(err) == bus.Unavailable; _, err = u.outbox.sendWhole(ctx, out) {
+		if !kept {
+			if err := m.reserves.keep(e.JID, ret); err != nil {
+				m.log.Error("the return of a job is not kept", "jid", e.JID, "err", err)
+			}
+			m.log.Error("the return of a job waits for room", "jid", e.JID, "err", err)
+			kept = true
+		}
+		if !sleep(m.ctx, retryPause) {
+			return false
+		}
+	}
 	if err == nil {
-		return
+		return true
 	}
 	m.log.Error("return not delivered", "jid", e.JID, "err", err)
+	out.id = ""
 	// A return that is too large, say: the caller shall not wait for it.
 	out.body = asSent(e.Commands, report(ctx, module.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1}))
 	if _, err := u.outbox.send(ctx, out); err != nil {
 		m.log.Error("not even that was delivered", "jid", e.JID, "err", err)
 	}
+	return true
 }
 
 // maxSentArguments bounds what a return carries of its job's arguments: a master

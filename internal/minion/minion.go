@@ -79,6 +79,7 @@ type Minion struct {
 	origins  origins
 	told     logging.Throttle // of events that were refused
 	every    time.Duration    // between two self-checks
+	reserves *reserves
 	undo     []func()
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -121,6 +122,9 @@ func (m *Minion) open(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, func() { m.seen.Close() })
+	if m.reserves, err = openReserves(filepath.Join(m.cfg.CacheDir, reserveFolder), m.log); err != nil {
+		return err
+	}
 	if err := m.checkMine(); err != nil {
 		return err
 	}
@@ -207,6 +211,9 @@ func (m *Minion) openBus(ctx context.Context) error {
 	m.tellLost(now)
 	m.broker.WatchStore(m.tellLost)
 	if err := m.openUplinks(ctx); err != nil {
+		return err
+	}
+	if err := m.recoverJobs(ctx); err != nil {
 		return err
 	}
 	m.server = bus.NewServer(m.broker.Conn(), m.broker.Owner, bus.MinionEndpoints, m.log)

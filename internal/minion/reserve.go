@@ -1,0 +1,180 @@
+package minion
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"brine/internal/job"
+	"brine/internal/protocol"
+	"brine/internal/salt"
+	"brine/internal/value"
+)
+
+// reserves keeps room on the disk for the return of each job that is under way: a file
+// whose blocks are there before the job begins. A job whose return could not be kept
+// does not begin. What is left of them by a kill says which jobs it has ended.
+type reserves struct {
+	dir string
+	log *slog.Logger
+}
+
+// reserved is the first line of such a file; the return follows it, if it had to be kept
+// here, up to the first zero.
+type reserved struct {
+	JID      salt.JID      `json:"jid"`
+	Box      string        `json:"box"` // the name of the outbox that the return is for
+	Commands []job.Command `json:"commands"`
+}
+
+const (
+	reserveFolder = "running"
+	// reserveSize is the room for one return. What is larger is told to be lost, if the
+	// disk is full and the daemon ends before there is room.
+	reserveSize = 16 << 10
+)
+
+func openReserves(dir string, log *slog.Logger) (*reserves, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return &reserves{dir, log}, nil
+}
+
+func (r *reserves) path(jid salt.JID) string { return filepath.Join(r.dir, string(jid)) }
+
+// take makes room for the return of a job.
+func (r *reserves) take(e *job.Envelope, box string) error {
+	names := make([]job.Command, len(e.Commands))
+	for i, c := range e.Commands {
+		names[i].Function = c.Function
+	}
+	head, err := json.Marshal(reserved{e.JID, box, names})
+	if err != nil {
+		return err
+	}
+	if err = r.allocate(r.path(e.JID), append(head, '\n')); err != nil {
+		_ = os.Remove(r.path(e.JID)) // it has no room, and so no use
+	}
+	return err
+}
+
+func (r *reserves) allocate(path string, head []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size := int64(len(head) + reserveSize)
+	err = syscall.Fallocate(int(f.Fd()), 0, 0, size)
+	if errors.Is(err, syscall.EOPNOTSUPP) {
+		_, err = f.Write(make([]byte, size))
+	}
+	if err == nil {
+		_, err = f.WriteAt(head, 0)
+	}
+	return err
+}
+
+// drop gives the room back.
+func (r *reserves) drop(jid salt.JID) {
+	if err := os.Remove(r.path(jid)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		r.log.Warn("room for a return is not given back", "jid", jid, "err", err)
+	}
+}
+
+// keep writes a return into its room: the outbox cannot take it.
+func (r *reserves) keep(jid salt.JID, ret protocol.Return) error {
+	body, err := protocol.Encode(ret)
+	if err != nil {
+		return err
+	}
+	if len(body) > reserveSize {
+		lost := fmt.Sprintf("ERROR: the job has ended; its return of %d bytes is lost: the disk of the minion was full", len(body))
+		if body, err = protocol.Encode(protocol.Return{Report: failedReport(job.Failed, lost), Commands: ret.Commands}); err != nil {
+			return err
+		}
+	}
+	f, err := os.OpenFile(r.path(jid), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	head := make([]byte, 64<<10)
+	n, _ := f.ReadAt(head, 0)
+	end := bytes.IndexByte(head[:n], '\n')
+	if end < 0 {
+		return errors.New("the room for the return is damaged")
+	}
+	_, err = f.WriteAt(body, int64(end)+1)
+	return err
+}
+
+// failedReport is a return that a job did not make itself.
+func failedReport(state job.State, text string) job.Report {
+	return job.Report{State: state, Text: text, Return: value.Value{V: text}, Retcode: value.Value{V: 1}, Success: value.Value{V: false}}
+}
+
+// recover reads what a kill, or a full disk, has left.
+func (r *reserves) recover(f func(reserved, protocol.Return) error) error {
+	files, err := os.ReadDir(r.dir)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(filepath.Join(r.dir, file.Name()))
+		if err != nil {
+			return err
+		}
+		head, rest, _ := bytes.Cut(b, []byte("\n"))
+		var of reserved
+		if json.Unmarshal(head, &of) == nil && file.Name() == string(of.JID) {
+			if err := f(of, leftOf(of, rest)); err != nil {
+				return err
+			}
+		}
+		if err := os.Remove(filepath.Join(r.dir, file.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leftOf is the return that was kept, or that of a job which the end of the daemon has
+// ended.
+func leftOf(of reserved, rest []byte) protocol.Return {
+	body, _, _ := bytes.Cut(rest, []byte{0})
+	var kept protocol.Return
+	if len(body) > 0 && json.Unmarshal(body, &kept) == nil {
+		return kept
+	}
+	return protocol.Return{Report: failedReport(job.Killed, "the minion's daemon ended while the job was under way"), Commands: of.Commands}
+}
+
+// recoverJobs puts what a kill or a full disk has left of jobs into the outboxes.
+func (m *Minion) recoverJobs(ctx context.Context) error {
+	return m.reserves.recover(func(of reserved, ret protocol.Return) error {
+		if !m.seen.Has(of.JID) || len(m.uplinks) == 0 {
+			return nil // it was never begun
+		}
+		box := m.uplinks[0].outbox
+		for _, u := range m.uplinks {
+			if u.outbox.name == of.Box {
+				box = u.outbox
+			}
+		}
+		m.log.Warn("a job was under way when the minion ended", "jid", of.JID, "state", ret.State)
+		_, err := box.put(ctx, outgoing{op: "ret." + string(of.JID), body: ret, id: returnName(of.JID)}, false)
+		return err
+	})
+}
+
+// returnName names the return of a job in the outbox: after a kill it is not put there
+// twice.
+func returnName(jid salt.JID) string { return "job/" + string(jid) }
