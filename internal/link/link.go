@@ -46,6 +46,7 @@ type Options struct {
 	Caller         bool   // salt-call: no jobs
 	AutosignGrains map[string]string
 	Version        string
+	Speaks         Protocol      // what this side shows; the zero value is what it is
 	Timeout        time.Duration // for each step: to connect, to be answered
 	PingInterval   time.Duration // how often the connection is tried out; dead after two of them without an answer
 	Log            *slog.Logger
@@ -69,6 +70,9 @@ type Link struct {
 func Connect(ctx context.Context, o Options) (*Link, error) {
 	if o.Name == "" {
 		o.Name = o.Address
+	}
+	if o.Speaks == (Protocol{}) {
+		o.Speaks = Spoken(o.Version)
 	}
 	if o.Trust.Verify && o.Trust.VerifyErr != nil {
 		return nil, o.Trust.VerifyErr // whoever the master is
@@ -112,7 +116,7 @@ func isRefusal(err error) bool {
 func connectOver(ctx context.Context, o Options, conn net.Conn) (*Link, error) {
 	dial := &dialed{Conn: conn, stop: context.AfterFunc(ctx, func() { conn.Close() })}
 	defer dial.stop()
-	certificate, err := o.Key.Certificate(string(o.ID))
+	certificate, err := o.certificate()
 	if err != nil {
 		conn.Close()
 		return nil, err
@@ -143,10 +147,16 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Link, error) {
 		switch {
 		case hand.refusal != nil:
 			return nil, hand.refusal
+		case hand.unfit != nil:
+			return nil, hand.unfit
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		}
 		return nil, unwrapNATS(err)
+	}
+	if hand.unfit != nil {
+		nc.Close()
+		return nil, hand.unfit
 	}
 	l := &Link{Conn: bus.NewConn(nc, self), Master: hand.shown, Closed: closed, opts: o}
 	l.HearComplaints(func(err error) { o.Log.Debug("connection to the master", "master", o.Name, "err", err) })
@@ -158,6 +168,14 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Link, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+func (o Options) certificate() (tls.Certificate, error) {
+	speaks, err := o.Speaks.Extension()
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return o.Key.Certificate(string(o.ID), speaks)
 }
 
 // settle asks, and pins the key once a master has answered: the handshake has proven

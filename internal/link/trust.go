@@ -171,10 +171,12 @@ type handshake struct {
 	sig     []byte
 	basis   basis
 	refusal error
+	speaks  Protocol
+	unfit   error // the master speaks another protocol; the handshake goes on, so that it hears the same of us
 }
 
 func newHandshake(o Options) (*handshake, error) {
-	h := &handshake{trust: o.Trust, master: o.Name, latest: o.LatestFile, log: o.Log}
+	h := &handshake{trust: o.Trust, master: o.Name, latest: o.LatestFile, log: o.Log, speaks: o.Speaks}
 	var err error
 	if h.pins, err = loadPins(o.PinFile); err != nil {
 		// What can not be read is no trust.
@@ -206,6 +208,13 @@ func (h *handshake) verify(s tls.ConnectionState) error {
 		h.log.Info("Received signed and verified master pubkey from master " + h.master)
 	case errors.Is(h.refusal, ErrSignature) && signed:
 		h.log.Debug("Failed to verify signature of public key")
+	}
+	if h.refusal == nil {
+		other, err := protocolOf(s.PeerCertificates[0])
+		if err == nil {
+			err = agree(other, h.speaks)
+		}
+		h.unfit = err
 	}
 	return h.refusal
 }

@@ -13,6 +13,7 @@ import (
 	"brine/internal/audit"
 	"brine/internal/broker"
 	"brine/internal/bus"
+	"brine/internal/link"
 	"brine/internal/pki"
 	"brine/internal/protocol"
 	"brine/internal/salt"
@@ -100,6 +101,20 @@ func (m *Master) admitLocal(p broker.Peer) bus.Identity {
 	i.Sudo = string(name)
 	return i
 }
+
+// checkVersion refuses, within the handshake, who speaks no protocol that this master
+// does.
+func (m *Master) checkVersion(s tls.ConnectionState) error {
+	err := link.Spoken(m.version).CheckMinion(s)
+	if err != nil && m.often.Few("version", time.Now(), maxUnfit) {
+		id, _, _ := claim(&s) // it is only told
+		m.log.Warn("connection refused", "minion", id, "err", err)
+	}
+	return err
+}
+
+// maxUnfit is how often in a minute that is told.
+const maxUnfit = 10
 
 // claim reads the id and the key of a client certificate. The handshake has
 // proven that the peer holds the key; the id is only what it says.

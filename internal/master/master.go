@@ -31,6 +31,7 @@ import (
 	"brine/internal/extension"
 	"brine/internal/job"
 	"brine/internal/journal"
+	"brine/internal/link"
 	"brine/internal/logging"
 	"brine/internal/pki"
 	"brine/internal/reactor"
@@ -172,7 +173,11 @@ func (m *Master) openBroker() error {
 	if err != nil {
 		return err
 	}
-	certificate, err := m.key.ServerCertificate(bus.ServerName, signature...)
+	speaks, err := link.Spoken(m.version).Extension()
+	if err != nil {
+		return err
+	}
+	certificate, err := m.key.ServerCertificate(bus.ServerName, append(signature, speaks)...)
 	if err != nil {
 		return err
 	}
@@ -180,7 +185,7 @@ func (m *Master) openBroker() error {
 		Endpoints: bus.MasterEndpoints,
 		Name:      "salt-master",
 		Listen:    net.JoinHostPort(m.cfg.Interface, strconv.Itoa(m.cfg.RetPort)),
-		TLS:       &tls.Config{Certificates: []tls.Certificate{certificate}},
+		TLS:       &tls.Config{Certificates: []tls.Certificate{certificate}, VerifyConnection: m.checkVersion},
 		StoreDir:  m.storeDir(),
 		Sync:      broker.SyncOf(m.cfg.JournalSync),
 		Admit:     m.admit,

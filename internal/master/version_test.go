@@ -1,0 +1,57 @@
+package master_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"brine/internal/link"
+)
+
+// TestProtocolsThatDoNotFit connects minions of other times: each side names both
+// versions, and what is to be upgraded.
+func TestProtocolsThatDoNotFit(t *testing.T) {
+	w, minion := start(t, ""), key(t)
+	for _, test := range []struct {
+		name    string
+		speaks  link.Protocol
+		upgrade string // "" where they fit
+	}{
+		{"newer", link.Protocol{Newest: 9, Oldest: 9, Version: "9.0.0\x1b[2J"}, "upgrade the master"},
+		{"older", link.Protocol{Newest: -1, Oldest: -1, Version: "0.0.1"}, "upgrade the minion"},
+		{"newer, and still understands", link.Protocol{Newest: 9, Oldest: 1, Version: "9.0.0"}, ""},
+		{"the same", link.Spoken("test"), ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			before := len(w.said())
+			l, err := link.Connect(t.Context(), link.Options{
+				Address: w.m.Addr().String(), ID: "web1", Key: minion, PinFile: filepath.Join(t.TempDir(), "minion_master.pub"), Version: "test",
+				Speaks: test.speaks, Timeout: 10 * time.Second, PingInterval: 10 * time.Second, Log: logger(t),
+			})
+			if test.upgrade == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.Close()
+				return
+			}
+			if err == nil {
+				l.Close()
+				t.Fatal("it is let in")
+			}
+			version := strings.TrimSuffix(test.speaks.Version, "\x1b[2J")
+			for _, want := range []string{"the versions do not fit together", "version test", "version " + version, test.upgrade} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the minion hears %q, which has no %q", err, want)
+				}
+				if said := w.said()[before:]; !strings.Contains(said, want) {
+					t.Errorf("the master says %q, which has no %q", said, want)
+				}
+			}
+			if strings.Contains(err.Error(), "\x1b") {
+				t.Errorf("the minion hears %q", err)
+			}
+		})
+	}
+}
