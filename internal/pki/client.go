@@ -79,7 +79,7 @@ func (s *Store) RemoveClient(name salt.ClientName) error {
 	if err := os.Remove(s.clientPath(name)); err != nil {
 		return fmt.Errorf("remove the key of client %q: %w", name, bareCause(err))
 	}
-	return syncDir(filepath.Join(s.dir, clientsDir))
+	return syncPath(filepath.Join(s.dir, clientsDir))
 }
 
 // Client returns the key of a client; without one the error is fs.ErrNotExist.

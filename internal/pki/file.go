@@ -263,7 +263,7 @@ func writeNew(path string, data []byte, mode fs.FileMode) error {
 	if err := os.Link(whole, path); err != nil {
 		return fmt.Errorf("write %s: %w", path, bareCause(err))
 	}
-	return syncDir(filepath.Dir(path))
+	return syncPath(filepath.Dir(path))
 }
 
 // bareCause leaves out the paths that os puts into its errors, where the message
@@ -280,13 +280,14 @@ func bareCause(err error) error {
 	return err
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
+// syncPath brings a file, or what names a directory has, to the disk.
+func syncPath(path string) error {
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	return d.Sync()
+	defer f.Close()
+	return f.Sync()
 }
 
 // makeDir makes dir if it is missing, closed to others; they may enter parents

@@ -355,6 +355,11 @@ func (s *Store) move(e Entry, to State) error {
 	if err := os.MkdirAll(filepath.Dir(target), dirMode); err != nil {
 		return err
 	}
+	// A key that waits was not synced, see record. One that is decided upon is brought by
+	// nobody again.
+	if err := syncPath(from); err != nil {
+		return fmt.Errorf("sync the key of minion %q: %w", e.ID, err)
+	}
 	if err := os.Rename(from, target); err != nil {
 		return fmt.Errorf("move the key of minion %q: %w", e.ID, err)
 	}
@@ -362,7 +367,7 @@ func (s *Store) move(e Entry, to State) error {
 	if err := s.removeCopies(e, target); err != nil {
 		return err
 	}
-	return errors.Join(syncDir(filepath.Dir(target)), syncDir(filepath.Dir(from)))
+	return errors.Join(syncPath(filepath.Dir(target)), syncPath(filepath.Dir(from)))
 }
 
 // locate returns the file that holds the key of e in the state of e. The path
@@ -433,7 +438,7 @@ func (s *Store) Delete(e Entry) error {
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("delete the key of minion %q: %w", e.ID, err)
 	}
-	return syncDir(filepath.Dir(path))
+	return syncPath(filepath.Dir(path))
 }
 
 // lock takes the lock of all processes that use the store.
