@@ -12,7 +12,6 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"brine/internal/salt"
-	"brine/internal/yamlfile"
 )
 
 // maxFiles bounds the drop-ins of one configuration, so that an include of the
@@ -102,7 +101,7 @@ func (l *loader) files() *document {
 	}
 	doc.replace(main)
 	usual := l.common.DefaultInclude
-	if e, ok := doc.get("default_include"); ok && !yamlfile.IsNull(e.value) {
+	if e, ok := doc.get("default_include"); ok && !isNull(e.value) {
 		if usual, err = parseText(e.value); err != nil {
 			usual = "" // which apply tells
 		}
@@ -134,7 +133,7 @@ func (l *loader) file(path string) ([]entry, error) {
 // includes returns the patterns of the include setting of a file.
 func (l *loader) includes(doc *document) (entry, []string) {
 	e, ok := doc.get("include")
-	if !ok || yamlfile.IsNull(e.value) {
+	if !ok || isNull(e.value) {
 		return e, nil
 	}
 	patterns, err := parseList(e.value)
@@ -311,7 +310,7 @@ func (l *loader) apply(doc *document) {
 			l.unknown(doc, e)
 			continue
 		}
-		if yamlfile.IsNull(e.value) {
+		if isNull(e.value) {
 			if v := kind.get(); v != nil && v != "" {
 				l.notice(e.file, e.key, "it has no value: the default applies")
 			}

@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	"gopkg.in/yaml.v3"
-
-	"brine/internal/yamlfile"
 )
 
 // entry is one setting of a file.
@@ -89,7 +87,7 @@ func (d *document) guard(e entry) bool {
 	old := &d.entries[i]
 	d.remember(old.value, old.file)
 	d.remember(e.value, e.file)
-	if yamlfile.IsNull(old.value) {
+	if isNull(old.value) {
 		*old = e
 		return true
 	}
@@ -148,7 +146,7 @@ func (d *document) located(e entry) Located {
 func (d *document) plain() map[string]any {
 	m := make(map[string]any, len(d.entries))
 	for _, e := range d.entries {
-		m[e.key.Value] = yamlfile.Value(e.value)
+		m[e.key.Value] = plain(e.value)
 	}
 	return m
 }
@@ -164,7 +162,7 @@ func equal(a, b *yaml.Node) bool {
 		return false
 	}
 	if a.Kind == yaml.ScalarNode {
-		return a.Value == b.Value && a.Style == b.Style && a.Tag == b.Tag || yamlfile.Value(a) == yamlfile.Value(b)
+		return a.Value == b.Value && a.Style == b.Style && a.Tag == b.Tag || plain(a) == plain(b)
 	}
 	return slices.EqualFunc(a.Content, b.Content, equal)
 }

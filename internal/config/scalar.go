@@ -1,4 +1,4 @@
-package yamlfile
+package config
 
 import (
 	"encoding/base64"
@@ -10,12 +10,11 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Quoted are the styles of a scalar that is text whatever it looks like.
-const Quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
+// quoted are the styles of a scalar that is text whatever it looks like.
+const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 
-// Value turns a node without aliases, as Parse makes them, into data of package value: nil,
-// bool, string, int64, *big.Int, float64, []any and map[string]any. A nil node is nil.
-func Value(n *yaml.Node) any {
+// plain turns a node without aliases into data. A nil node is nil.
+func plain(n *yaml.Node) any {
 	if n == nil {
 		return nil
 	}
@@ -23,13 +22,13 @@ func Value(n *yaml.Node) any {
 	case yaml.MappingNode:
 		m := make(map[string]any, len(n.Content)/2)
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			m[n.Content[i].Value] = Value(n.Content[i+1])
+			m[n.Content[i].Value] = plain(n.Content[i+1])
 		}
 		return m
 	case yaml.SequenceNode:
 		s := make([]any, len(n.Content))
 		for i, c := range n.Content {
-			s[i] = Value(c)
+			s[i] = plain(c)
 		}
 		return s
 	default:
@@ -46,16 +45,16 @@ func scalar(n *yaml.Node) any {
 		case "!!binary":
 			return decodeBinary(n.Value)
 		}
-		return Word(n.Value)
+		return word(n.Value)
 	}
-	if n.Style&Quoted != 0 {
+	if n.Style&quoted != 0 {
 		return n.Value
 	}
-	return Word(n.Value)
+	return word(n.Value)
 }
 
-// IsNull tells whether n is a scalar that says nothing.
-func IsNull(n *yaml.Node) bool {
+// isNull tells whether n is a scalar that says nothing.
+func isNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && scalar(n) == nil
 }
 
@@ -69,10 +68,10 @@ func decodeBinary(s string) string {
 	return string(b)
 }
 
-// Word gives an unquoted word its meaning by YAML 1.1, the version that Salt
+// word gives an unquoted word its meaning by YAML 1.1, the version that Salt
 // reads: yes, on and True are booleans and 1_000 is a number. As in Salt,
 // leading zeros do not make a number octal and a date stays text.
-func Word(s string) any {
+func word(s string) any {
 	switch s {
 	case "", "~", "null", "Null", "NULL":
 		return nil

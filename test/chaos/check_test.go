@@ -1,0 +1,270 @@
+package chaos
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	workBefore = 400 * time.Millisecond // at least, before something happens
+	workAfter  = 600 * time.Millisecond // and behind it
+	wordTime   = 60 * time.Second       // until each job has its last word
+)
+
+// run is one round.
+func (r *round) run(rnd *rand.Rand) {
+	since := map[string]string{}
+	for _, m := range r.w.machines() {
+		since[m.name] = r.w.end(m)
+	}
+	r.w.note("round %d: %s", r.number, r.kind.name)
+	stop := make(chan struct{})
+	working := r.work(stop)
+	pause(rnd, workBefore, 3*workBefore)
+	if r.kind.during != nil {
+		r.check(r.kind.during(r, rnd))
+	}
+	pause(rnd, workAfter, 2*workAfter)
+	close(stop)
+	working.Wait()
+	r.w.note("round %d: the work is done", r.number)
+	if r.check(r.w.back()) && r.check(r.mark()) {
+		r.judgeEvents(since)
+		r.judgeListener()
+		r.judgeJobs()
+	}
+	if r.kind.after != nil && r.check(r.kind.after(r, rnd)) && r.check(r.w.back()) {
+		r.check(r.judgeAll())
+	}
+}
+
+// check takes down what the round can not go on after.
+func (r *round) check(err error) bool {
+	if err != nil {
+		r.wrong(&r.counts.broken, "%v", err)
+	}
+	return err == nil
+}
+
+// mark waits until the outboxes of all minions, and the listener, are at the end.
+func (r *round) mark() error {
+	for _, m := range r.w.minions {
+		e := id{r.stream(m, "end"), 1}
+		if res := m.tool(line(r.tag(), e), "salt-event", "fire", "--bus", "minion", "fire_master", "--stdin", "-t", "60s"); res.code != 0 {
+			return fmt.Errorf("the end of %s: exit code %d: %s", m.name, res.code, res.err)
+		}
+		if res := r.w.master.tool("", "salt-event", "listen", "--since", "1", "--tag", r.tag()+e.stream, "--count", "1", "-t", "60s"); res.code != 0 {
+			return fmt.Errorf("the end of the outbox of %s does not arrive: exit code %d: %s", m.name, res.code, res.err)
+		}
+	}
+	return nil
+}
+
+// judgeEvents looks at each bus.
+func (r *round) judgeEvents(since map[string]string) {
+	for _, m := range r.w.machines() {
+		shown, err := r.w.shown(m, since[m.name], r.tag())
+		if !r.check(err) {
+			return
+		}
+		r.sequences(m, shown)
+		f := judge(r.sent[m.name], shown)
+		f.lost = r.forgive(m, f.lost)
+		for _, c := range []struct {
+			count *int
+			what  string
+			list  []string
+		}{{&r.counts.lost, "lost", f.lost}, {&r.counts.twice, "twice", f.twice}, {&r.counts.disorder, "out of order", f.disorder}} {
+			for _, s := range c.list {
+				r.wrong(c.count, "bus of %s: %s: %s", m.name, c.what, s)
+			}
+		}
+	}
+}
+
+func (r *round) sequences(m *machine, shown []stored) {
+	known := r.w.sequences[m.name]
+	if known == nil {
+		known = sequences{}
+		r.w.sequences[m.name] = known
+	}
+	for _, s := range known.see(shown) {
+		r.wrong(&r.counts.reused, "bus of %s: %s", m.name, s)
+	}
+}
+
+// forgive leaves out what the damaged outbox of a minion has lost and told the master.
+func (r *round) forgive(bus *machine, lost []string) []string {
+	if r.forgives == nil || bus != r.w.master || len(lost) == 0 {
+		return lost
+	}
+	if r.told == nil {
+		total := r.w.outboxLosses(r.forgives)
+		told := total - r.forgives.outboxLost
+		r.forgives.outboxLost, r.told = total, &told
+		r.w.note("the outbox of %s tells %d losses", r.forgives.name, told)
+	}
+	rest := slices.DeleteFunc(slices.Clone(lost), func(s string) bool { return strings.HasPrefix(s, r.forgives.name+"-") })
+	if len(lost)-len(rest) > *r.told {
+		return lost
+	}
+	return rest
+}
+
+// outboxLosses is how many letters the outbox of a minion has told as lost, ever.
+func (w *world) outboxLosses(m *machine) int {
+	res := w.master.tool("", "salt-event", "listen", "--since", "1", "--until-end", "--tag", "salt/minion/"+m.name+"/outbox/lost", "--format", "raw")
+	total := 0
+	for d := json.NewDecoder(strings.NewReader(res.out)); d.More(); {
+		var l struct{ Data struct{ Total int } }
+		if d.Decode(&l) != nil {
+			break
+		}
+		total = max(total, l.Data.Total)
+	}
+	return total
+}
+
+// judgeListener waits until the durable listener has heard the ends, and looks what it has not heard.
+func (r *round) judgeListener() {
+	if r.w.listener.over() {
+		r.wrong(&r.counts.unheard, "the durable listener ended by itself: %s: %s", r.w.listener.cmd.ProcessState, r.w.listener.last())
+		if !r.check(r.w.listener.start()) {
+			return
+		}
+	}
+	var gone []string
+	for end := time.Now().Add(wordTime); time.Now().Before(end); time.Sleep(5 * look) {
+		if gone = r.forgive(r.w.master, missed(r.sent[r.w.master.name], r.heard())); len(gone) == 0 {
+			return
+		}
+	}
+	for _, s := range gone {
+		r.wrong(&r.counts.unheard, "%s", s)
+	}
+}
+
+// heard is what the listener has of this round: the streams of all rounds have the same names.
+func (r *round) heard() []stored {
+	return r.w.listener.heard(r.tag())
+}
+
+// judgeJobs asks what became of each job and compares that with what it did.
+func (r *round) judgeJobs() {
+	ran := map[string]map[string]int{}
+	for _, m := range r.w.minions {
+		ran[m.name] = m.effectsByToken()
+	}
+	words, unknown := r.words(ran)
+	for _, s := range unknown {
+		r.wrong(&r.counts.unknown, "%s", s)
+	}
+	for _, s := range words {
+		r.wrong(&r.counts.wrongWords, "%s", s)
+	}
+	for _, k := range r.jobs {
+		for _, name := range k.targets {
+			if n := ran[name][k.token]; n > 1 {
+				r.wrong(&r.counts.ranTwice, "job %s (%s) ran %d times on %s", k.jid, k.token, n, name)
+			}
+		}
+	}
+}
+
+// words waits until each job has its last word, and returns those that are untrue, and which
+// jobs are not known.
+func (r *round) words(ran map[string]map[string]int) (untrue, unknown []string) {
+	open := slices.DeleteFunc(slices.Clone(r.jobs), func(k *task) bool { return k.jid == "" })
+	for end := time.Now().Add(wordTime); len(open) > 0; time.Sleep(10 * look) {
+		last := time.Now().After(end)
+		for _, m := range r.w.minions {
+			ran[m.name] = m.effectsByToken()
+		}
+		open = slices.DeleteFunc(open, func(k *task) bool {
+			states, err := r.states(k.jid)
+			if err != nil {
+				if last {
+					unknown = append(unknown, err.Error())
+				}
+				return false
+			}
+			wrong := k.untrue(states, ran)
+			if last {
+				untrue = append(untrue, wrong...)
+			}
+			return len(wrong) == 0
+		})
+		if last {
+			return untrue, unknown
+		}
+	}
+	return nil, nil
+}
+
+type state struct{ State, Text string }
+
+// states are what jobs.list_job says.
+func (r *round) states(jid string) (map[string]state, error) {
+	res := r.w.master.tool("", "salt-run", "jobs.list_job", jid, "--out", "json")
+	var job struct {
+		JID    string
+		States map[string]state
+	}
+	if err := json.Unmarshal([]byte(res.out), &job); res.code != 0 || err != nil || job.JID != jid {
+		return nil, fmt.Errorf("job %s is not known: exit code %d: %s%s", jid, res.code, res.out, res.err)
+	}
+	return job.States, nil
+}
+
+func (k *task) untrue(states map[string]state, ran map[string]map[string]int) []string {
+	var out []string
+	for _, name := range k.targets {
+		w := word{state: states[name].State, text: states[name].Text, ran: ran[name][k.token]}
+		if s := w.untrue(); s != "" {
+			out = append(out, fmt.Sprintf("job %s (%s) on %s: %s", k.jid, k.token, name, s))
+		}
+	}
+	return out
+}
+
+// effectsByToken are the lines that jobs have left on a minion.
+func (m *machine) effectsByToken() map[string]int {
+	out := map[string]int{}
+	b, _ := os.ReadFile(m.effects) // there is none before the first job
+	for l := range strings.Lines(string(b)) {
+		out[strings.TrimSpace(l)]++
+	}
+	return out
+}
+
+// judgeAll compares all that a bus ever showed with what it shows now: what is missing it must
+// have told, with its sequence.
+func (r *round) judgeAll() error {
+	for _, m := range r.w.machines() {
+		shown, err := r.w.shown(m, "1", "chaos/")
+		if err != nil {
+			return err
+		}
+		r.sequences(m, shown)
+		told, err := r.w.losses(m)
+		if err != nil {
+			return err
+		}
+		there := map[int]bool{}
+		for _, e := range shown {
+			there[e.seq] = true
+		}
+		for _, seq := range slices.Sorted(maps.Keys(r.w.sequences[m.name])) {
+			if !there[seq] && !slices.ContainsFunc(told, func(l loss) bool { return l.From <= seq && seq <= l.To }) {
+				r.wrong(&r.counts.lost, "bus of %s: sequence %d is gone, and it is not told", m.name, seq)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"unsafe"
+)
+
+const diskSize = 192 << 20
+
+// disk is a filesystem of a daemon's own, in an image on a loop device. Without the right to
+// mount one it is a directory.
+type disk struct {
+	image string
+	dir   string
+	real  bool
+}
+
+// newDisk makes a disk and mounts it, if it may.
+func newDisk(dir string, mayMount bool) (*disk, error) {
+	d := &disk{image: dir + ".image", dir: dir, real: mayMount}
+	if err := os.MkdirAll(dir, 0o755); err != nil || !mayMount {
+		return d, err
+	}
+	if err := errors.Join(os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, diskSize)); err != nil {
+		return nil, err
+	}
+	if err := run("mkfs.ext4", "-q", "-m", "0", d.image); err != nil {
+		return nil, err
+	}
+	return d, d.mount()
+}
+
+// mount leaves the moment of each write to the daemon: the filesystem itself writes nothing
+// that was not synced for five minutes, so that a power cut takes as much as it can.
+func (d *disk) mount() error { return run("mount", "-o", "loop,commit=300", d.image, d.dir) }
+
+func (d *disk) remove() {
+	if d.real {
+		_ = run("umount", d.dir)
+	}
+}
+
+// shutdown is EXT4_IOC_SHUTDOWN, and noFlush its EXT4_GOING_FLAGS_NOLOGFLUSH.
+const (
+	shutdown = 0x8004587d
+	noFlush  = 2
+)
+
+// cut takes the power from the disk and gives it back. Nothing may use it any more.
+func (d *disk) cut() error {
+	f, err := os.Open(d.dir)
+	if err != nil {
+		return err
+	}
+	how := uint32(noFlush)
+	_, _, e := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), shutdown, uintptr(unsafe.Pointer(&how)))
+	if err := f.Close(); e != 0 {
+		return errors.Join(fmt.Errorf("shut %s down: %w", d.dir, e), err)
+	}
+	if err := errors.Join(run("umount", d.dir), d.mount()); err != nil {
+		return err
+	}
+	probe := filepath.Join(d.dir, "probe") // somebody may hold the disk as it was
+	return errors.Join(os.WriteFile(probe, []byte("x"), 0o600), os.Remove(probe))
+}
+
+// fill leaves no room on the disk.
+func (d *disk) fill() error {
+	f, err := os.Create(filepath.Join(d.dir, "fill"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for size := int64(16 << 20); size > 0; {
+		at, err := f.Seek(0, 2)
+		if err != nil {
+			return err
+		}
+		if syscall.Fallocate(int(f.Fd()), 0, at, size) != nil {
+			size /= 2
+		}
+	}
+	return nil
+}
+
+func (d *disk) free() error { return os.Remove(filepath.Join(d.dir, "fill")) }
+
+// damage changes one byte of one file that the pattern means, below the disk.
+func (d *disk) damage(r *rand.Rand, pattern string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(d.dir, pattern))
+	if err != nil {
+		return "", err
+	}
+	if len(files) == 0 {
+		return "", fmt.Errorf("there is no %s", pattern)
+	}
+	name := files[r.IntN(len(files))]
+	b, err := os.ReadFile(name)
+	if err != nil || len(b) == 0 {
+		return name, err
+	}
+	at := r.IntN(len(b))
+	b[at] ^= byte(1 + r.IntN(255))
+	return fmt.Sprintf("%s at %d of %d", name, at, len(b)), os.WriteFile(name, b, 0o600)
+}
+
+func run(words ...string) error {
+	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%q: %w: %s", words, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,12 @@
+// Package chaos treats the daemons badly while they work and counts what that costs: kills,
+// stops, restarts, cut cables, full disks, power cuts and damaged files, over real programs
+// on disks and hosts of their own. It has no code for the programs, and uses none of theirs:
+// what they acknowledged is taken down as a shell script would see it.
+//
+//	go test ./test/chaos                        some rounds of each kind
+//	scripts/chaos -rounds 200 -seed 7           as many as wanted, the same ones again
+//	scripts/chaos -rounds 20 -only power        those kinds whose names begin so
+//
+// A power cut shuts an ext4 filesystem on a loop device down in the kernel without a flush
+// of its log or its cache, and mounts it again: what the daemon had not synced is gone.
+package chaos

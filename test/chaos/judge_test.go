@@ -1,0 +1,131 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// id names an event: what its sender calls it.
+type id struct {
+	stream string // one sender, one bus
+	n      int
+}
+
+// sent is an event that a command was given, in the order of its stream.
+type sent struct {
+	id
+	command int // the events of one command stand in order, whatever became of it
+	acked   bool
+}
+
+// stored is an event that a bus shows, in the order of the bus.
+type stored struct {
+	id
+	seq int
+}
+
+// findings are the events that are not as promised.
+type findings struct{ lost, twice, disorder []string }
+
+// judge compares what was sent with what a bus shows.
+func judge(all []sent, shown []stored) findings {
+	var f findings
+	known := map[id]sent{}
+	for _, s := range all {
+		known[s.id] = s
+	}
+	count := map[id]int{}
+	last := map[string]sent{}      // acknowledged, by stream
+	lastOf := map[[2]string]sent{} // by stream and command
+	for _, e := range shown {
+		s, ok := known[e.id]
+		if count[e.id]++; !ok || count[e.id] > 1 {
+			if ok && count[e.id] == 2 {
+				f.twice = append(f.twice, e.stream+fmt.Sprintf(" %d again at sequence %d", e.n, e.seq))
+			}
+			continue
+		}
+		of := [2]string{s.stream, fmt.Sprint(s.command)}
+		before := max(lastOf[of].n, last[s.stream].n*btoi(s.acked))
+		if s.n < before {
+			f.disorder = append(f.disorder, fmt.Sprintf("%s %d behind %d", s.stream, s.n, before))
+		}
+		lastOf[of] = s
+		if s.acked {
+			last[s.stream] = s
+		}
+	}
+	for _, s := range all {
+		if s.acked && count[s.id] == 0 {
+			f.lost = append(f.lost, fmt.Sprintf("%s %d", s.stream, s.n))
+		}
+	}
+	return f
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// missed says which acknowledged events somebody did not hear.
+func missed(all []sent, heard []stored) []string {
+	has := map[id]bool{}
+	for _, e := range heard {
+		has[e.id] = true
+	}
+	var out []string
+	for _, s := range all {
+		if s.acked && !has[s.id] {
+			out = append(out, fmt.Sprintf("%s %d was not heard", s.stream, s.n))
+		}
+	}
+	return out
+}
+
+// sequences knows which event has which sequence on a bus, for ever.
+type sequences map[int]id
+
+// see takes note of what is shown and returns the sequences that stand for another event now.
+func (s sequences) see(shown []stored) []string {
+	var out []string
+	for _, e := range shown {
+		if was, ok := s[e.seq]; ok && was != e.id {
+			out = append(out, fmt.Sprintf("sequence %d was %v and is %v", e.seq, was, e.id))
+		}
+		s[e.seq] = e.id
+	}
+	return out
+}
+
+// word is what a job says of a minion.
+type word struct {
+	state, text string
+	queued      bool // it may wait
+	ran         int  // the effects on the minion
+}
+
+// unfinished are states of which no more may be left once all daemons are there.
+var unfinished = strings.Fields("sent received running queued")
+
+// untrue says what is wrong with a last word, or nothing.
+func (w word) untrue() string {
+	switch {
+	case slices.Contains(unfinished, w.state), w.state == "":
+		return fmt.Sprintf("no last word, %q", w.state)
+	case w.state == "done" && w.ran == 0:
+		return "done, but it did not run"
+	case w.ran > 0 && w.state != "done" && !w.open():
+		return fmt.Sprintf("%s (%s), but it ran", w.state, w.text)
+	}
+	return ""
+}
+
+// open says that the word claims nothing about whether the command ran: it was begun, and the
+// daemon that ran it was killed.
+func (w word) open() bool {
+	return w.state == "killed" || w.state == "failed"
+}

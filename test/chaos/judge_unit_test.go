@@ -1,0 +1,77 @@
+package chaos
+
+import (
+	"reflect"
+	"testing"
+)
+
+// TestJudge: the checker itself notices what it is for.
+func TestJudge(t *testing.T) {
+	all := []sent{
+		{id{"a", 1}, 1, true}, {id{"a", 2}, 1, true},
+		{id{"a", 3}, 2, false}, {id{"a", 4}, 2, false},
+		{id{"a", 5}, 3, true}, {id{"b", 1}, 1, true},
+	}
+	show := func(ids ...id) []stored {
+		var out []stored
+		for i, x := range ids {
+			out = append(out, stored{x, i + 1})
+		}
+		return out
+	}
+	a := func(n int) id { return id{"a", n} }
+	b := id{"b", 1}
+	for _, c := range []struct {
+		name  string
+		shown []stored
+		want  findings
+	}{
+		{"all", show(a(1), b, a(2), a(3), a(4), a(5)), findings{}},
+		{"what was not acknowledged may be missing", show(a(1), a(2), b, a(5)), findings{}},
+		{"or come late", show(a(1), a(2), b, a(5), a(3), a(4)), findings{}},
+		{"lost", show(a(1), a(2), a(5)), findings{lost: []string{"b 1"}}},
+		{"twice", show(a(1), a(2), a(2), b, a(5)), findings{twice: []string{"a 2 again at sequence 3"}}},
+		{"acknowledged out of order", show(a(1), a(5), a(2), b), findings{disorder: []string{"a 2 behind 5"}}},
+		{"out of order in one command", show(a(1), a(2), a(4), a(3), a(5), b), findings{disorder: []string{"a 3 behind 4"}}},
+	} {
+		if got := judge(all, c.shown); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+	if got := missed(all, show(a(1), a(2), b)); len(got) != 1 {
+		t.Errorf("one was not heard: %q", got)
+	}
+}
+
+func TestSequencesStay(t *testing.T) {
+	s := sequences{}
+	if got := s.see([]stored{{id{"a", 1}, 7}, {id{"a", 2}, 8}}); got != nil {
+		t.Errorf("at first: %q", got)
+	}
+	if got := s.see([]stored{{id{"a", 1}, 7}, {id{"a", 3}, 8}}); len(got) != 1 {
+		t.Errorf("another event has sequence 8: %q", got)
+	}
+}
+
+func TestLastWords(t *testing.T) {
+	for _, c := range []struct {
+		word  word
+		wrong bool
+	}{
+		{word{state: "done", ran: 1}, false},
+		{word{state: "done"}, true},
+		{word{state: "no response"}, false},
+		{word{state: "no response", ran: 1}, true},
+		{word{state: "not connected", ran: 1}, true},
+		{word{state: "refused"}, false},
+		{word{state: "refused", ran: 1}, true},
+		{word{state: "killed", ran: 1}, false},
+		{word{state: "running", ran: 1}, true},
+		{word{state: "queued", queued: true}, true},
+		{word{}, true},
+	} {
+		if got := c.word.untrue(); (got != "") != c.wrong {
+			t.Errorf("%+v: %q", c.word, got)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"brine/internal/netlab"
+)
+
+// kind is a way to treat the machines badly.
+type kind struct {
+	name  string
+	lab   bool // it needs networks of their own
+	disks bool // or disks
+	// during happens while the work goes on, after when it is over and was judged.
+	during, after func(r *round, rnd *rand.Rand) error
+}
+
+// kinds are all of them, sorted.
+var kinds = []kind{
+	{name: "cut", lab: true, during: cut},
+	{name: "damage master", after: damaged((*round).master)},
+	{name: "damage minion", after: damaged((*round).minion)},
+	{name: "damage outbox", during: damagedOutbox},
+	{name: "full master", disks: true, during: full((*round).master)},
+	{name: "full minion", disks: true, during: full((*round).minion)},
+	{name: "kill all", during: killAll},
+	{name: "kill listener", during: killListener},
+	{name: "kill master", during: ended((*round).master, syscall.SIGKILL)},
+	{name: "kill minion", during: ended((*round).minion, syscall.SIGKILL)},
+	{name: "power all", disks: true, during: powerAll},
+	{name: "power master", disks: true, during: power((*round).master)},
+	{name: "power minion", disks: true, during: power((*round).minion)},
+	{name: "restart master", during: ended((*round).master, syscall.SIGTERM)},
+	{name: "restart minion", during: ended((*round).minion, syscall.SIGTERM)},
+	{name: "stop master", during: stopped((*round).master)},
+	{name: "stop minion", during: stopped((*round).minion)},
+}
+
+// choice chooses a machine.
+type choice func(*round, *rand.Rand) *machine
+
+func (r *round) master(*rand.Rand) *machine { return r.w.master }
+
+func (r *round) minion(rnd *rand.Rand) *machine { return r.w.minions[rnd.IntN(len(r.w.minions))] }
+
+// pause lets a random time pass, so that what follows falls into any moment of the work. It
+// waits for nothing.
+func pause(rnd *rand.Rand, least, most time.Duration) {
+	<-time.After(least + time.Duration(rnd.Int64N(int64(most-least))))
+}
+
+// ended ends a daemon by a signal and starts it a moment later.
+func ended(who choice, s syscall.Signal) func(*round, *rand.Rand) error {
+	return func(r *round, rnd *rand.Rand) error {
+		m := who(r, rnd)
+		if err := m.end(s); err != nil {
+			return err
+		}
+		pause(rnd, 0, time.Second)
+		return m.start()
+	}
+}
+
+func killAll(r *round, rnd *rand.Rand) error {
+	var errs []error
+	for _, m := range r.w.machines() {
+		errs = append(errs, m.end(syscall.SIGKILL))
+	}
+	pause(rnd, 0, time.Second)
+	for _, m := range r.w.machines() {
+		errs = append(errs, m.start())
+	}
+	return errors.Join(errs...)
+}
+
+func killListener(r *round, rnd *rand.Rand) error {
+	r.w.listener.kill()
+	pause(rnd, 0, time.Second)
+	return r.w.listener.start()
+}
+
+func stopped(who choice) func(*round, *rand.Rand) error {
+	return func(r *round, rnd *rand.Rand) error {
+		m := who(r, rnd)
+		m.signal(syscall.SIGSTOP)
+		pause(rnd, time.Second, 7*time.Second)
+		m.signal(syscall.SIGCONT)
+		return nil
+	}
+}
+
+// cut drops all packets of a minion, or those of one direction.
+func cut(r *round, rnd *rand.Rand) error {
+	m := r.minion(rnd)
+	ways := [][]string{{netlab.Incoming}, {netlab.Outgoing}, {netlab.Incoming, netlab.Outgoing}}
+	m.host.Cut(ways[rnd.IntN(len(ways))]...)
+	pause(rnd, time.Second, 8*time.Second)
+	m.host.Mend()
+	return nil
+}
+
+// full leaves no room on a disk for a while.
+func full(who choice) func(*round, *rand.Rand) error {
+	return func(r *round, rnd *rand.Rand) error {
+		m := who(r, rnd)
+		if err := m.disk.fill(); err != nil {
+			return err
+		}
+		pause(rnd, time.Second, 9*time.Second)
+		return errors.Join(m.disk.free(), m.heal())
+	}
+}
+
+func power(who choice) func(*round, *rand.Rand) error {
+	return func(r *round, rnd *rand.Rand) error { return who(r, rnd).crash() }
+}
+
+func powerAll(r *round, _ *rand.Rand) error {
+	var errs []error
+	for _, m := range r.w.machines() {
+		errs = append(errs, m.end(syscall.SIGKILL))
+	}
+	for _, m := range r.w.machines() {
+		errs = append(errs, m.disk.cut(), m.start())
+	}
+	return errors.Join(errs...)
+}
+
+// blocks are the files of a stream, below a disk.
+func (m *machine) blocks(stream string) string {
+	return filepath.Join("cache", "journal", "jetstream", "SALT", "streams", stream, "msgs", "*.blk")
+}
+
+// damaged changes a byte of a bus that has been judged. What is missing then must be told,
+// with its sequences, and nothing else may be missing.
+func damaged(who choice) func(*round, *rand.Rand) error {
+	return func(r *round, rnd *rand.Rand) error {
+		m := who(r, rnd)
+		if err := m.end(syscall.SIGKILL); err != nil {
+			return err
+		}
+		what, err := m.disk.damage(rnd, m.blocks("EVENTS"))
+		if err != nil {
+			return err
+		}
+		r.w.note("damaged %s", what)
+		return m.start()
+	}
+}
+
+// damagedOutbox changes a byte of what waits for the master. What does not arrive must be told.
+func damagedOutbox(r *round, rnd *rand.Rand) error {
+	m := r.minion(rnd)
+	if err := r.w.master.end(syscall.SIGTERM); err != nil {
+		return err
+	}
+	pause(rnd, time.Second, 2*time.Second)
+	if err := m.end(syscall.SIGKILL); err != nil {
+		return err
+	}
+	what, err := m.disk.damage(rnd, m.blocks("OUTBOX"))
+	if err != nil {
+		return err
+	}
+	r.w.note("damaged %s", what)
+	r.forgives = m
+	return errors.Join(m.start(), r.w.master.start())
+}
+
+// possible are the kinds whose names begin so and for which this world has what they need.
+func (w *world) possible(prefix string) ([]*kind, error) {
+	var out []*kind
+	for i, k := range kinds {
+		if strings.HasPrefix(k.name, prefix) && (!k.lab || w.lab) && (!k.disks || w.disks) {
+			out = append(out, &kinds[i])
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no kind that is possible here begins with %q", prefix)
+	}
+	return out, nil
+}

@@ -1,0 +1,324 @@
+package chaos
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"brine/internal/netlab"
+)
+
+// world is a master, its minions and a durable listener, with what was ever seen of them.
+type world struct {
+	t         *testing.T
+	dir       string
+	port      int
+	lab       bool // machines have networks of their own
+	disks     bool // and disks
+	master    *machine
+	minions   []*machine
+	listener  *listener
+	sequences map[string]sequences // by the bus
+
+	diary   *os.File // what happened, shown when something was wrong
+	writing sync.Mutex
+}
+
+// newWorld makes all and starts it. What the machine does not allow is left out.
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, dir: t.TempDir(), port: freePort(t), sequences: map[string]sequences{}}
+	var err error
+	w.diary, err = os.Create(filepath.Join(w.dir, "diary"))
+	w.must(err)
+	t.Cleanup(func() { w.diary.Close() })
+	w.lab = t.Run("cut cables", func(t *testing.T) { netlab.New(t) }) && os.Geteuid() == 0
+	t.Run("disks of their own", func(t *testing.T) {
+		if err := tryDisk(t.TempDir()); err != nil {
+			t.Skipf("no full disks and no power cuts: %v", err)
+		}
+		w.disks = true
+	})
+	if w.disks {
+		// Else the mount namespaces of the hosts would keep a disk that is cut.
+		w.must(errors.Join(run("mount", "--bind", w.dir, w.dir), run("mount", "--make-shared", w.dir)))
+		t.Cleanup(func() { _ = run("umount", w.dir) })
+	}
+	w.master = w.machine("master", "salt-master")
+	w.minions = []*machine{w.machine("web1", "salt-minion"), w.machine("web2", "salt-minion")}
+	w.connect()
+	t.Cleanup(w.clear)
+	for _, m := range w.machines() {
+		w.must(m.start())
+	}
+	w.must(w.back())
+	w.listener = &listener{w: w}
+	w.must(w.listener.start())
+	return w
+}
+
+// tryDisk makes and cuts a disk.
+func tryDisk(dir string) error {
+	d, err := newDisk(filepath.Join(dir, "try"), true)
+	if err != nil {
+		return err
+	}
+	defer d.remove()
+	return d.cut()
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) machines() []*machine { return append([]*machine{w.master}, w.minions...) }
+
+func (w *world) machine(name, program string) *machine {
+	m := &machine{t: w.t, name: name, program: program, etc: filepath.Join(w.dir, name), effects: filepath.Join(w.dir, name+".effects")}
+	w.must(os.MkdirAll(m.etc, 0o755))
+	var err error
+	m.disk, err = newDisk(filepath.Join(w.dir, name+".disk"), w.disks)
+	w.must(err)
+	return m
+}
+
+// connect lays the cables and writes the settings.
+func (w *world) connect() {
+	address := "127.0.0.1"
+	var lab *netlab.Lab
+	if w.lab {
+		lab = netlab.New(w.t)
+		w.master.host = lab.Host("master")
+	}
+	for i, m := range w.minions {
+		if w.lab {
+			address = fmt.Sprintf("10.99.%d.1", i)
+			m.host = lab.Host(m.name)
+			lab.Connect(w.master.host, m.host, []string{address + "/24"}, []string{fmt.Sprintf("10.99.%d.2/24", i)})
+		}
+		w.write(m, "minion", fmt.Sprintf("id: %s\nmaster: %s\nmaster_port: %d\n", m.name, address, w.port))
+	}
+	w.write(w.master, "master", fmt.Sprintf("interface: 0.0.0.0\nret_port: %d\nauto_accept: true\n", w.port))
+}
+
+func (w *world) write(m *machine, name, text string) {
+	w.must(os.WriteFile(filepath.Join(m.etc, name), []byte(text+m.settings()), 0o644))
+}
+
+// note writes into the diary.
+func (w *world) note(format string, args ...any) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	fmt.Fprintf(w.diary, time.Now().Format("15:04:05.000 ")+format+"\n", args...)
+}
+
+// clear ends all, whatever came before.
+func (w *world) clear() {
+	if w.listener != nil {
+		w.listener.kill()
+	}
+	for _, m := range w.machines() {
+		m.signal(syscall.SIGCONT)
+		if m.running() {
+			_ = m.end(syscall.SIGKILL)
+		}
+		m.disk.remove()
+	}
+	if w.t.Failed() {
+		w.keep()
+	}
+}
+
+// keep leaves what was written for whoever has to find out why.
+func (w *world) keep() {
+	to, err := os.MkdirTemp("", "chaos-failed-")
+	w.must(err)
+	paths, _ := filepath.Glob(filepath.Join(w.dir, "*", "*"))
+	for _, from := range append(paths, filepath.Join(w.dir, "diary")) {
+		b, err := os.ReadFile(from)
+		if err == nil {
+			_ = os.WriteFile(filepath.Join(to, strings.ReplaceAll(strings.TrimPrefix(from, w.dir+"/"), "/", "-")), b, 0o600)
+		}
+	}
+	w.t.Logf("logs, settings and a diary are in %s", to)
+}
+
+// back waits until all minions run jobs.
+func (w *world) back() error {
+	for _, m := range w.machines() {
+		if err := m.heal(); err != nil {
+			return err
+		}
+	}
+	var last result
+	for end := time.Now().Add(readyTime); time.Now().Before(end); time.Sleep(look) {
+		if last = w.master.tool("", "salt", "-L", "web1,web2", "-t", "3", "--out", "quiet", "test.ping"); last.code == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("the minions are not back after %s: %s", readyTime, last.err)
+}
+
+// end is the sequence at which a bus ends now.
+func (w *world) end(m *machine) string {
+	if s := strings.TrimSpace(m.tool("", "salt-event", "token", "--bus", w.bus(m)).out); s != "" && s != "0" {
+		return s
+	}
+	return "1"
+}
+
+func (w *world) bus(m *machine) string {
+	if m == w.master {
+		return "master"
+	}
+	return "minion"
+}
+
+// shown is what a bus has with a tag, from a sequence on.
+func (w *world) shown(m *machine, since, tag string) ([]stored, error) {
+	res := m.tool("", "salt-event", "listen", "--bus", w.bus(m), "--since", since, "--until-end", "--tag", tag)
+	if res.code != 0 {
+		return nil, fmt.Errorf("listen on %s: exit code %d: %s", m.name, res.code, res.err)
+	}
+	return parse(res.out, tag), nil
+}
+
+// parse reads what listen prints. A last line that a kill has cut off is none.
+func parse(text, tag string) []stored {
+	var out []stored
+	for l := range strings.Lines(text) {
+		var e struct {
+			Tag  string `json:"tag"`
+			Seq  int    `json:"seq"`
+			Data struct {
+				payload
+				Data payload `json:"data"` // it came by fire_master
+			} `json:"data"`
+		}
+		if json.Unmarshal([]byte(l), &e) != nil || !strings.HasPrefix(e.Tag, tag) {
+			continue
+		}
+		p := e.Data.payload
+		if p.Stream == "" {
+			p = e.Data.Data
+		}
+		out = append(out, stored{id{p.Stream, p.N}, e.Seq})
+	}
+	return out
+}
+
+// loss is what a bus tells of itself.
+type loss struct{ From, To int }
+
+// losses are what the bus has told by now.
+func (w *world) losses(m *machine) ([]loss, error) {
+	res := m.tool("", "salt-event", "listen", "--bus", w.bus(m), "--since", "1", "--until-end", "--tag", "salt/journal/lost", "--format", "raw")
+	if res.code != 0 {
+		return nil, fmt.Errorf("listen on %s: exit code %d: %s", m.name, res.code, res.err)
+	}
+	var out []loss
+	d := json.NewDecoder(strings.NewReader(res.out))
+	for d.More() {
+		var l struct {
+			loss
+			Stream string
+		}
+		if err := d.Decode(&l); err != nil {
+			return nil, err
+		}
+		if l.Stream == "EVENTS" {
+			out = append(out, l.loss)
+		}
+	}
+	return out, nil
+}
+
+// listener is salt-event listen --durable on the master, which is started again when it was killed.
+type listener struct {
+	w      *world
+	cmd    *exec.Cmd
+	ended  chan struct{}
+	killed bool
+	files  []string // what each of its lives has written
+}
+
+func (l *listener) start() error {
+	name := filepath.Join(l.w.dir, "heard-"+strconv.Itoa(len(l.files)))
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	ready := name + ".ready"
+	c := l.w.master.command(l.w.t.Context(), "salt-event", "listen", "--durable", "chaos", "--tag", "chaos/", "--since", "1", "--ready-file", ready)
+	c.Stdout, c.Stderr = f, f
+	if err := c.Start(); err != nil {
+		return err
+	}
+	l.cmd, l.ended, l.killed, l.files = c, make(chan struct{}), false, append(l.files, name)
+	go func() {
+		_ = c.Wait()
+		close(l.ended)
+	}()
+	for end := time.Now().Add(readyTime); time.Now().Before(end); time.Sleep(look) {
+		if _, err := os.Stat(ready); err == nil {
+			return nil
+		}
+		if l.over() {
+			break
+		}
+	}
+	return errors.New("the durable listener does not listen: " + l.last())
+}
+
+func (l *listener) over() bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *listener) kill() {
+	l.killed = true
+	_ = l.cmd.Process.Kill()
+	<-l.ended
+}
+
+// heard is what it has ever written of events with a tag.
+func (l *listener) heard(tag string) []stored {
+	var out []stored
+	for _, name := range l.files {
+		b, _ := os.ReadFile(name)
+		out = append(out, parse(string(b), tag)...)
+	}
+	return out
+}
+
+func (l *listener) last() string {
+	b, _ := os.ReadFile(l.files[len(l.files)-1])
+	return string(b[max(0, len(b)-500):])
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
