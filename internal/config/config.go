@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"brine/internal/salt"
+	"brine/internal/yamlfile"
 )
 
 // DefaultDir is where the configuration lives when no other place is named.
@@ -182,32 +183,15 @@ type Notice struct {
 
 // String returns the notice as one line, with its place in front.
 func (n Notice) String() string {
-	return place(n.File, n.Line, 0, n.Key) + n.Text
+	return yamlfile.Place(n.File, n.Line, 0, n.Key) + n.Text
 }
 
 // Error is a mistake in the configuration, with its place.
-type Error struct {
-	File   string // "command line" for Options.Overrides
-	Line   int    // counted from 1; 0 when the whole file is meant
-	Column int    // counted from 1 in characters; 0 when it is not known
-	Key    string // the setting, with dots between the levels; "" for none
-	Err    error
-}
-
-// Error returns the mistake with its place in front.
-func (e *Error) Error() string {
-	return place(e.File, e.Line, e.Column, e.Key) + e.Err.Error()
-}
-
-// Unwrap returns the mistake without its place.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Is says that it is a mistake, see ErrMistake.
-func (e *Error) Is(target error) bool { return target == ErrMistake }
+type Error = yamlfile.Error
 
 // ErrMistake is what every Error is, and what Mistake marks: a daemon that does not
 // start for it must not be tried again as it is.
-var ErrMistake = errors.New("a mistake in the configuration")
+var ErrMistake = yamlfile.ErrMistake
 
 // Mistake marks err, which was found by whoever uses a setting, as ErrMistake. A nil
 // err stays nil.
@@ -222,24 +206,6 @@ type mistake struct{ error }
 
 func (m mistake) Unwrap() error        { return m.error }
 func (m mistake) Is(target error) bool { return target == ErrMistake }
-
-// place writes file:line:column: key: leaving out what is not known.
-func place(file string, line, column int, key string) string {
-	s := file
-	if line > 0 {
-		s += fmt.Sprintf(":%d", line)
-		if column > 0 {
-			s += fmt.Sprintf(":%d", column)
-		}
-	}
-	if s != "" {
-		s += ": "
-	}
-	if key != "" {
-		s += key + ": "
-	}
-	return s
-}
 
 // day is the unit of the long durations below.
 const day = salt.Day

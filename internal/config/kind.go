@@ -12,6 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"brine/internal/salt"
+	"brine/internal/yamlfile"
 )
 
 // setting is one key of a configuration, bound to the field that it fills.
@@ -170,6 +171,20 @@ func list(to *[]string) kind {
 	return field[[]string]{to: to, parse: parseList, show: showList}
 }
 
+// modules is a list of the names of modules: one that can be the name of none would
+// leave open what it is meant to close.
+func modules(to *[]string) kind {
+	return field[[]string]{to: to, parse: func(n *yaml.Node) ([]string, error) {
+		names, err := parseList(n)
+		for _, name := range names {
+			if strings.ContainsAny(name, ".*?[]^$ ,") {
+				return nil, salt.WithHint(fmt.Errorf("%q is the name of no module", name), "name whole modules, as cmd; single functions are refused by publisher_acl_blacklist of the master")
+			}
+		}
+		return names, err
+	}, show: showList}
+}
+
 // texts is a text, or a list of several; an empty text is none.
 func texts(to *[]string) kind {
 	return field[[]string]{to: to, parse: func(n *yaml.Node) ([]string, error) {
@@ -202,13 +217,13 @@ func commaList(to *[]string) kind {
 func roots(to *map[string][]string) kind {
 	parse := func(n *yaml.Node) (map[string][]string, error) {
 		if n.Kind != yaml.MappingNode {
-			return nil, wrongKind(n, "a map from an environment to a list of directories")
+			return nil, yamlfile.WrongKind(n, "a map from an environment to a list of directories")
 		}
 		m := make(map[string][]string, len(n.Content)/2)
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			dirs := n.Content[i+1]
 			words, err := parseList(dirs)
-			if err != nil && !isNull(dirs) {
+			if err != nil && !yamlfile.IsNull(dirs) {
 				return nil, err
 			}
 			m[n.Content[i].Value] = words
@@ -227,9 +242,9 @@ func roots(to *map[string][]string) kind {
 // data is a map of anything.
 func data(to *map[string]any) kind {
 	return field[map[string]any]{to: to, parse: func(n *yaml.Node) (map[string]any, error) {
-		m, ok := plain(n).(map[string]any)
+		m, ok := yamlfile.Value(n).(map[string]any)
 		if !ok {
-			return nil, wrongKind(n, "a map")
+			return nil, yamlfile.WrongKind(n, "a map")
 		}
 		return m, nil
 	}, show: func(m map[string]any) any { return m }}
@@ -245,23 +260,23 @@ func (e elsewhere) get() any            { return e.to.Value() }
 // a log: none may hold control characters, which quotes let through.
 func parseText(n *yaml.Node) (string, error) {
 	if n.Kind != yaml.ScalarNode {
-		return "", wrongKind(n, "a single value")
+		return "", yamlfile.WrongKind(n, "a single value")
 	}
-	s, ok := plain(n).(string) // not n.Value, which !!binary encodes
+	s, ok := yamlfile.Value(n).(string) // not n.Value, which !!binary encodes
 	if !ok {
 		s = n.Value
 	}
 	if strings.ContainsFunc(s, unicode.IsControl) {
-		return "", fmt.Errorf("%q holds a control character", shorten(s))
+		return "", fmt.Errorf("%q holds a control character", yamlfile.Shorten(s))
 	}
 	return s, nil
 }
 
 func parseBool(n *yaml.Node) (bool, error) {
-	if b, ok := plain(n).(bool); ok {
+	if b, ok := yamlfile.Value(n).(bool); ok {
 		return b, nil
 	}
-	return false, salt.WithHint(wrongKind(n, "true or false"), "write the word true or false, without quotes")
+	return false, salt.WithHint(yamlfile.WrongKind(n, "true or false"), "write the word true or false, without quotes")
 }
 
 func parseInt(low, high int) func(*yaml.Node) (int, error) {
@@ -270,9 +285,9 @@ func parseInt(low, high int) func(*yaml.Node) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		i, ok := word(s).(int64)
+		i, ok := yamlfile.Word(s).(int64)
 		if !ok {
-			return 0, wrongKind(n, "a whole number")
+			return 0, yamlfile.WrongKind(n, "a whole number")
 		}
 		if i < int64(low) || i > int64(high) {
 			return 0, fmt.Errorf("%s is not in the range from %d to %d", s, low, high)
@@ -286,12 +301,12 @@ func parseList(n *yaml.Node) ([]string, error) {
 		n = &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{n}}
 	}
 	if n.Kind != yaml.SequenceNode {
-		return nil, wrongKind(n, "a list")
+		return nil, yamlfile.WrongKind(n, "a list")
 	}
 	words := make([]string, len(n.Content))
 	for i, c := range n.Content {
-		if c.Kind != yaml.ScalarNode || isNull(c) {
-			return nil, fmt.Errorf("entry %d: %w", i+1, wrongKind(c, "a single value"))
+		if c.Kind != yaml.ScalarNode || yamlfile.IsNull(c) {
+			return nil, fmt.Errorf("entry %d: %w", i+1, yamlfile.WrongKind(c, "a single value"))
 		}
 		var err error
 		if words[i], err = parseText(c); err != nil {
@@ -352,30 +367,6 @@ func parseSize(s string) (int64, error) {
 		return 0, salt.WithHint(fmt.Errorf("%q is not a size", s), "write a number of bytes, or a number with a unit: KB, MB, GB, KiB, MiB, GiB")
 	}
 	return int64(f), nil
-}
-
-// wrongKind says what was found where something else was wanted.
-func wrongKind(n *yaml.Node, want string) error {
-	found := n.Value
-	switch {
-	case n.Kind == yaml.MappingNode:
-		found = "a map"
-	case n.Kind == yaml.SequenceNode:
-		found = "a list"
-	case isNull(n):
-		found = "nothing"
-	case n.Style&quoted != 0 || found == "" || len(found) > 64:
-		found = fmt.Sprintf("the text %q", shorten(n.Value))
-	}
-	return fmt.Errorf("%s stands where %s is wanted", found, want)
-}
-
-// shorten keeps a value in a message to a readable length.
-func shorten(s string) string {
-	if len(s) > 64 {
-		return strings.ToValidUTF8(s[:64], "") + "..."
-	}
-	return s
 }
 
 func showList(words []string) any {

@@ -12,6 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"brine/internal/salt"
+	"brine/internal/yamlfile"
 )
 
 // maxFiles bounds the drop-ins of one configuration, so that an include of the
@@ -101,7 +102,7 @@ func (l *loader) files() *document {
 	}
 	doc.replace(main)
 	usual := l.common.DefaultInclude
-	if e, ok := doc.get("default_include"); ok && !isNull(e.value) {
+	if e, ok := doc.get("default_include"); ok && !yamlfile.IsNull(e.value) {
 		if usual, err = parseText(e.value); err != nil {
 			usual = "" // which apply tells
 		}
@@ -133,7 +134,7 @@ func (l *loader) file(path string) ([]entry, error) {
 // includes returns the patterns of the include setting of a file.
 func (l *loader) includes(doc *document) (entry, []string) {
 	e, ok := doc.get("include")
-	if !ok || isNull(e.value) {
+	if !ok || yamlfile.IsNull(e.value) {
 		return e, nil
 	}
 	patterns, err := parseList(e.value)
@@ -310,7 +311,7 @@ func (l *loader) apply(doc *document) {
 			l.unknown(doc, e)
 			continue
 		}
-		if isNull(e.value) {
+		if yamlfile.IsNull(e.value) {
 			if v := kind.get(); v != nil && v != "" {
 				l.notice(e.file, e.key, "it has no value: the default applies")
 			}

@@ -9,6 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"brine/internal/salt"
+	"brine/internal/yamlfile"
 )
 
 // Located is a piece of configuration that another package parses: the data as
@@ -57,7 +58,7 @@ func (l Located) At(n *yaml.Node, err error) *Error {
 // Value returns the setting as plain data: nil, bool, string, int64, *big.Int,
 // float64, []any and map[string]any. Words have the meaning that YAML 1.1 gives
 // them.
-func (l Located) Value() any { return plain(l.Node) }
+func (l Located) Value() any { return yamlfile.Value(l.Node) }
 
 // ReadRules reads a file that a setting names, with the care that a configuration
 // gets: nobody else may be able to write it, and what stands in it is resolved as

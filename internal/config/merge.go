@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"gopkg.in/yaml.v3"
+
+	"brine/internal/yamlfile"
 )
 
 // entry is one setting of a file.
@@ -87,7 +89,7 @@ func (d *document) guard(e entry) bool {
 	old := &d.entries[i]
 	d.remember(old.value, old.file)
 	d.remember(e.value, e.file)
-	if isNull(old.value) {
+	if yamlfile.IsNull(old.value) {
 		*old = e
 		return true
 	}
@@ -146,7 +148,7 @@ func (d *document) located(e entry) Located {
 func (d *document) plain() map[string]any {
 	m := make(map[string]any, len(d.entries))
 	for _, e := range d.entries {
-		m[e.key.Value] = plain(e.value)
+		m[e.key.Value] = yamlfile.Value(e.value)
 	}
 	return m
 }
@@ -162,7 +164,7 @@ func equal(a, b *yaml.Node) bool {
 		return false
 	}
 	if a.Kind == yaml.ScalarNode {
-		return a.Value == b.Value && a.Style == b.Style && a.Tag == b.Tag || plain(a) == plain(b)
+		return a.Value == b.Value && a.Style == b.Style && a.Tag == b.Tag || yamlfile.Value(a) == yamlfile.Value(b)
 	}
 	return slices.EqualFunc(a.Content, b.Content, equal)
 }

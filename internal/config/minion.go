@@ -9,6 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"brine/internal/salt"
+	"brine/internal/yamlfile"
 )
 
 // Minion is the configuration of a minion. NewMinion makes one with the
@@ -62,7 +63,8 @@ type Minion struct {
 	AutosignGrains []string `yaml:"autosign_grains"`
 	// Commands run without a shell unless a caller asks for one.
 	CmdSafe bool `yaml:"cmd_safe"`
-	// Modules that are not loaded.
+	// Modules that are not loaded, by their names, as cmd, or those of their
+	// files in Salt, as cmdmod.
 	DisableModules []string `yaml:"disable_modules"`
 	// Returners that are not loaded.
 	DisableReturners []string `yaml:"disable_returners"`
@@ -231,7 +233,7 @@ func (m *Minion) settings() []setting {
 		{"auth_tries", integer(&m.AuthTries, 1, maxCount)},
 		{"autosign_grains", list(&m.AutosignGrains)},
 		{"cmd_safe", boolean(&m.CmdSafe)},
-		{"disable_modules", list(&m.DisableModules)},
+		{"disable_modules", modules(&m.DisableModules)},
 		{"disable_returners", list(&m.DisableReturners)},
 		{"enable_fqdns_grains", boolean(&m.EnableFqdnsGrains)},
 		{"enable_legacy_startup_events", boolean(&m.EnableLegacyStartupEvents)},
@@ -278,7 +280,7 @@ func (m *Minion) settings() []setting {
 		{"start_event_grains", list(&m.StartEventGrains)},
 		{"use_master_when_local", boolean(&m.UseMasterWhenLocal)},
 		{"verify_master_pubkey_sign", boolean(&m.VerifyMasterPubkeySign)},
-		{"whitelist_modules", list(&m.WhitelistModules)},
+		{"whitelist_modules", modules(&m.WhitelistModules)},
 	})
 }
 
@@ -338,7 +340,7 @@ func minionID(to *salt.MinionID) kind {
 // domain is a domain, or true for any, or false for none.
 func domain(to *string) kind {
 	return field[string]{to: to, parse: func(n *yaml.Node) (string, error) {
-		switch plain(n) {
+		switch yamlfile.Value(n) {
 		case true:
 			return anyDomain, nil
 		case false:

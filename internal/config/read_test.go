@@ -126,37 +126,6 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-func TestShortenComments(t *testing.T) {
-	for text, want := range map[string]string{
-		"# a\nb: 1 # c\n# d":         "#\nb: 1 # c\n#\n",
-		"a: |\n  # kept\n# gone\n":   "a: |\n  # kept\n#\n",
-		"a: \"b\n# c\"\n":            "a: \"b\n# c\"\n",
-		"a: \"b \\\" d\n# c\"\n":     "a: \"b \\\" d\n# c\"\n",
-		"a: 'b\n# c'\nd: 'e'\n# f\n": "a: 'b\n# c'\nd: 'e'\n# f\n",
-	} {
-		if got := shortenComments([]byte(text)); string(got) != want {
-			t.Errorf("shortenComments(%q) = %q, want %q", text, got, want)
-		}
-	}
-}
-
-// FuzzShortenComments states that the comments do not matter.
-func FuzzShortenComments(f *testing.F) {
-	for _, seed := range []string{"# a\nb: 1\n", "a: 'x\n# y'\n", "a: |\n x\n# y\n z\n", "a: x\n# y\n  z\n", "a: [b,\n# c\n d]\n", "? |\n# x\n"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		if checkText("f", []byte(text)) != nil {
-			return
-		}
-		with, err1 := parseYAML("f", []byte(text))
-		without, err2 := parseYAML("f", shortenComments([]byte(text)))
-		if (err1 == nil) != (err2 == nil) || (with == nil) != (without == nil) || with != nil && !equal(with, without) {
-			t.Errorf("%q: with its comments %v, without %v", text, err1, err2)
-		}
-	})
-}
-
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"", "ret_port: 4506\n", "a: [1, {b: c}]\n", "a: &x {b: 1}\nc: {<<: *x}\n", "a: b: c\n", "\tx", "master: [A\n", "a: !!binary aGk=\n",

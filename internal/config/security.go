@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"brine/internal/salt"
+	"brine/internal/yamlfile"
 )
 
 // Some settings must not vanish: with a letter wrong, a blacklist would be gone and
@@ -26,9 +28,9 @@ var allowing = []string{
 // guarding are further settings of access, authentication, keys and signatures.
 // Those that begin with auth. are too.
 var guarding = []string{
-	"allow_minion_key_revoke", "always_verify_signature", "audit_args", "audit_file", "auth_safemode", "auto_accept", "autosign_grains",
+	"allow_minion_key_revoke", "allow_unsigned_master", "always_verify_signature", "audit_args", "audit_file", "auth_safemode", "auto_accept", "autosign_grains",
 	"autosign_timeout", "client_acl_verify", "cmd_safe", "eauth_acl_module", "file_recv", "keep_acl_in_token", "key_logfile", "key_type", "keysize",
-	"master_finger", "master_pubkey_signature", "master_sign_key_name", "master_sign_pubkey", "master_use_pubkey_signature", "nodegroups", "open_mode",
+	"master_finger", "master_pubkey_signature", "master_sign_key_name", "master_sign_pubkey", "master_trust_on_first_use", "master_use_pubkey_signature", "nodegroups", "open_mode",
 	"permissive_acl", "pki_dir", "rejected_retry", "sharedsecret", "signing_algorithm", "sudo_acl", "token_expire", "token_expire_user_override",
 	"token_file", "verify_master_pubkey_sign",
 }
@@ -45,7 +47,22 @@ func nearGuard(key string, keys []string) string {
 	if slices.Contains(names, "publisher_acl") {
 		names = append(names, "client_acl", "client_acl_blacklist")
 	}
-	return suggest(strings.ReplaceAll(strings.ToLower(key), "-", "_"), names)
+	key = strings.ReplaceAll(strings.ToLower(key), "-", "_")
+	return cmp.Or(suggest(key, names), shortened(key, names))
+}
+
+// shortened returns the name that a key has most of the words of, and no others:
+// acl_blacklist or publisher_blacklist. One word alone says too little.
+func shortened(key string, names []string) string {
+	words := strings.Split(key, "_")
+	for _, name := range names {
+		all := strings.Split(name, "_")
+		other := func(w string) bool { return !slices.Contains(all, w) }
+		if len(words) > 1 && 2*len(words) > len(all) && !slices.ContainsFunc(words, other) {
+			return name
+		}
+	}
+	return ""
 }
 
 // errTwice is the mistake of rules that stand in two places.
@@ -65,9 +82,9 @@ func errNear(near string) error {
 // and a single text is a list of one.
 func (d *document) add(a, b *yaml.Node) *yaml.Node {
 	switch {
-	case isNull(b):
+	case yamlfile.IsNull(b):
 		return a
-	case isNull(a):
+	case yamlfile.IsNull(a):
 		return b
 	case a.Kind == yaml.MappingNode && b.Kind == yaml.MappingNode:
 		return d.addMaps(a, b)

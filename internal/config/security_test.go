@@ -46,6 +46,32 @@ func TestRefusalsAddUp(t *testing.T) {
 	}
 }
 
+// A word left out, or two that changed places, is a slip as one of the finger is.
+func TestNearGuardByWords(t *testing.T) {
+	keys := append(NewMaster().Keys(), NewMinion().Keys()...)
+	for key, want := range map[string]string{
+		"publisher_blacklist": "publisher_acl_blacklist", "acl_blacklist": "publisher_acl_blacklist", "acl-publisher": "publisher_acl",
+		"auth_external": "external_auth", "allow_unsigned": "allow_unsigned_master", "trust_on_first_use": "master_trust_on_first_use",
+		"verify_master_sign": "verify_master_pubkey_sign", "always_verify": "always_verify_signature",
+		"blacklist": "", "master_key": "", "key_name": "", "my_own_setting": "", "publisher": "", "acl": "",
+	} {
+		if got := nearGuard(key, keys); got != want {
+			t.Errorf("%s is near to %q, want %q", key, got, want)
+		}
+	}
+}
+
+// What names no module, and so closes nothing, is a mistake.
+func TestModulesByName(t *testing.T) {
+	for _, text := range []string{"disable_modules: [cmd.run]", "disable_modules: cmd.*", "disable_modules: ['cmd*']", "disable_modules: 'cmd, file'", "whitelist_modules: [test.*]"} {
+		_, _, err := Options{ConfigDir: write(t, map[string]string{"minion": "id: a\n" + text + "\n"}), Strict: true}.Minion()
+		var e *Error
+		if !errors.As(err, &e) || e.Line != 2 || !strings.Contains(e.Error(), "is the name of no module") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func TestPermissionsStandInOnePlace(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"main and drop-in": {"master": "timeout: 1\npeer: {a: [b.c]}\n", "master.d/x.conf": "peer: {d: [e.f]}\n"},

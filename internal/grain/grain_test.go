@@ -208,14 +208,14 @@ func TestFileAndConfiguration(t *testing.T) {
 func TestBrokenFileKeepsTheRest(t *testing.T) {
 	dir := t.TempDir()
 	for name, tt := range map[string]struct{ text, want string }{
-		"syntax":   {"a: 1\nb: [x\nc: 2\n", "line 2"},
-		"list":     {"# roles\n- web\n", "line 2: grains are a mapping"},
-		"repeated": {"a: 1\nb: 2\na: 3\n", "line 3"},
-		"first":    {"a: [x", "line 2: did not find"},
-		"indent":   {"a: 1\nb:\n  - x\n c: 2\n", "line 4"},
-		"value":    {"a: 1\nb: c: d\n", "line 2"},
-		"tab":      {"a: 1\nb:\n\tc: 1\n", "line 3"},
-		"tag":      {"a: !!int x\n", "line 1"},
+		"syntax":   {"a: 1\nb: [x\nc: 2\n", ":2:"},
+		"list":     {"# roles\n- web\n", ":2:1: grains are a mapping"},
+		"repeated": {"a: 1\nb: 2\na: 3\n", ":3:"},
+		"first":    {"a: [x", ":1:4: the YAML is broken: did not find"},
+		"indent":   {"a: 1\nb:\n  - x\n c: 2\n", ":4:"},
+		"value":    {"a: 1\nb: c: d\n", ":2:"},
+		"tab":      {"a: 1\nb:\n\tc: 1\n", ":3:"},
+		"tag":      {"a: !!int x\n", ":1:"},
 	} {
 		file := filepath.Join(dir, name)
 		write(t, file, tt.text)
@@ -236,11 +236,13 @@ func TestBrokenFileKeepsTheRest(t *testing.T) {
 }
 
 func TestFileTypes(t *testing.T) {
-	g, err := parseFile([]byte(`
+	g, err := parseFile("grains", []byte(`
 yes_word: yes
 off_word: off
 quoted: "yes"
 int: 7
+zeros: 010
+sixties: 1:30
 float: 1.5
 none: ~
 date: 2024-05-06
@@ -253,12 +255,12 @@ merged: {<<: *b, y: 2}
 		t.Fatal(err)
 	}
 	check(t, g, map[string]any{
-		"yes_word": true, "off_word": false, "quoted": "yes", "int": int64(7), "float": 1.5, "none": nil, "date": "2024-05-06",
+		"yes_word": true, "off_word": false, "quoted": "yes", "int": int64(7), "zeros": int64(10), "sixties": int64(90), "float": 1.5, "none": nil, "date": "2024-05-06",
 		"1": "number", "nested": map[string]any{"2": []any{false, map[string]any{"on": "a"}}},
 		"merged": map[string]any{"x": int64(1), "y": int64(2)},
 	})
 	for _, empty := range []string{"", "# nothing\n", "---\n", "~\n"} {
-		if g, err := parseFile([]byte(empty)); len(g) != 0 || err != nil {
+		if g, err := parseFile("grains", []byte(empty)); len(g) != 0 || err != nil {
 			t.Errorf("parseFile(%q) = %v, %v", empty, g, err)
 		}
 	}
@@ -312,7 +314,7 @@ func FuzzParseFile(f *testing.F) {
 	f.Add("a: &a [*a]\n")
 	f.Add("a: 99999999999999999999\nb: .inf\n? [x]\n: y\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		g, err := parseFile([]byte(text))
+		g, err := parseFile("grains", []byte(text))
 		if err != nil && g != nil {
 			t.Errorf("parseFile(%q): an error and grains", text)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ const (
 // is there and cannot be used.
 func loadPins(own string) (pins, error) {
 	dir := filepath.Dir(own)
-	files, err := filepath.Glob(filepath.Join(dir, pinPattern))
+	files, err := pinFiles(dir)
 	if err != nil {
 		return pins{}, err
 	}
@@ -53,6 +54,22 @@ func loadPins(own string) (pins, error) {
 
 // isPlain says whether a file is the one that names no address.
 func isPlain(file string) bool { return filepath.Base(file) == plainPin }
+
+// pinFiles are the files of the masters of a list. A directory that cannot be read is
+// no directory without pins; nor is one whose name has a bracket in it.
+func pinFiles(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if ok, _ := filepath.Match(pinPattern, e.Name()); ok {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+	return files, nil
+}
 
 // here is the key that was pinned for the very address, zero for none.
 func (p pins) here() pki.PublicKey {

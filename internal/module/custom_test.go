@@ -187,6 +187,8 @@ func TestModulesCanBeSwitchedOff(t *testing.T) {
 	bad(t, h, "cmd.run", "'cmd.run' is not available: disable_modules has the module cmd", nil, "true")
 	bad(t, h, "greet.text", "disable_modules has the module greet", nil)
 	same(t, "listed", good(t, h, "sys.list_modules", nil, "cmd", "greet", "test"), []any{"test"})
+	h.Config = map[string]any{"disable_modules": []any{"cmdmod"}} // as Salt's document has it
+	bad(t, h, "cmd.run", "disable_modules has the module cmd", nil, "true")
 	h.Config = map[string]any{"whitelist_modules": []any{"test"}}
 	same(t, "on the list", good(t, h, "test.ping", nil), true)
 	same(t, "listed", good(t, h, "sys.list_modules", nil), []any{"saltutil", "sys", "test"})

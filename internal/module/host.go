@@ -148,14 +148,21 @@ func (h *Host) files() (*filecache.Cache, error) {
 	return h.Files, nil
 }
 
+// fileNames are the modules that Salt's configurations name by their files.
+var fileNames = map[string]string{
+	"aptpkg": "pkg", "cmdmod": "cmd", "debian_service": "service", "groupadd": "group", "linux_shadow": "shadow", "linux_sysctl": "sysctl",
+	"rh_service": "service", "systemd_service": "service", "useradd": "user", "yumpkg": "pkg",
+}
+
 // offers tells whether the configuration lets a module be used: disable_modules and
 // whitelist_modules, which always holds for sys and saltutil too.
 func (h *Host) offers(module string) error {
-	if slices.Contains(words(h.Config["disable_modules"]), module) {
+	named := func(w string) bool { return w == module || fileNames[w] == module }
+	if slices.ContainsFunc(words(h.Config["disable_modules"]), named) {
 		return fmt.Errorf("disable_modules has the module %s", module)
 	}
 	only := words(h.Config["whitelist_modules"])
-	if len(only) > 0 && !slices.Contains(append(only, "saltutil", "sys"), module) {
+	if len(only) > 0 && !slices.ContainsFunc(append(only, "saltutil", "sys"), named) {
 		return fmt.Errorf("whitelist_modules does not have the module %s", module)
 	}
 	return nil

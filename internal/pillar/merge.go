@@ -1,7 +1,6 @@
 package pillar
 
 import (
-	"fmt"
 	"iter"
 
 	"gopkg.in/yaml.v3"
@@ -29,33 +28,4 @@ func merge(into, from map[string]any) {
 		}
 		into[k] = v
 	}
-}
-
-// plain translates what the YAML library made to the model of package value.
-func plain(v any) any {
-	switch x := v.(type) {
-	case map[string]any:
-		for k := range x {
-			x[k] = plain(x[k])
-		}
-		return x
-	case map[any]any:
-		m := make(map[string]any, len(x))
-		for k, e := range x {
-			m[fmt.Sprint(k)] = plain(e)
-		}
-		return m
-	case []any:
-		for i := range x {
-			x[i] = plain(x[i])
-		}
-		return x
-	case int:
-		return int64(x)
-	case uint64:
-		return fmt.Sprint(x)
-	case nil, bool, string, int64, float64:
-		return x
-	}
-	return fmt.Sprint(v) // a time, written as text
 }

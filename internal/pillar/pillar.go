@@ -20,6 +20,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"brine/internal/target"
+	"brine/internal/yamlfile"
 )
 
 // Bounds of what is read: a pillar is configuration, not a place for files.
@@ -183,12 +184,9 @@ func (c *compiler) include(env, name string, from *Error) error {
 			}
 		}
 	}
-	var data map[string]any
-	if err := doc.Decode(&data); err != nil {
-		return at(path, doc, errors.New("it can not be read as a map with text for keys"))
-	}
+	data := yamlfile.Value(doc).(map[string]any)
 	delete(data, "include")
-	merge(c.out, plain(data).(map[string]any))
+	merge(c.out, data)
 	return nil
 }
 
@@ -245,37 +243,15 @@ func parse(path string, text []byte) (*yaml.Node, error) {
 	if bytes.HasPrefix(text, []byte("#!")) && !bytes.HasPrefix(text, []byte("#!yaml\n")) {
 		return nil, &Error{File: path, Line: 1, Err: errors.New("only plain YAML is read here, no other renderer")}
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		if bytes.Contains(text, []byte("{%")) || bytes.Contains(text, []byte("{{")) {
-			return nil, &Error{File: path, Err: errors.New("only plain YAML is read here, and this looks like a template")}
-		}
-		return nil, &Error{File: path, Err: err}
+	root, err := yamlfile.Parse(path, text)
+	var mistake *yamlfile.Error
+	if !errors.As(err, &mistake) {
+		return root, err
 	}
-	if len(doc.Content) == 0 {
-		return nil, nil
+	if bytes.Contains(text, []byte("{%")) || bytes.Contains(text, []byte("{{")) {
+		return nil, &Error{File: path, Line: mistake.Line, Err: errors.New("only plain YAML is read here, and this looks like a template")}
 	}
-	if err := checkTags(path, doc.Content[0]); err != nil {
-		return nil, err
-	}
-	return doc.Content[0], nil
-}
-
-// plainTags are those of data. Another asks for an object of some program, which nobody
-// makes here: what stands behind it would not mean what its writer expects.
-var plainTags = []string{"!!str", "!!int", "!!float", "!!bool", "!!null", "!!binary", "!!timestamp", "!!map", "!!seq"}
-
-// checkTags refuses all others. An alias is looked at where it is defined.
-func checkTags(path string, n *yaml.Node) error {
-	if n.Style&yaml.TaggedStyle != 0 && !slices.Contains(plainTags, n.ShortTag()) {
-		return at(path, n, fmt.Errorf("the tag %.50s is not allowed", n.Tag))
-	}
-	for _, c := range n.Content {
-		if err := checkTags(path, c); err != nil {
-			return err
-		}
-	}
-	return nil
+	return nil, &Error{File: path, Line: mistake.Line, Err: mistake.Err}
 }
 
 // Error is a mistake in a file of the pillar.

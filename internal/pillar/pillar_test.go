@@ -41,7 +41,7 @@ base:
 prod:
   '*': [secret]
 `,
-		"common.sls":     "a: {x: 1, y: [1, 2]}\nkeep: true\nwhen: 2026-11-21\n1: one\n",
+		"common.sls":     "a: {x: 1, y: [1, 2]}\nkeep: true\nwhen: 2026-11-21\n1: one\nzeros: 010\nsixties: 1:30\n",
 		"web/server.sls": "include: [extra]\na: {y: [3], z: 1.0}\n",
 		"web/init.sls":   "web: init\n",
 		"extra.sls":      "extra: yes\na: {x: 2}\n",
@@ -54,14 +54,9 @@ prod:
 		t.Fatal(err)
 	}
 	want := map[string]any{
-		"a": map[string]any{"x": int64(2), "y": []any{int64(3)}, "z": 1.0}, "keep": true, "when": "2026-11-21 00:00:00 +0000 UTC", "1": "one",
-		"web": "prod", "extra": "yes", "apt": "on", "role": "web", "env": "prod",
+		"a": map[string]any{"x": int64(2), "y": []any{int64(3)}, "z": 1.0}, "keep": true, "when": "2026-11-21", "1": "one", "zeros": int64(10), "sixties": int64(90),
+		"web": "prod", "extra": true, "apt": true, "role": "web", "env": "prod",
 	}
-	if when, ok := got["when"].(string); !ok || !strings.HasPrefix(when, "2026-11-21") {
-		t.Errorf("when: %v", got["when"])
-	}
-	want["when"], got["when"] = "", ""
-	want["extra"], want["apt"] = got["extra"], got["apt"] // yes and on: true or text, as the library reads them
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}

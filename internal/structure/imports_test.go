@@ -47,7 +47,7 @@ var layers = []layer{
 	{"cli/saltreturner", "cli returner/database returner/database/driver", "puts one return into a database and ends; the only program that a minion starts with drivers in it"},
 	{"cli/saltrun", "argument bus cli cli/client cli/course config event job output protocol salt", "asks the master and shows what comes"},
 	{"cli/serve", "cli config daemon logging pki salt", "what the commands of both daemons share, the words for key files that are not safe among it; not the daemons"},
-	{"config", "atomicfile salt", "files to typed settings; rules in them are parsed by the packages that own them"},
+	{"config", "atomicfile salt yamlfile", "files to typed settings; rules in them are parsed by the packages that own them"},
 	{"daemon", "atomicfile salt", "what a daemon owes the system around it"},
 	{"deposit", "roots salt", "files that come from minions, each in a directory of its minion's"},
 	{"e2e", "netlab", "uses the built programs as a person would, on hosts whose cables can be pulled"},
@@ -55,7 +55,7 @@ var layers = []layer{
 	{"event", "salt target/pyre value", "what an event is, its tags and its filters"},
 	{"extension", "atomicfile filecache process salt value", "programs that people add, under one contract; who offers them as what is for others"},
 	{"filecache", "roots", "copies of files, whoever serves them"},
-	{"grain", "salt target value", "facts of this machine"},
+	{"grain", "salt target value yamlfile", "facts of this machine"},
 	{"handler", "event protocol", "retries and order for events, from wherever they come: the tools and the master use it"},
 	{"job", "atomicfile salt target value", "the course of a job as a state machine: it is handed what happened"},
 	{"journal", "atomicfile event logging salt value", "the one user of JetStream: appends, reads and makes room; it warns of what it drops"},
@@ -69,7 +69,7 @@ var layers = []layer{
 	{"pam", "process", "a question to a program of ours, so that modules of others run in no daemon"},
 	{"pam/libpam", "pam", "the library, loaded when asked; never in a daemon"},
 	{"peer", "bus filecache job module protocol roots salt value", "what a minion asks of others and of the master's files, over a connection that its caller has"},
-	{"pillar", "salt target value", "which data belongs to which minion"},
+	{"pillar", "salt target value yamlfile", "which data belongs to which minion"},
 	{"pki", "atomicfile salt", "keys and the files that hold them"},
 	{"process", "", "runs programs, whoever wants it"},
 	{"protocol", "bus event job salt schedule value", "the bodies of requests, with the errors of bus in some: types, no behaviour"},
@@ -92,6 +92,7 @@ var layers = []layer{
 	{"test/chaos", "netlab", "treats the programs badly from outside, on hosts whose cables can be pulled; it has none of their code"},
 	{"value", "", "values and their one encoding"},
 	{"version", "", "a number"},
+	{"yamlfile", "salt", "the one reader of YAML files, and of the words in them; what a file may hold is for whoever reads it"},
 }
 
 // binaries are the programs: the one package of a command that each may import.

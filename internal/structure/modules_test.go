@@ -36,7 +36,7 @@ var foreign = []struct {
 	{"github.com/urfave/cli/v2", "cli/...", "command lines"},
 	{"golang.org/x/sys", "auth cli cli/saltpam daemon grain handler module sink socket", "system calls that the standard library lacks"},
 	{"golang.org/x/term", "cli", "what a terminal can do"},
-	{"gopkg.in/yaml.v3", "acl config eauth event grain module pillar reactor schedule sink", "files that people write"},
+	{"gopkg.in/yaml.v3", "acl config eauth event grain module pillar reactor schedule sink yamlfile", "files that people write"},
 	{"modernc.org/sqlite", "returner/database/driver sink", "a destination of the sink, and of returns"},
 }
 

@@ -1,4 +1,4 @@
-package config
+package yamlfile
 
 import (
 	"encoding/base64"
@@ -10,11 +10,12 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// quoted are the styles of a scalar that is text whatever it looks like.
-const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
+// Quoted are the styles of a scalar that is text whatever it looks like.
+const Quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 
-// plain turns a node without aliases into data. A nil node is nil.
-func plain(n *yaml.Node) any {
+// Value turns a node without aliases, as Parse makes them, into data of package value: nil,
+// bool, string, int64, *big.Int, float64, []any and map[string]any. A nil node is nil.
+func Value(n *yaml.Node) any {
 	if n == nil {
 		return nil
 	}
@@ -22,13 +23,13 @@ func plain(n *yaml.Node) any {
 	case yaml.MappingNode:
 		m := make(map[string]any, len(n.Content)/2)
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			m[n.Content[i].Value] = plain(n.Content[i+1])
+			m[n.Content[i].Value] = Value(n.Content[i+1])
 		}
 		return m
 	case yaml.SequenceNode:
 		s := make([]any, len(n.Content))
 		for i, c := range n.Content {
-			s[i] = plain(c)
+			s[i] = Value(c)
 		}
 		return s
 	default:
@@ -45,16 +46,16 @@ func scalar(n *yaml.Node) any {
 		case "!!binary":
 			return decodeBinary(n.Value)
 		}
-		return word(n.Value)
+		return Word(n.Value)
 	}
-	if n.Style&quoted != 0 {
+	if n.Style&Quoted != 0 {
 		return n.Value
 	}
-	return word(n.Value)
+	return Word(n.Value)
 }
 
-// isNull tells whether n is a scalar that says nothing.
-func isNull(n *yaml.Node) bool {
+// IsNull tells whether n is a scalar that says nothing.
+func IsNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && scalar(n) == nil
 }
 
@@ -68,10 +69,10 @@ func decodeBinary(s string) string {
 	return string(b)
 }
 
-// word gives an unquoted word its meaning by YAML 1.1, the version that Salt
+// Word gives an unquoted word its meaning by YAML 1.1, the version that Salt
 // reads: yes, on and True are booleans and 1_000 is a number. As in Salt,
 // leading zeros do not make a number octal and a date stays text.
-func word(s string) any {
+func Word(s string) any {
 	switch s {
 	case "", "~", "null", "Null", "NULL":
 		return nil
