@@ -22,6 +22,12 @@ const (
 	// their share.
 	maxUnderWay = 32 << 20
 	smallPart   = 16
+	// maxMessages is about how many messages of one identity may be under way: small ones
+	// take as long as large ones, and others wait behind them. How much that is in bytes
+	// follows from those that were looked at, down to minShare; it grows slowly again, so
+	// that a few large messages make no room for a flood of small ones.
+	maxMessages = 512
+	minShare    = 16 << 10
 	// markEach is how much is taken until it is looked how far the daemon is.
 	markEach = 256 << 10
 	// markEvery is how often that is looked when little comes, and deafAfter how long the
@@ -43,6 +49,7 @@ type meter struct {
 	flight  bool  // the mark that ended the epoch before has not come back
 	was     int64 // bytes of the epoch before
 	now     int64 // bytes of this epoch
+	most    int64 // of a share, by how large messages are; maxShare where they are large
 	shares  map[string]*flow
 	passed  chan struct{} // closed when the mark comes back
 	due     chan struct{} // a mark is to be sent
@@ -57,22 +64,18 @@ type flow struct {
 	epoch uint64 // of now
 	was   int64
 	now   int64
+	rest  time.Time // nothing is read until then
 }
 
 func newMeter() *meter {
-	return &meter{shares: map[string]*flow{}, passed: make(chan struct{}), due: make(chan struct{}, 1)}
+	return &meter{most: maxShare, shares: map[string]*flow{}, passed: make(chan struct{}), due: make(chan struct{}, 1)}
 }
 
 // join returns the share of an identity for one more connection, which leave gives back.
 func (m *meter) join(i bus.Identity, host string) *flow {
-	key, limit := i.Name, int64(maxShare)
-	switch i.Role {
-	case bus.RoleStranger:
-		key, limit = "key of "+host, strangeShare
-	case bus.RoleMinion, bus.RoleCaller:
-		key = "minion " + key
-	default:
-		key = string(i.Role) + " " + key
+	key, limit := shareKey(i, host), int64(maxShare)
+	if i.Role == bus.RoleStranger {
+		limit = strangeShare
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,6 +86,26 @@ func (m *meter) join(i bus.Identity, host string) *flow {
 	}
 	s.conns++
 	return s
+}
+
+// shareKey names the share that an identity counts in; host is for those without a key.
+func shareKey(i bus.Identity, host string) string {
+	switch i.Role {
+	case bus.RoleStranger:
+		return "key of " + host
+	case bus.RoleMinion, bus.RoleCaller:
+		return "minion " + i.Name
+	}
+	return string(i.Role) + " " + i.Name
+}
+
+// slow lets nothing be read of an identity for a moment.
+func (m *meter) slow(i bus.Identity, pause time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.shares[shareKey(i, "")]; s != nil {
+		s.rest = time.Now().Add(pause)
+	}
 }
 
 func (m *meter) leave(s *flow) {
@@ -131,26 +154,42 @@ func (m *meter) nudge() {
 func (m *meter) wait(s *flow, gone <-chan struct{}) {
 	for {
 		m.mu.Lock()
-		passed, over := m.passed, m.over(s)
-		if !over {
+		passed, rest, over := m.passed, time.Until(s.rest), m.over(s)
+		if !over && rest <= 0 {
 			m.mu.Unlock()
 			return
 		}
 		m.waiting++
-		m.nudge()
-		m.mu.Unlock()
-		select {
-		case <-passed:
-		case <-gone:
-			passed = nil
+		if over {
+			m.nudge()
 		}
+		m.mu.Unlock()
+		ended := pause(passed, rest, gone)
 		m.mu.Lock()
 		m.waiting--
 		m.mu.Unlock()
-		if passed == nil {
+		if ended {
 			return
 		}
 	}
+}
+
+// pause waits until rest is over, or if there is none until passed is closed. It says
+// whether the connection ended meanwhile.
+func pause(passed <-chan struct{}, rest time.Duration, gone <-chan struct{}) (ended bool) {
+	var over <-chan time.Time
+	if rest > 0 {
+		t := time.NewTimer(rest)
+		defer t.Stop()
+		passed, over = nil, t.C
+	}
+	select {
+	case <-passed:
+	case <-over:
+	case <-gone:
+		return true
+	}
+	return false
 }
 
 // over says whether the share is used up. The caller holds the lock.
@@ -163,7 +202,8 @@ func (m *meter) over(s *flow) bool {
 	if m.flight {
 		own, all = own+s.was, all+m.was
 	}
-	return own >= s.limit || all >= maxUnderWay && own >= s.limit/smallPart
+	limit := min(s.limit, m.most)
+	return own >= limit || all >= maxUnderWay/maxShare*m.most && own >= limit/smallPart
 }
 
 // begin ends an epoch with a mark.
@@ -174,19 +214,26 @@ func (m *meter) begin() {
 	m.flight, m.was, m.now = true, m.now, 0
 }
 
-// end is called when the mark has come back.
-func (m *meter) end() {
+// end is called when the mark has come back; so many messages were looked at.
+func (m *meter) end(looked int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if looked > 0 && m.was > 0 {
+		fits := max(minShare, m.was/int64(looked)*maxMessages)
+		m.most = min(maxShare, fits, m.most+m.most/4)
+	}
 	m.flight, m.was = false, 0
 	close(m.passed)
 	m.passed = make(chan struct{})
 }
 
+// Slow lets nothing be read of an identity for a moment, over all its connections.
+func (b *Broker) Slow(i bus.Identity, pause time.Duration) { b.meter.slow(i, pause) }
+
 // Meter begins to hold peers to their shares. mark sends a mark the way of all requests
 // and calls back when the daemon has looked at everything before it. A mark that does not
 // come back is the end: a daemon that does not hear must not seem to run.
-func (b *Broker) Meter(mark func(back func()) error) {
+func (b *Broker) Meter(mark func(back func(looked int)) error) {
 	b.meter.mu.Lock()
 	b.meter.on = true
 	b.meter.mu.Unlock()
@@ -197,7 +244,7 @@ func (b *Broker) Meter(mark func(back func()) error) {
 	})
 }
 
-func (b *Broker) keepMarks(mark func(func()) error) error {
+func (b *Broker) keepMarks(mark func(func(int)) error) error {
 	tick := time.NewTicker(markEvery)
 	defer tick.Stop()
 	lame := 0
@@ -211,16 +258,16 @@ func (b *Broker) keepMarks(mark func(func()) error) error {
 		case <-b.quit:
 			return nil
 		}
-		back := make(chan struct{})
+		back := make(chan int, 1)
 		b.meter.begin()
-		if err := mark(func() { close(back) }); err != nil {
+		if err := mark(func(looked int) { back <- looked }); err != nil {
 			return fmt.Errorf("the daemon's own connection: %w", err)
 		}
 		deaf := time.NewTimer(deafAfter)
 		select {
-		case <-back:
+		case looked := <-back:
 			deaf.Stop()
-			b.meter.end()
+			b.meter.end(looked)
 		case <-deaf.C:
 			return fmt.Errorf("the daemon has heard nothing for %s", deafAfter)
 		case <-b.quit:

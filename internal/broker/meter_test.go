@@ -43,7 +43,7 @@ func TestSharesOfWhatIsUnderWay(t *testing.T) {
 		t.Error("the flood goes on before the mark has come back")
 	default:
 	}
-	m.end()
+	m.end(0)
 	<-done
 	if m.over(flood) || flood.now != 1 {
 		t.Errorf("after the mark %d bytes are under way, over %v", flood.now, m.over(flood))
@@ -81,6 +81,50 @@ func TestManyWithAShareEach(t *testing.T) {
 	quiet := m.join(bus.Identity{Role: bus.RoleUser, Name: "0"}, "")
 	if !m.over(half) || m.over(quiet) {
 		t.Errorf("half a share goes on: %v; nothing under way waits: %v", !m.over(half), m.over(quiet))
+	}
+}
+
+// Small messages of one identity are no longer queue for others than large ones.
+func TestSharesFollowTheSizeOfMessages(t *testing.T) {
+	m := newMeter()
+	m.on = true
+	flood := m.join(bus.Identity{Role: bus.RoleMinion, Name: "evil"}, "")
+	pass := func(bytes, messages int) {
+		m.took(flood, bytes)
+		m.begin()
+		m.end(messages)
+	}
+	pass(1<<20, 2)
+	if m.took(flood, 2<<20); m.over(flood) {
+		t.Error("pieces of large messages are held up")
+	}
+	pass(0, (2<<20)/100) // 100 bytes each
+	if m.took(flood, 200*maxMessages); !m.over(flood) {
+		t.Errorf("%d small messages are under way", 2*maxMessages)
+	}
+	pass(0, 2*maxMessages)
+	before := m.most
+	if pass(1<<20, 2); m.most > before*2 {
+		t.Errorf("after two large messages a share grows from %d to %d bytes at once", before, m.most)
+	}
+	for range 30 {
+		pass(1<<20, 2)
+	}
+	if m.most != maxShare {
+		t.Errorf("a share has %d bytes, want %d again", m.most, maxShare)
+	}
+}
+
+// Who is pushed back is not read from for a moment, and nobody else waits.
+func TestPushBack(t *testing.T) {
+	m := newMeter()
+	evil := bus.Identity{Role: bus.RoleMinion, Name: "evil"}
+	flood, other := m.join(evil, ""), m.join(bus.Identity{Role: bus.RoleMinion, Name: "web1"}, "")
+	begun := time.Now()
+	m.slow(evil, 30*time.Millisecond)
+	m.wait(other, nil)
+	if m.wait(flood, nil); time.Since(begun) < 30*time.Millisecond {
+		t.Error("who was pushed back goes on at once")
 	}
 }
 
@@ -195,7 +239,7 @@ func TestTheDeathOfTheOwnConnectionIsTold(t *testing.T) {
 // One that ends as it should is no failure.
 func TestStopIsNoFailure(t *testing.T) {
 	b := startQuiet(t, slog.New(slog.DiscardHandler))
-	b.Meter(func(back func()) error { back(); return nil })
+	b.Meter(func(back func(int)) error { back(0); return nil })
 	b.Stop()
 	select {
 	case err := <-b.Failed():
@@ -211,8 +255,8 @@ func TestAFloodWaitsOnItsOwnConnection(t *testing.T) {
 	if err := srv.Start(); err != nil {
 		t.Fatal(err)
 	}
-	backs := make(chan func(), 100)
-	b.Meter(func(back func()) error {
+	backs := make(chan func(int), 100)
+	b.Meter(func(back func(int)) error {
 		select {
 		case backs <- back:
 		case <-t.Context().Done():
@@ -255,7 +299,7 @@ func TestAFloodWaitsOnItsOwnConnection(t *testing.T) {
 		for {
 			select {
 			case back := <-backs:
-				back()
+				back(0)
 			case <-t.Context().Done():
 				return
 			}

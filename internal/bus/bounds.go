@@ -12,7 +12,7 @@ const (
 	maxDepth = 1000 // levels; what we write has a dozen
 	// maxBuilt is what one request with a return or an event may become in memory, by
 	// estimate, and smallBuilt any other; one identity's requests together have maxBuilt
-	// too.
+	// too, and those of all maxBuiltOfAll.
 	maxBuilt   = 128 << 20
 	smallBuilt = 32 << 20
 	// What the parts of a document are estimated at: a map, a slice, and an entry of one.

@@ -86,7 +86,7 @@ func (c Check) known() bool {
 
 // Sizes of requests.
 const (
-	tinyBody  = 1 << 10  // nothing, or a word
+	tinyBody  = 1 << 10  // nothing, a word, or the few grains that may have a key accepted
 	shortBody = 64 << 10 // names and patterns
 	factsBody = 2 << 20  // grains; entries of the mine
 	peerBody  = 4 << 20  // what a minion publishes: it is held against rules, signed, stored and sent to many
@@ -102,7 +102,7 @@ var (
 
 // MasterEndpoints are all that a master can be asked.
 var MasterEndpoints = Endpoints{
-	{"ask", []Role{RoleMinion, RoleCaller, RoleStranger}, Own, shortBody, "ask", "am I accepted?"},
+	{"ask", []Role{RoleMinion, RoleCaller, RoleStranger}, Own, tinyBody, "ask", "am I accepted? With a version and a few grains"},
 
 	{"file", minions, Own, shortBody, "sendFile", "a file of file_roots, which are for all minions"},
 	{"files", minions, Own, shortBody, "listFiles", "the names of those files"},

@@ -18,6 +18,9 @@ func TestEndpointsAreSound(t *testing.T) {
 			}
 		}
 	}
+	if ask := MasterEndpoints.Find(RoleStranger, opAsk); ask.Body > 1<<10 {
+		t.Errorf("anybody may ask with %d bytes", ask.Body)
+	}
 	// Within each group of roles the table is sorted: a row is found, and put, in one place.
 	if !sort.SliceIsSorted(MinionEndpoints, func(i, j int) bool { return MinionEndpoints[i].Op < MinionEndpoints[j].Op }) {
 		t.Error("the endpoints of minions are not sorted")

@@ -3,6 +3,7 @@ package bus
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // The subjects on which the daemon hears its clients.
@@ -17,9 +18,9 @@ var (
 const markToken = "%"
 
 // Mark sends a mark the way that requests go, through each subscription, and calls back
-// when all were looked at: then everything that was sent before has been, too. There is
-// one mark at a time.
-func (s *Server) Mark(back func()) error {
+// when all were looked at: then everything that was sent before has been, too. looked is
+// how many messages that were since the mark before. There is one mark at a time.
+func (s *Server) Mark(back func(looked int)) error {
 	all := append(append([]string{ackSubject}, requestSubjects...), creditSubjects...)
 	s.marks.begin(len(all), back)
 	for _, subject := range all {
@@ -34,12 +35,13 @@ func isMark(subject string) bool { return strings.Contains(subject, "."+markToke
 
 // marks counts the parts of a mark that have not come back.
 type marks struct {
-	mu   sync.Mutex
-	left int
-	done func()
+	looked atomic.Int64 // messages since the last one
+	mu     sync.Mutex
+	left   int
+	done   func(looked int)
 }
 
-func (m *marks) begin(parts int, done func()) {
+func (m *marks) begin(parts int, done func(int)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.left, m.done = parts, done
@@ -49,6 +51,6 @@ func (m *marks) back() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.left--; m.left == 0 {
-		m.done()
+		m.done(int(m.looked.Swap(0)))
 	}
 }

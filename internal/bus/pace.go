@@ -51,11 +51,15 @@ func (p *paces) take(asker string, now time.Time) (taken, cut bool) {
 	return false, true
 }
 
-// tooFast refuses a request of a machine beyond its pace, and ends the connection of
-// one that goes on. Pieces of a long one are let pass: their bytes are bounded, and
-// half a message would be taken for junk.
+// pushBack is for how long a sender beyond its pace is not read from: it then waits on its own
+// side, which is cheaper than to refuse what it sends.
+const pushBack = 50 * time.Millisecond
+
+// tooFast pushes back a sender beyond its pace. A machine is refused, too, and its
+// connection ended if it goes on. Pieces of a long request are let pass: their bytes are
+// bounded, and half a message would be taken for junk.
 func (s *Server) tooFast(from Identity, reply string, data []byte) error {
-	if from.Role == RoleUser || from.Role == RoleClient || len(data) > 0 && data[0] == framePart {
+	if isOperator(from) || len(data) > 0 && data[0] == framePart {
 		return nil
 	}
 	s.mu.Lock()
@@ -66,6 +70,12 @@ func (s *Server) tooFast(from Identity, reply string, data []byte) error {
 	}
 	s.mu.Unlock()
 	if taken {
+		return nil
+	}
+	if s.Slow != nil {
+		s.Slow(from, pushBack)
+	}
+	if from.Role == RoleUser || from.Role == RoleClient {
 		return nil
 	}
 	if cut && s.Cut != nil {

@@ -119,6 +119,9 @@ type Server struct {
 	// Cut ends the connection with this inbox prefix, of a machine that floods the
 	// daemon; nil ends none. It is set before Start.
 	Cut func(inbox string)
+	// Slow lets nothing be read of a sender for so long, one that asks too much; nil does
+	// not. It is set before Start.
+	Slow func(from Identity, pause time.Duration)
 	// Pace is how many requests a machine may make in a second; 0 is the default. It is
 	// set before Start.
 	Pace int
@@ -142,7 +145,7 @@ type Server struct {
 	halves  map[string]int       // how many of those, by inbox
 	held    map[string]int       // their bytes, by asker
 	bodies  map[string]int       // bytes of requests under way, by asker
-	built   map[string]int       // what their bodies have become, by estimate
+	built   ledger               // what their bodies have become, by estimate
 	shares  map[string]*share    // of what is under way to askers
 	told    map[string]time.Time // when a refusal was last logged, by asker
 	paces   paces
@@ -162,7 +165,7 @@ func NewServer(nc *nats.Conn, owner Owner, endpoints Endpoints, log *slog.Logger
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
 		Stall: stallTimeout, nc: nc, owner: owner, endpoints: endpoints, log: log, handlers: map[string]Handler{}, lots: map[string]*lots{}, streams: map[string]*answerer{}, plain: map[string]*answerer{},
-		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, built: map[string]int{}, shares: map[string]*share{}, told: map[string]time.Time{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
+		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, built: newLedger(), shares: map[string]*share{}, told: map[string]time.Time{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
 	}
 }
 
@@ -220,6 +223,7 @@ func (s *Server) subscribe(subject string, cb nats.MsgHandler) error {
 			s.marks.back()
 			return
 		}
+		s.marks.looked.Add(1)
 		cb(m)
 	})
 	if err != nil {
@@ -391,7 +395,7 @@ func (s *Server) dispatch(r *Request) {
 	asker := asker(r.From)
 	ctx, cancel := context.WithCancel(s.ctx)
 	out := &answerer{nc: s.nc, reply: r.reply, asker: asker, limit: s.Stall, cancel: cancel, room: make(chan struct{}, 1)}
-	r.out, r.book = out, func(cost int) error { return s.book(asker, cost) }
+	r.out, r.book = out, func(cost int) error { return s.book(ctx, asker, cost) }
 	b, inLot := booked{r, ctx, asker}, false
 	s.mu.Lock()
 	busy := s.busy(asker, r)
@@ -445,25 +449,6 @@ func (s *Server) busy(asker string, r *Request) error {
 		return Errorf(Busy, "too many requests at once: those under way hold %d bytes", s.bodies[asker])
 	}
 	return nil
-}
-
-// book counts what the body of a request becomes; one fits always.
-func (s *Server) book(asker string, cost int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if have := s.built[asker]; have > 0 && have+cost > maxBuilt {
-		return Errorf(Busy, "too many requests at once: those under way take %d MiB", have>>20)
-	}
-	s.built[asker] += cost
-	return nil
-}
-
-func (s *Server) unbook(asker string, cost int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.built[asker] -= cost; s.built[asker] <= 0 {
-		delete(s.built, asker)
-	}
 }
 
 func (s *Server) finish(asker, reply string, size int, cancel context.CancelFunc) {

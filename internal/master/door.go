@@ -190,9 +190,6 @@ func (m *Master) gone(i bus.Identity) {
 // ask tells the holder of a key whether it is accepted, and again when that
 // changes. It is all that a stranger is answered, and a connection asks it once.
 func (m *Master) ask(ctx context.Context, r *bus.Request) error {
-	if len(r.Body) > maxAsk {
-		return bus.Errorf(bus.Usage, "the question has %d bytes; the limit is %d", len(r.Body), maxAsk)
-	}
 	var q protocol.Ask
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -227,9 +224,6 @@ func (m *Master) ask(ctx context.Context, r *bus.Request) error {
 		}
 	}
 }
-
-// maxAsk is the size in bytes of that question: a version and a few grains.
-const maxAsk = 1 << 10
 
 // stateOf looks up where the key of a connection stands now.
 func (m *Master) stateOf(i bus.Identity, grains map[string]string) (protocol.KeyState, error) {

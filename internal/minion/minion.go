@@ -217,7 +217,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 		return err
 	}
 	m.server = bus.NewServer(m.broker.Conn(), m.broker.Owner, bus.MinionEndpoints, m.log)
-	m.server.Authorize = m.authorize
+	m.server.Slow, m.server.Authorize = m.broker.Slow, m.authorize
 	m.register()
 	if err := m.server.Served(); err != nil {
 		return err

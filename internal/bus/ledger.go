@@ -1,0 +1,87 @@
+package bus
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Bounds of what the bodies of all requests under way may become together, by estimate.
+const (
+	maxBuiltOfAll = 192 << 20
+	// largePart is how much of that one identity may have when most of it is taken, which is
+	// when only lastPart is left; modestPart it may have always.
+	largePart  = maxBuiltOfAll / 4
+	lastPart   = maxBuiltOfAll / 8
+	modestPart = 1 << 20
+	// buildWait is how long a request waits for those of others.
+	buildWait = 10 * time.Second
+)
+
+// ledger counts what bodies have become, by identity and in all.
+type ledger struct {
+	mu   *sync.Mutex
+	of   map[string]int
+	all  int
+	free chan struct{} // closed when something is given back
+}
+
+func newLedger() ledger {
+	return ledger{mu: &sync.Mutex{}, of: map[string]int{}, free: make(chan struct{})}
+}
+
+// book counts what the body of a request becomes. Where the identity has too much under way
+// itself it is refused at once; what others have is waited for.
+func (s *Server) book(ctx context.Context, asker string, cost int) error {
+	late := time.NewTimer(buildWait)
+	defer late.Stop()
+	for {
+		fits, have, free := s.built.take(asker, cost)
+		switch {
+		case fits:
+			return nil
+		case have > 0 && have+cost > maxBuilt:
+			return Errorf(Busy, "too many requests at once: those under way take %d MiB", have>>20)
+		}
+		select {
+		case <-free:
+		case <-late.C:
+			return Errorf(Busy, "too many large requests of others are under way")
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// take books the cost if it fits. It returns what the asker has, and what is closed when
+// more may fit.
+func (l *ledger) take(asker string, cost int) (fits bool, have int, free <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	have = l.of[asker]
+	own, all := have+cost, l.all+cost
+	switch {
+	case have > 0 && own > maxBuilt:
+	case own <= modestPart, all <= maxBuiltOfAll-lastPart, own <= largePart && all <= maxBuiltOfAll:
+		l.of[asker], l.all = own, all
+		return true, own, nil
+	}
+	return false, have, l.free
+}
+
+func (s *Server) unbook(asker string, cost int) {
+	if cost > 0 {
+		s.built.give(asker, cost)
+	}
+}
+
+func (l *ledger) give(asker string, cost int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of[asker] -= cost; l.of[asker] <= 0 {
+		delete(l.of, asker)
+	}
+	l.all -= cost
+	close(l.free)
+	l.free = make(chan struct{})
+}

@@ -1,0 +1,49 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// What the bodies of all become together is bounded: the large requests of many wait, the
+// small ones of others do not, and no room is lost.
+func TestLedgerOfAll(t *testing.T) {
+	s := &Server{built: newLedger()}
+	book := func(asker string, cost int) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		return s.book(ctx, asker, cost)
+	}
+	for _, asker := range []string{"evil1", "evil2"} {
+		if err := book(asker, maxBuilt/2+1<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := book("evil1", maxBuilt/2); CodeOf(err) != Busy {
+		t.Errorf("more than one may have: %v", err)
+	}
+	if err := book("evil3", maxBuilt/2); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a third large one: %v", err)
+	}
+	for n := range 100 {
+		if err := book("web"+string(rune('a'+n)), modestPart); err != nil {
+			t.Fatalf("a small one: %v", err)
+		}
+	}
+	done := make(chan error)
+	go func() { done <- s.book(t.Context(), "web1", maxBuilt/4) }()
+	for n := range 100 {
+		s.unbook("web"+string(rune('a'+n)), modestPart)
+	}
+	s.unbook("evil1", maxBuilt/2+1<<20)
+	if err := <-done; err != nil {
+		t.Errorf("who waited: %v", err)
+	}
+	s.unbook("web1", maxBuilt/4)
+	s.unbook("evil2", maxBuilt/2+1<<20)
+	if s.built.all != 0 || len(s.built.of) != 0 {
+		t.Errorf("%d bytes of %v are left", s.built.all, s.built.of)
+	}
+}
