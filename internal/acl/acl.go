@@ -78,6 +78,9 @@ type Decision struct {
 	// Inner are the commands inside those that were asked for, as far as they were
 	// looked at: functions of minions, and behind @runner, @wheel and @master others.
 	Inner []string
+	// Own says that it is allowed for what is the asker's own alone, since no rule allows
+	// more; Reason says why not.
+	Own bool
 	// Operator says that the asker has all rights, and not those of a rule.
 	Operator bool
 }

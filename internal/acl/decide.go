@@ -68,7 +68,27 @@ func (r *Rules) decideAsked(q *Question) Decision {
 	if q.Scope == Machine {
 		return Decision{Verdict: Allow, Reason: "the rule for the runner is the permission"}
 	}
-	return r.judge(q, &s)
+	d := r.judge(q, &s)
+	if d.Verdict != Allow && q.owned(&s) {
+		return Decision{Verdict: Allow, Rule: ownRule, Reason: d.Reason, Own: true}
+	}
+	return d
+}
+
+// ownRule stands in the place of a rule where somebody may have what is their own.
+const ownRule = "own"
+
+// owned tells whether people may have the commands without a rule, for what is their own.
+func (q *Question) owned(s *Subject) bool {
+	if !q.Own || q.Scope != Runner || s.Kind != Local && s.Kind != External {
+		return false
+	}
+	for i := range q.Commands {
+		if !q.reading(&q.Commands[i]).Own {
+			return false
+		}
+	}
+	return true
 }
 
 func refusal(format string, args ...any) Decision {
@@ -108,7 +128,7 @@ func (r *Rules) barred(q *Question, s *Subject) (Decision, bool) {
 
 // barredUser looks for the names of who asks.
 func (r *Rules) barredUser(q *Question, s *Subject) (*barred, error) {
-	names := []string{s.Name}
+	names := append([]string{s.Name}, s.Unix...)
 	if q.Subject.Operator && q.Subject.Sudo != "" {
 		names[0] = "sudo_" + q.Subject.Sudo // as Salt calls them, and its users' patterns do
 		if !s.Operator {

@@ -28,6 +28,8 @@ type Reading struct {
 	Hidden bool
 	// Naming is how a rule must name it.
 	Naming Naming
+	// Own says that a person who has no rule for it may have it for what is their own.
+	Own bool
 }
 
 // Named is a target as it is written.

@@ -27,6 +27,9 @@ type Subject struct {
 	// Operator is root or the user that the daemon runs as: everything but the
 	// blacklist is open to it.
 	Operator bool
+	// Unix are the names of the local user who has logged in as an External one: who is
+	// on the blacklist by one of them is barred by any name.
+	Unix []string
 	// Sudo is the user behind an operator who came by sudo, "" if none did.
 	Sudo string
 }
@@ -78,6 +81,9 @@ type Question struct {
 	// Functions knows what commands amount to; nil knows none, and then only a rule
 	// that names the function and says {runs: any} grants it.
 	Functions Functions
+	// Own says that the caller can hold who asks to what is their own, and does where
+	// Decision.Own says so.
+	Own bool
 	// Parse reads a target inside a command.
 	Parse func(expr, kind string) (*target.Target, error)
 }

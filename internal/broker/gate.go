@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -42,6 +43,20 @@ type visitor struct {
 	tie
 	conn   net.Conn
 	secret string // once it is expected
+	claim  string // the uid that the process believes to have, in digits
+}
+
+// misnamed says why a peer cannot be served: the kernel names it otherwise than it names
+// itself, or cannot name it here.
+func (v *visitor) misnamed() error {
+	claim, err := strconv.ParseUint(v.claim, 10, 32)
+	switch {
+	case err == nil && uint32(claim) != v.UID:
+		return fmt.Errorf("it takes itself for uid %d, the kernel for uid %d: it is in another user namespace", claim, v.UID)
+	case v.Unnamed():
+		return errors.New("it is in a user namespace that this daemon does not know: the kernel has no uid for it")
+	}
+	return nil
 }
 
 func newGate(o Options) *gate {
@@ -67,6 +82,10 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 		}
 		v, ok := g.takeLocal(o.Password)
 		if !ok {
+			return false
+		}
+		if err := v.misnamed(); err != nil {
+			g.refused(fmt.Sprint("uid ", v.UID), "uid", v.UID, "pid", v.PID, "err", err)
 			return false
 		}
 		i, ok := g.admit(c, o, Peer{Remote: "local", Local: v.Peer, Sudo: bus.SudoUser(o.Name)}, &v.tie)

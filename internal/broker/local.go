@@ -189,6 +189,7 @@ func (b *Broker) vouch(line []byte, v *visitor) ([]byte, error) {
 	if err := json.Unmarshal(body, &c); err != nil {
 		return nil, fmt.Errorf("unreadable CONNECT: %w", err)
 	}
+	v.claim = c.Pass
 	v.secret = b.gate.expect(v)
 	c.Pass = v.secret
 	out, err := json.Marshal(c)

@@ -69,12 +69,14 @@ func DialBySudo(path, user string) (*Conn, error) {
 	if user != "" {
 		name = sudoName + user
 	}
+	// The daemon has the number from the kernel. It is told whom this process takes itself
+	// for, since in a user namespace that is somebody else, who could not be answered.
 	uid := os.Geteuid()
 	nonce := NewNonce()
 	self := Identity{Role: RoleUser, Name: strconv.Itoa(uid), Nonce: nonce}
 	dial := dialer(func() (net.Conn, error) { return socket.Dial(path) })
 	nc, err := nats.Connect("nats://daemon", nats.SetCustomDialer(dial), nats.SkipHostLookup(),
-		nats.UserInfo(nonce, ""), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.NoReconnect(), nats.Timeout(5*time.Second),
+		nats.UserInfo(nonce, self.Name), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.NoReconnect(), nats.Timeout(5*time.Second),
 		nats.IgnoreDiscoveredServers(), nats.ErrorHandler(quiet), nats.NoCallbacksAfterClientClose(), nats.SyncQueueLen(QueueLen))
 	if errors.Is(err, nats.ErrAuthorization) {
 		return nil, fmt.Errorf("connect to the daemon at %s: %w", path, ErrRefused)

@@ -54,7 +54,7 @@ var checks = []struct {
 	{Operator, true, "root and the daemon's own user"},
 	{FileRecv, true, "the setting lets minions hand in files"},
 	{KeyRevoke, true, "the setting lets minions have their own keys forgotten"},
-	{Published, false, "`publisher_acl`, its blacklist and `external_auth`, on functions, arguments and targets"},
+	{Published, false, "`publisher_acl`, its blacklist and `external_auth`, on functions, arguments and targets; runners about what is one's own need no rule"},
 	{Started, false, "whoever started the job; else as `publisher_acl`"},
 	{Proof, false, "the password, certificate or token of who logs in"},
 	{Peers, false, "the setting, on functions, arguments and targets"},

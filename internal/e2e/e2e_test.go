@@ -105,7 +105,7 @@ func setUp(env *testscript.Env) error {
 
 // condition answers what a script asks of the machine: [raced] for binaries with
 // the race detector, [root] for the right to
-// act as other users, [users] for that to make some, [tmpfs] for that to mount a
+// act as other users, [users] for that to make some, [userns] where ordinary users can make user namespaces, [tmpfs] for that to mount a
 // small disk, [node] for Node with a client of NATS.
 func condition(name string) (bool, error) {
 	switch name {
@@ -117,6 +117,8 @@ func condition(name string) (bool, error) {
 		return hasNode(), nil
 	case "users":
 		return mayMakeUsers(), nil
+	case "userns":
+		return mayUnshare(), nil
 	case "tmpfs":
 		return mayMount(), nil
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -25,6 +26,13 @@ var mayMakeUsers = sync.OnceValue(func() bool {
 	}
 	info, err := os.Stat("/etc/pam.d")
 	return err == nil && info.IsDir()
+})
+
+// mayUnshare tries out whether an ordinary user can make a user namespace.
+var mayUnshare = sync.OnceValue(func() bool {
+	c := exec.Command("unshare", "-U", "true")
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	return os.Geteuid() == 0 && c.Run() == nil
 })
 
 // made counts what was made on the machine, for names of its own.

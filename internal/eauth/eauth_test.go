@@ -243,7 +243,7 @@ func TestTokensExpire(t *testing.T) {
 	g.clock = clock{wall: func() time.Time { return wall }}
 	issued := wall
 	token, other := mustToken(t, g, time.Hour), mustToken(t, g, time.Hour)
-	list, err := g.List(t.Context())
+	list, err := g.List(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -549,7 +549,7 @@ func TestLifetimes(t *testing.T) {
 func TestListAndDelete(t *testing.T) {
 	g := gate(t, &memory{}, parse(t, load(t, secretSettings, "")))
 	one, two := mustToken(t, g, 0), mustToken(t, g, 0)
-	list, err := g.List(t.Context())
+	list, err := g.List(t.Context(), nil)
 	if err != nil || len(list) != 2 || list[0].User != "fred" || list[0].Backend != "sharedsecret" {
 		t.Fatalf("%+v, %v", list, err)
 	}
@@ -557,14 +557,14 @@ func TestListAndDelete(t *testing.T) {
 		t.Errorf("%s is the id of neither: %+v", TokenID(one), list)
 	}
 	for _, name := range []string{"", "abc", one, TokenID(one) + "00", strings.Repeat("0", 64), "zz" + TokenID(one)} {
-		if err := g.Delete(t.Context(), name); err == nil {
+		if err := forget(t, g, name); err == nil {
 			t.Errorf("delete %q found something", name)
 		}
 	}
 	if _, err := g.Token(t.Context(), one); err != nil {
 		t.Errorf("the token after that: %v", err)
 	}
-	if err := g.Delete(t.Context(), " "+strings.ToUpper(TokenID(one))); err != nil {
+	if err := forget(t, g, " "+strings.ToUpper(TokenID(one))); err != nil {
 		t.Errorf("delete by id: %v", err)
 	}
 	if _, err := g.Token(t.Context(), one); !errors.Is(err, ErrRefused) {
@@ -573,10 +573,10 @@ func TestListAndDelete(t *testing.T) {
 	if _, err := g.Token(t.Context(), two); err != nil {
 		t.Errorf("the other token: %v", err)
 	}
-	if err := g.Delete(t.Context(), tokenKey(two)[:shortest]); err != nil {
+	if err := forget(t, g, tokenKey(two)[:shortest]); err != nil {
 		t.Errorf("delete by the beginning of an id: %v", err)
 	}
-	if err := g.Delete(t.Context(), tokenKey(two)[:shortest]); err == nil {
+	if err := forget(t, g, tokenKey(two)[:shortest]); err == nil {
 		t.Error("it can be deleted twice")
 	}
 }
@@ -606,7 +606,7 @@ func TestRevokedTokens(t *testing.T) {
 		made, logins = append(made, token), append(logins, grant)
 	}
 	const cut = 2 // the others were made with it
-	if err := g.Delete(t.Context(), TokenID(made[cut])); err != nil {
+	if err := forget(t, g, TokenID(made[cut])); err != nil {
 		t.Fatal(err)
 	}
 	for i, grant := range logins {
@@ -614,7 +614,7 @@ func TestRevokedTokens(t *testing.T) {
 			t.Errorf("the login by token %d of a line that was cut at %d: %v", i, cut, err)
 		}
 	}
-	if list, err := g.List(t.Context()); err != nil || len(list) != cut+1 {
+	if list, err := g.List(t.Context(), nil); err != nil || len(list) != cut+1 {
 		t.Errorf("%d tokens are listed, %v; want %d", len(list), err, cut+1)
 	}
 	for i, token := range made {
@@ -738,4 +738,38 @@ func FuzzPasswordFile(f *testing.F) {
 			t.Errorf("%q let %q in", text, user)
 		}
 	})
+}
+
+// forget deletes a token as an operator names it.
+func forget(t *testing.T, g *Gate, id string) error {
+	t.Helper()
+	key, err := g.Find(t.Context(), id, nil)
+	if err != nil {
+		return err
+	}
+	return g.Delete(t.Context(), key)
+}
+
+// TestOwnTokens: who has logged in finds their own tokens, and of others' nothing.
+func TestOwnTokens(t *testing.T) {
+	g := gate(t, &memory{}, parse(t, load(t, secretSettings, "")))
+	token := mustToken(t, g, 0)
+	fred, other := login(t, g), &Grant{Backend: "sharedsecret", Account: Account{Name: "ann"}}
+	for _, of := range []*Grant{other, {Backend: "file", Account: Account{Name: "fred"}}} {
+		list, err := g.List(t.Context(), of)
+		if err != nil || len(list) != 0 {
+			t.Errorf("%s of %s sees %+v, %v", of.Name, of.Backend, list, err)
+		}
+		none, err := g.Find(t.Context(), "00000000", of)
+		key, other := g.Find(t.Context(), TokenID(token), of)
+		if key != none || err == nil || other == nil || strings.ReplaceAll(other.Error(), TokenID(token), "00000000") != err.Error() {
+			t.Errorf("the token of another is %q, %v; one that there is not %q, %v", key, other, none, err)
+		}
+	}
+	if list, err := g.List(t.Context(), fred); err != nil || len(list) != 1 {
+		t.Errorf("one's own: %+v, %v", list, err)
+	}
+	if _, err := g.Find(t.Context(), TokenID(token), fred); err != nil {
+		t.Error(err)
+	}
 }

@@ -257,12 +257,12 @@ func (s *stored) lives(all map[string]stored, now time.Time) bool {
 }
 
 // List returns the tokens that have not expired, by user and time.
-func (g *Gate) List(ctx context.Context) ([]Listed, error) {
+func (g *Gate) List(ctx context.Context, of *Grant) ([]Listed, error) {
 	now := g.clock.now()
 	all, err := g.all(ctx)
 	var list []Listed
 	for key, s := range all {
-		if s.lives(all, now) {
+		if s.lives(all, now) && of.owns(s.Backend, s.User) {
 			list = append(list, Listed{idOf(key), s.Backend, s.User, s.Groups, s.Issued, s.Expires, s.Rules != ""})
 		}
 	}
@@ -272,30 +272,43 @@ func (g *Gate) List(ctx context.Context) ([]Listed, error) {
 	return list, err
 }
 
-// Delete forgets a token, named by the beginning of its id, and with it those that
-// it has made.
-func (g *Gate) Delete(ctx context.Context, id string) error {
+// owns tells whether a token is one's own: everybody's are those of nil.
+func (g *Grant) owns(backend, user string) bool {
+	return g == nil || g.Backend == backend && g.Name == user
+}
+
+// Find returns the token that the beginning of its id names. For somebody who has logged
+// in, as of says, there are no tokens but theirs; nil is everybody's.
+func (g *Gate) Find(ctx context.Context, id string, of *Grant) (TokenKey, error) {
 	id = strings.ToLower(strings.TrimSpace(id))
 	if len(id) < shortest {
-		return fmt.Errorf("a token is named by at least %d digits of its id", shortest)
+		return "", fmt.Errorf("a token is named by at least %d digits of its id", shortest)
 	}
 	all, err := g.all(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var found []string
-	for key := range all {
-		if strings.HasPrefix(key, id) {
+	for key, s := range all {
+		if strings.HasPrefix(key, id) && of.owns(s.Backend, s.User) {
 			found = append(found, key)
 		}
 	}
 	switch len(found) {
 	case 0:
-		return salt.WithHint(fmt.Errorf("no token has an id that begins with %.64q", id), "'salt-run auth.list_tokens' lists them")
+		return "", salt.WithHint(fmt.Errorf("no token has an id that begins with %.64q", id), "'salt-run auth.list_tokens' lists them")
 	case 1:
-		return g.store.Delete(ctx, found[0])
+		return TokenKey(found[0]), nil
 	}
-	return fmt.Errorf("%d tokens have ids that begin with %s", len(found), id)
+	return "", fmt.Errorf("%d tokens have ids that begin with %s", len(found), id)
+}
+
+// TokenKey names one token in the store, and can not be used as one.
+type TokenKey string
+
+// Delete forgets a token, and with it those that it has made.
+func (g *Gate) Delete(ctx context.Context, key TokenKey) error {
+	return g.store.Delete(ctx, string(key))
 }
 
 // Sweep forgets tokens that have expired or whose own token is gone, and what is known of accounts that

@@ -178,6 +178,23 @@ func (g *Grants) MayFire(user, tag string) (Grant, bool) {
 	return Grant{}, false
 }
 
+// Fires are the patterns of tags that user may fire.
+func (g *Grants) Fires(user string) []string {
+	var list []string
+	if g == nil {
+		return nil
+	}
+	for _, one := range g.rules {
+		if !one.holds(user) {
+			continue
+		}
+		for _, t := range one.fire {
+			list = append(list, t.text)
+		}
+	}
+	return list
+}
+
 // Known says whether user has any grant.
 func (g *Grants) Known(user string) bool {
 	return g != nil && slices.ContainsFunc(g.rules, func(one grant) bool {

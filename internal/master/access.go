@@ -215,7 +215,7 @@ func (m *Master) decide(who asker, q acl.Question, tgt, kind string) (audit.Entr
 	log := m.log.With("user", who.name, "fun", functions(q), "target", tgt, "rule", d.Rule, "where", d.Where)
 	if d.Verdict == acl.Allow {
 		log.Debug("permitted")
-		return e, granted{d.Within, m.tables.reach(q.Scope, q.Commands, d)}, nil
+		return e, granted{d.Within, m.tables.reach(q.Scope, q.Commands, d), own(d)}, nil
 	}
 	if m.trail.Note(e) {
 		log.Warn("refused", "reason", d.Reason, "outside", d.Outside)
@@ -227,6 +227,14 @@ func (m *Master) decide(who asker, q acl.Question, tgt, kind string) (audit.Entr
 type granted struct {
 	within []*target.Target
 	reach  job.Reach
+	own    string // why it is for what is the asker's own alone; "" for all
+}
+
+func own(d acl.Decision) string {
+	if !d.Own {
+		return ""
+	}
+	return d.Reason
 }
 
 // errNoRule is for somebody whom no rule is for, and who was allowed something all the
@@ -354,14 +362,20 @@ func aclCommands(list []job.Command) []acl.Command {
 
 // explain answers what permit would say. Operators learn which minions the target
 // means by now, and which of them the nearest rule does not cover; others learn only
-// what they may do themselves.
-func (m *Master) explain(ctx context.Context, who asker, e runner.Explain) (runner.Explained, error) {
+// what they may do themselves. own is why who asks may ask about themselves alone, ""
+// where they may ask about others.
+func (m *Master) explain(ctx context.Context, who asker, e runner.Explain, own string) (runner.Explained, error) {
+	subject, rules, err := m.subjectOf(ctx, who, e, own)
+	if err != nil {
+		return runner.Explained{}, err
+	}
 	if e.Kind != "mine" {
 		if err := parseWords(e.Commands); err != nil { // as a command line does, and the master for a minion
 			return runner.Explained{}, err
 		}
 	}
-	q := acl.Question{Commands: aclCommands(e.Commands), Subject: m.explained(ctx, e)}
+	q := acl.Question{Commands: aclCommands(e.Commands), Subject: subject}
+	var mistake error
 	switch e.Kind {
 	case "runner":
 		q.Scope = acl.Runner
@@ -370,16 +384,18 @@ func (m *Master) explain(ctx context.Context, who asker, e runner.Explain) (runn
 	case "mine":
 		q.Scope = acl.Mine
 	default:
-		t, err := m.parseTarget(ctx, who, protocol.Publish{Target: e.Target, TargetType: e.TargetType})
-		if err == nil {
-			err = m.mayTarget(who, t)
+		var end func()
+		if q.Target, end, mistake = m.explainedTarget(ctx, who, e); end != nil {
+			defer end()
 		}
-		if err != nil {
-			return runner.Explained{}, err
+		if mistake != nil && own == "" {
+			return runner.Explained{}, mistake
 		}
-		q.Target = t
 	}
-	d := m.verdict(m.access.Load().rules, q)
+	d := m.verdict(rules, q)
+	if mistake != nil && d.Verdict == acl.Allow {
+		return runner.Explained{}, mistake // who may nothing is not told how a target is read
+	}
 	out := runner.Explained{Allowed: d.Verdict == acl.Allow, Rule: d.Rule, Where: d.Where, Reason: d.Reason, Outside: d.Outside, Inner: d.Inner}
 	if q.Target == nil || !who.subject.Operator && !(out.Allowed && who.is(q.Subject)) {
 		return out, nil
@@ -390,6 +406,35 @@ func (m *Master) explain(ctx context.Context, who asker, e runner.Explain) (runn
 		out.Outside = append(out.Outside, m.outside(start.Minions, d.Nearest)...)
 	}
 	return out, err
+}
+
+// explainedTarget reads the target of a question, and waits for the turn to look at it.
+func (m *Master) explainedTarget(ctx context.Context, who asker, e runner.Explain) (t *target.Target, end func(), err error) {
+	if t, err = m.parseTarget(ctx, who, protocol.Publish{Target: e.Target, TargetType: e.TargetType}); err == nil {
+		err = m.mayTarget(who, t)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	end, err = m.takeTurn(ctx, who, t)
+	return t, end, err
+}
+
+// subjectOf is whom a question is about, with the rules that hold for them.
+func (m *Master) subjectOf(ctx context.Context, who asker, e runner.Explain, own string) (acl.Subject, *acl.Rules, error) {
+	rules := m.access.Load().rules
+	switch self := e.Minion == "" && e.Groups == nil && (e.User == "" && e.Backend == "" || e.User == who.name && e.Backend == who.subject.Backend); {
+	case e.User == "" && e.Minion == "" && who.subject.Operator:
+		return acl.Subject{}, nil, salt.WithHint(errors.New("nobody is asked for"), "name a user= or a minion=")
+	case self:
+		return who.subject, m.rulesOf(who), nil
+	case own != "":
+		q := acl.Question{Scope: acl.Runner, Commands: []acl.Command{{Function: "acl.explain"}}}
+		d := acl.Decision{Reason: "without a rule for it one may ask about oneself alone: " + own}
+		m.trail.Note(entry(who, q, d, "", ""))
+		return acl.Subject{}, nil, refusal(who, q, d)
+	}
+	return m.explained(ctx, e), rules, nil
 }
 
 // outside are those of the minions that a target does not mean, ten at most.

@@ -50,6 +50,7 @@ func (f tables) Read(s acl.Scope, c acl.Command) acl.Reading {
 	for _, t := range r.Targets {
 		out.Targets = append(out.Targets, acl.Named(t))
 	}
+	out.Own = s == acl.Runner && table.Own(c.Function)
 	for _, i := range r.Inner {
 		out.Inner = append(out.Inner, asked(s, i))
 	}

@@ -256,13 +256,21 @@ func (m *Master) external(ctx context.Context, i bus.Identity) *asker {
 		}
 		return &asker{name: old.Name, identity: i, refused: loginError(protocol.Login{}, err)}
 	}
-	who := &asker{name: g.Name, identity: i, login: g, subject: acl.Subject{Kind: acl.External, Name: g.Name, Groups: g.Groups, Backend: g.Backend}}
+	who := &asker{name: g.Name, identity: i, login: g, subject: acl.Subject{Kind: acl.External, Name: g.Name, Groups: g.Groups, Backend: g.Backend, Unix: m.unixNames(ctx, i)}}
 	if g.Rules != "" {
 		if who.rules, err = m.kept(g.Rules); err != nil {
 			who.refused, who.subject = err, acl.Subject{}
 		}
 	}
 	return who
+}
+
+// unixNames are the names of the local user on a connection, whoever has logged in.
+func (m *Master) unixNames(ctx context.Context, i bus.Identity) []string {
+	if i.Sudo != "" {
+		return []string{sudoPrefix + i.Sudo, i.Sudo}
+	}
+	return []string{string(m.users.Lookup(ctx, i.UID()).Name)}
 }
 
 // Bounds of what is told to a user of external_auth as it happens.
@@ -333,12 +341,12 @@ func (m *Master) makeToken(ctx context.Context, who asker, t runner.NewToken) (r
 	var err error
 	switch g := who.login; {
 	case g != nil && (t.User != "" && t.User != g.Name || t.Backend != "" && t.Backend != g.Backend):
-		return made, fmt.Errorf("%s may make tokens of %s by %s only", who.name, g.Name, g.Backend)
+		return made, bus.Errorf(bus.Denied, "%s may make tokens of %s by %s only", who.name, g.Name, g.Backend)
 	case g != nil:
 		made.User, made.Backend = g.Name, g.Backend
 		made.Token, made.Expires, err = m.gate.MakeToken(ctx, g, t.Life, false)
 	case !who.subject.Operator:
-		err = salt.WithHint(errors.New("only operators make tokens without a login"), "log in: salt-run -a BACKEND auth.mk_token")
+		err = bus.Errorf(bus.Denied, "only operators make tokens without a login").WithHint("log in: salt-run -a BACKEND auth.mk_token")
 	case t.User == "" || t.Backend == "":
 		err = salt.WithHint(errors.New("a token is of a user whom a backend knows: username and eauth are needed"),
 			"salt-run auth.mk_token username=fred eauth=pam, or log in: salt-run -a BACKEND auth.mk_token")
@@ -347,13 +355,28 @@ func (m *Master) makeToken(ctx context.Context, who asker, t runner.NewToken) (r
 	}
 	if err == nil {
 		made.ID = eauth.TokenID(made.Token)
+	} else if errors.Is(err, eauth.ErrLifetime) {
+		err = bus.Errorf(bus.Denied, "%v", err)
 	}
 	return made, err
 }
 
-// listTokens lists them for the runner auth.list_tokens.
-func (m *Master) listTokens(ctx context.Context) ([]runner.Token, error) {
-	list, err := m.gate.List(ctx)
+// deleteToken forgets a token: of a login, or anybody's for nil. record, if there is one,
+// comes before.
+func (m *Master) deleteToken(ctx context.Context, id string, of *eauth.Grant, record func() error) error {
+	key, err := m.gate.Find(ctx, id, of)
+	if err == nil && record != nil {
+		err = record()
+	}
+	if err != nil {
+		return err
+	}
+	return m.gate.Delete(ctx, key)
+}
+
+// listTokens lists them for the runner auth.list_tokens: those of a login, or all for nil.
+func (m *Master) listTokens(ctx context.Context, of *eauth.Grant) ([]runner.Token, error) {
+	list, err := m.gate.List(ctx, of)
 	out := make([]runner.Token, len(list))
 	for i, t := range list {
 		out[i] = runner.Token{ID: t.ID, User: t.User, Backend: t.Backend, Groups: t.Groups, Issued: t.Issued, Expires: t.Expires, KeepsRules: t.KeepsRules}

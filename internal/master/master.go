@@ -82,6 +82,7 @@ type Master struct {
 	evaluations *turns
 	longReads   *turns
 	longAnswers *turns
+	lookups     *turns // of people among their own jobs
 	waiting     keyWaiters
 	serving     chan struct{}    // closed when everything is open; connections wait for it
 	told        logging.Throttle // of words on keys that are not accepted
@@ -108,7 +109,7 @@ type Master struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), room: newRoom(), evaluations: newEvaluations(), longReads: newTurns(1), longAnswers: newTurns(maxLongAnswers), present: newPresence(), serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), room: newRoom(), evaluations: newEvaluations(), lookups: newEvaluations(), longReads: newTurns(1), longAnswers: newTurns(maxLongAnswers), present: newPresence(), serving: make(chan struct{})}
 	m.files, m.deposit, m.runners = roots.New(o.Config.FileRoots), newDeposit(o.Config), runners(o.Config, o.Log)
 	m.tables = newTables(m.runners)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))

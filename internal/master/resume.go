@@ -386,8 +386,15 @@ func (m *Master) replayReturns(ctx context.Context, r *bus.Request, jid salt.JID
 
 // courses tells runners of the jobs of which more is expected.
 func (m *Master) courses() []runner.Course {
+	return m.coursesOf(func(*known) bool { return true })
+}
+
+func (m *Master) coursesOf(shown func(*known) bool) []runner.Course {
 	var list []runner.Course
 	for _, c := range m.jobs.all() {
+		if !shown(c.known) {
+			continue
+		}
 		e := &c.plan.Envelope
 		list = append(list, runner.Course{
 			JID: c.plan.Start.JID, User: e.User, Target: e.Target, TargetType: e.TargetType, Fun: e.Fun(), Args: c.known.args,
@@ -401,7 +408,7 @@ func (m *Master) courses() []runner.Course {
 func (m *Master) cancelJob(jid salt.JID, by string) ([]salt.MinionID, error) {
 	c := m.jobs.course(jid)
 	if c == nil {
-		return nil, salt.WithHint(fmt.Errorf("job %s waits for nobody", jid), "'salt-run jobs.list_queued' lists the jobs that do")
+		return nil, errNoneWaits(jid)
 	}
 	ids := c.cancel(by)
 	if len(ids) == 0 {
@@ -410,6 +417,10 @@ func (m *Master) cancelJob(jid salt.JID, by string) ([]salt.MinionID, error) {
 	}
 	m.log.Info("job cancelled", "jid", jid, "user", by, "minions", len(ids))
 	return ids, nil
+}
+
+func errNoneWaits(jid salt.JID) error {
+	return salt.WithHint(fmt.Errorf("job %s waits for nobody", jid), "'salt-run jobs.list_queued' lists the jobs that do")
 }
 
 // awaitJob returns when nothing more is expected of a job for now.

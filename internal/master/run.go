@@ -46,11 +46,12 @@ func (m *Master) runnerHost(who asker, long *longRead) *runner.Host {
 		},
 		SendEvent: func(ctx context.Context, tag string, data any) error { return m.sendEvent(ctx, who, tag, data) },
 		Courses:   m.courses,
-		Cancel:    func(jid salt.JID) ([]salt.MinionID, error) { return m.cancelJob(jid, who.name) },
+		Cancel:    func(_ context.Context, jid salt.JID) ([]salt.MinionID, error) { return m.cancelJob(jid, who.name) },
 		Await:     m.awaitJob,
 		Explain: func(ctx context.Context, e runner.Explain) (runner.Explained, error) {
-			return m.explain(ctx, who, e)
+			return m.explain(ctx, who, e, "")
 		},
+		Rights:     func(ctx context.Context) (runner.Rights, error) { return m.rights(ctx, who) },
 		Lint:       m.lint,
 		Reload:     m.reloadConfig,
 		Unreloaded: m.taken.why,
@@ -65,8 +66,8 @@ func (m *Master) runnerHost(who asker, long *longRead) *runner.Host {
 		MakeToken: func(ctx context.Context, t runner.NewToken) (runner.Token, error) {
 			return m.makeToken(ctx, who, t)
 		},
-		ListTokens:  m.listTokens,
-		DeleteToken: m.gate.Delete,
+		ListTokens:  func(ctx context.Context) ([]runner.Token, error) { return m.listTokens(ctx, nil) },
+		DeleteToken: func(ctx context.Context, id string) error { return m.deleteToken(ctx, id, nil, nil) },
 
 		Reactions:     m.reactionsInForce,
 		RetryReaction: m.retryReaction,
@@ -197,11 +198,14 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 	if err := runner.CheckSecrets(q.Command); err != nil {
 		return bus.Errorf(bus.Usage, "%w", err) // before the arguments are in the journal, or in the trail
 	}
-	e, may, err := m.decide(who, acl.Question{Scope: scope, Commands: aclCommands([]job.Command{q.Command})}, "", "")
+	e, may, err := m.decide(who, acl.Question{Scope: scope, Own: !q.Async, Commands: aclCommands([]job.Command{q.Command})}, "", "")
 	if r.Decide(err) != nil {
 		return err
 	}
 	jid := m.clock.Next(time.Now())
+	if may.own != "" {
+		return m.runOwn(ctx, r, q, who, jid, e, may.own)
+	}
 	tag := "salt/" + kind + "/" + string(jid)
 	data := map[string]any{"fun": map[bool]string{false: "runner.", true: "wheel."}[q.Wheel] + string(q.Command.Function), "jid": string(jid), "user": who.name, "fun_args": eventArgs(&job.Envelope{Commands: []job.Command{q.Command}})}
 	begun := func() error {
@@ -249,9 +253,17 @@ func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string
 	if _, err := m.relay.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {
 		m.log.Error("runner's return not stored", "jid", jid, "fun", c.Function, "err", err)
 	}
+	return runResult(res, q.Wheel)
+}
+
+// runResult is what who asked is told. A refusal inside a runner is one.
+func runResult(res module.Result, wheel bool) protocol.RunResult {
 	text, hint := "", ""
 	if res.Err != nil {
-		text, hint = res.Err.Error(), runner.Hint(res.Err, q.Wheel)
+		text, hint = res.Err.Error(), runner.Hint(res.Err, wheel)
+		if bus.CodeOf(res.Err) == bus.Denied {
+			res.Retcode = protocol.RunRefused
+		}
 	}
 	return protocol.RunResult{Error: text, Hint: hint, Return: value.Value{V: res.Return}, Success: res.Success, Retcode: res.Retcode, Out: res.Out}
 }

@@ -22,6 +22,9 @@ func (f *Function) access() string {
 		Secret:   " Rules grant it by its name or that of its module, never by a pattern: it tells secrets.",
 		AsDaemon: " Rules grant it by its name, never by a pattern: it runs as the user of the master.",
 	}[f.Class]
+	if f.Own {
+		text += " For what is one's own no rule is needed."
+	}
 	if f.Calls != nil {
 		text += " What it makes others do must be allowed, too."
 	}

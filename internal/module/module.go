@@ -49,6 +49,9 @@ type Function struct {
 	// Class is what a function of the master amounts to. Functions of minions have
 	// none: all of them are granted alike.
 	Class Class
+	// Own says that a person needs no rule for what of it is their own: a Host that is
+	// held to that shows and changes nothing else.
+	Own bool
 
 	Run func(ctx context.Context, c *Call) (any, error)
 	// Calls is instead of Run for a function that makes others do something.

@@ -73,6 +73,23 @@ func (t Table) find(name string) (module string, f *Function) {
 // Builtin is the table of the functions of minions.
 func Builtin() Table { return modules }
 
+// Own tells whether people need no rule for what of the function is their own.
+func (t Table) Own(name salt.Function) bool {
+	_, f := t.find(string(name))
+	return f != nil && f.Own
+}
+
+// OwnFunctions are the names of those for which Own says so.
+func (t Table) OwnFunctions() []string {
+	var names []string
+	t.each("", func(m *Module, f *Function) {
+		if f.Own {
+			names = append(names, m.Name+"."+f.Name)
+		}
+	})
+	return names
+}
+
 // Class returns what a function of the master amounts to; known is false for one that
 // is not built in.
 func (t Table) Class(name salt.Function) (class Class, known bool) {

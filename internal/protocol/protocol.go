@@ -362,6 +362,10 @@ type RunStart struct {
 	Tag string   `json:"tag"`
 }
 
+// RunRefused is the Retcode of a runner that has failed since who asked for it may not
+// have what it would have done: the exit code of a refusal.
+const RunRefused = 77
+
 // RunResult is the last.
 type RunResult struct {
 	Return  value.Value `json:"return"`

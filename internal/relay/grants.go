@@ -44,6 +44,14 @@ func (r *Relay) SetGrants(g *event.Grants) {
 // Known says whether an ordinary user may use the bus for anything at all.
 func (r *Relay) Known(user string) bool { return r.grants.Load().Known(user) }
 
+// Tags are the patterns of tags that somebody may fire and hear.
+func (r *Relay) Tags(who Asker) (fire, listen []string) {
+	if who.Operator {
+		return []string{"*"}, []string{"*"}
+	}
+	return r.grants.Load().Fires(who.Name), who.Hearing.Limits()
+}
+
 // Asker describes a local user with what the rules let it hear.
 func (r *Relay) Asker(uid int, name string, operator bool) Asker {
 	a := Asker{Owner: strconv.Itoa(uid), Name: name, Sender: salt.UserPrefix + name, UID: uid, Operator: operator, Hearing: event.HearAll}

@@ -9,7 +9,8 @@ import (
 	"brine/internal/salt"
 )
 
-// Explain is a question about access: would they be allowed?
+// Explain is a question about access: would they be allowed? With neither User nor
+// Minion it is about who asks.
 type Explain struct {
 	User    string
 	Groups  []string // of the user; nil asks the system
@@ -31,6 +32,23 @@ type Explained struct {
 	Inner               []string        // functions inside those that are asked for
 }
 
+// Rights are what somebody may do.
+type Rights struct {
+	User, Backend string // Backend of external_auth; "" is a local user
+	Groups        []string
+	Operator      bool    // everything but what is barred
+	Rules         []Right // of the settings for this kind of asker
+	Barred        []string
+	Fire, Listen  []string // tags of events, as shell patterns
+}
+
+// Right is one rule.
+type Right struct {
+	Rule, Where string
+	On          string // the target; "" for every minion, and for what is no function of minions
+	Held        bool   // to arguments that the rule lists
+}
+
 // Finding is something strange about the access rules.
 type Finding struct {
 	Where, Key, Text string
@@ -42,7 +60,7 @@ type Finding struct {
 func aclModule(h *Host) *module.Module {
 	a := access{h}
 	return &module.Module{Name: "acl", Doc: "Who may do what, and why.", Functions: []module.Function{
-		{Name: "explain", Class: module.Secret, Doc: "Return whether somebody may do something, and the rule that decides, without doing it. Name a user, an external user with eauth, or a minion for peer, peer_run and mine_get.",
+		{Name: "explain", Class: module.Secret, Own: true, Doc: "Return whether somebody may do something, and the rule that decides, without doing it. Name a user, an external user with eauth, or a minion for peer, peer_run and mine_get; without a name it is about who asks.",
 			Example: "salt-run acl.explain user=fred fun=cmd.run tgt='web*' arg='[ls]'\nsalt-run acl.explain user=steve eauth=pam groups='[ops]' fun=key.list kind=wheel\nsalt-run acl.explain minion=web1 fun=test.ping tgt='*'\nsalt-run acl.explain minion=web1 fun=manage.up kind=peer_run\nsalt-run acl.explain minion=web1 fun=network.ip_addrs kind=mine_get",
 			Params: []module.Param{
 				{Name: "user", Kind: module.String}, {Name: "fun", Kind: module.Any}, {Name: "tgt", Kind: module.String, Default: "*"}, {Name: "tgt_type", Kind: module.String, Default: "glob"},
@@ -50,6 +68,7 @@ func aclModule(h *Host) *module.Module {
 				{Name: "minion", Kind: module.String}, {Name: "kind", Kind: module.String, Default: "publish"},
 			}, Run: a.explain},
 		{Name: "lint", Class: module.Secret, Doc: "Return what is strange about the access rules: what can never match, what matches more than it seems to, users that do not exist, and why a configuration that was read since is not in force.", Example: "salt-run acl.lint", Run: a.lint},
+		{Name: "mine", Class: module.Shared, Own: true, Doc: "Return what who asks may do, and where: their rules, the blacklist that holds for all, and the events that they may fire and hear.", Example: "salt-run acl.mine\nsalt-run -a pam acl.mine", Run: a.mine},
 	}}
 }
 
@@ -96,8 +115,6 @@ func question(c *module.Call) (Explain, error) {
 		Kind: c.String("kind"), Target: c.String("tgt"), TargetType: c.String("tgt_type"),
 	}
 	switch {
-	case e.User == "" && e.Minion == "":
-		return e, salt.WithHint(fmt.Errorf("nobody is asked for"), "name a user= or a minion=")
 	case e.User != "" && e.Minion != "":
 		return e, fmt.Errorf("user and minion are both given: ask for one")
 	}
@@ -175,6 +192,30 @@ func texts(c *module.Call, name string) ([]string, error) {
 		return list, nil
 	}
 	return nil, fmt.Errorf("%s is neither text nor a list", name)
+}
+
+func (a access) mine(ctx context.Context, _ *module.Call) (any, error) {
+	r, err := a.Rights(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rules := make([]any, len(r.Rules))
+	for i, one := range r.Rules {
+		rules[i] = map[string]any{"rule": one.Rule, "where": one.Where, "on": one.On, "held_to_arguments": one.Held}
+	}
+	return map[string]any{
+		"user": r.User, "eauth": r.Backend, "groups": textList(r.Groups), "operator": r.Operator,
+		"rules": rules, "barred": textList(r.Barred), "fire": textList(r.Fire), "listen": textList(r.Listen),
+		"own": textList(Table(&Host{}).OwnFunctions()),
+	}, nil
+}
+
+func textList(texts []string) []any {
+	list := make([]any, len(texts))
+	for i, t := range texts {
+		list[i] = t
+	}
+	return list
 }
 
 func (a access) lint(ctx context.Context, _ *module.Call) (any, error) {

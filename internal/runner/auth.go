@@ -43,9 +43,9 @@ const (
 func authModule(h *Host) *module.Module {
 	t := tokens{h}
 	return &module.Module{Name: "auth", Doc: "Tokens of external_auth.", Functions: []module.Function{
-		{Name: "del_token", Class: module.Changes, Doc: "Forget a token, named by the beginning of its id, and those that were made with it, so that nobody can use them any more.", Example: "salt-run auth.del_token 5f3a0c11",
+		{Name: "del_token", Class: module.Changes, Own: true, Doc: "Forget a token, named by the beginning of its id, and those that were made with it, so that nobody can use them any more.", Example: "salt-run auth.del_token 5f3a0c11",
 			Params: []module.Param{{Name: tokenParam, Kind: module.String, Required: true}}, Run: t.forget},
-		{Name: "list_tokens", Class: module.Shared, Doc: "Return the tokens that have not expired, without what one could use: whose they are, since when, until when.", Example: "salt-run auth.list_tokens", Run: t.list},
+		{Name: "list_tokens", Class: module.Shared, Own: true, Doc: "Return the tokens that have not expired, without what one could use: whose they are, since when, until when.", Example: "salt-run auth.list_tokens", Run: t.list},
 		{Name: "mk_token", Class: module.Changes, Doc: "Make a token: of the user who is logged in by -a, or, for root, of any user of a backend. token_expire is its life in seconds.",
 			Example: "salt-run -a pam auth.mk_token\nsalt-run auth.mk_token username=fred eauth=pam token_expire=600",
 			Params: []module.Param{

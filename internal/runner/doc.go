@@ -35,10 +35,11 @@ type Host struct {
 	Ping      func(ctx context.Context, tgt, kind string, timeout time.Duration) ([]job.Update, error)
 	Events    func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error // reads the journal
 	Courses   func() []Course                                                                             // jobs of which more is expected, the oldest first
-	Cancel    func(jid salt.JID) ([]salt.MinionID, error)                                                 // withdraws a job from whom it was not sent to, and returns those
+	Cancel    func(ctx context.Context, jid salt.JID) ([]salt.MinionID, error)                            // withdraws a job from whom it was not sent to, and returns those
 	Await     func(ctx context.Context, jid salt.JID) error                                               // returns when nothing more is expected of a job for now
 	SendEvent func(ctx context.Context, tag string, data any) error
 	Explain   func(ctx context.Context, e Explain) (Explained, error) // whether somebody may do something
+	Rights    func(ctx context.Context) (Rights, error)               // what who asks may do
 	Lint      func(ctx context.Context) []Finding                     // what is strange about the access rules
 
 	// Reload reads the configuration anew. What is wrong with it is in the error,

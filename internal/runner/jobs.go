@@ -36,24 +36,24 @@ func jobsModule(h *Host) *module.Module {
 	const sample = "20261121113344286549"
 	jid := []module.Param{{Name: "jid", Kind: module.String, Required: true}}
 	return &module.Module{Name: "jobs", Doc: "Jobs that run, wait, or were run, and what they returned.", Functions: []module.Function{
-		{Name: "active", Class: module.Shared, Doc: "Return the jobs of which more is expected, with where they stand on each minion.", Example: "salt-run jobs.active", Run: j.active},
-		{Name: "cancel", Class: module.Changes, Doc: "Withdraw a job from the minions that it was not sent to: those that it waits for, and those of a batch whose turn has not come. Return them.",
+		{Name: "active", Class: module.Shared, Own: true, Doc: "Return the jobs of which more is expected, with where they stand on each minion.", Example: "salt-run jobs.active", Run: j.active},
+		{Name: "cancel", Class: module.Changes, Own: true, Doc: "Withdraw a job from the minions that it was not sent to: those that it waits for, and those of a batch whose turn has not come. Return them.",
 			Example: "salt-run jobs.cancel " + sample, Params: jid, Run: j.cancel},
-		{Name: "exit_success", Class: module.Shared, Doc: "Return for each minion of a job whether it succeeded.", Example: "salt-run jobs.exit_success " + sample, Params: jid, Run: j.exitSuccess},
-		{Name: "follow", Class: module.Shared, Doc: "Show the returns of a job, those that are there and those that come, until nothing more is expected. salt-run shows each as it arrives.",
+		{Name: "exit_success", Class: module.Shared, Own: true, Doc: "Return for each minion of a job whether it succeeded.", Example: "salt-run jobs.exit_success " + sample, Params: jid, Run: j.exitSuccess},
+		{Name: "follow", Class: module.Shared, Own: true, Doc: "Show the returns of a job, those that are there and those that come, until nothing more is expected. salt-run shows each as it arrives.",
 			Example: "salt-run jobs.follow " + sample, Params: jid, Run: j.follow},
-		{Name: "last_run", Class: module.Shared, Doc: "Return the latest job that the arguments choose, as print_job does.", Example: "salt-run jobs.last_run\nsalt-run jobs.last_run function=test.ping target='web*'",
+		{Name: "last_run", Class: module.Shared, Own: true, Doc: "Return the latest job that the arguments choose, as print_job does.", Example: "salt-run jobs.last_run\nsalt-run jobs.last_run function=test.ping target='web*'",
 			Params: []module.Param{{Name: "function"}, {Name: "target"}, {Name: "metadata", Kind: module.Map}}, Run: j.lastRun},
-		{Name: "list_job", Class: module.Shared, Doc: "Return what a job was, where it stands on each minion, and what each returned.", Example: "salt-run jobs.list_job " + sample, Params: jid, Run: j.listJob},
-		{Name: "list_jobs", Class: module.Shared, Doc: "Return the jobs of the journal. Questions that runners ask minions are left out, unless internal=True.",
+		{Name: "list_job", Class: module.Shared, Own: true, Doc: "Return what a job was, where it stands on each minion, and what each returned.", Example: "salt-run jobs.list_job " + sample, Params: jid, Run: j.listJob},
+		{Name: "list_jobs", Class: module.Shared, Own: true, Doc: "Return the jobs of the journal. Questions that runners ask minions are left out, unless internal=True.",
 			Example: "salt-run jobs.list_jobs\nsalt-run jobs.list_jobs since=2h fun='cmd.*' user=fred\nsalt-run jobs.list_jobs search_target='web*' start_time='2026-11-21 09:00' end_time='2026-11-21 18:00'",
 			Params:  filters, Run: j.listJobs},
-		{Name: "list_jobs_filter", Class: module.Shared, Doc: "Return the latest jobs of the journal, count of them.", Example: "salt-run jobs.list_jobs_filter 50",
+		{Name: "list_jobs_filter", Class: module.Shared, Own: true, Doc: "Return the latest jobs of the journal, count of them.", Example: "salt-run jobs.list_jobs_filter 50",
 			Params: []module.Param{{Name: "count", Kind: module.Int, Required: true}, {Name: "filter_find_job", Kind: module.Bool, Default: true}}, Run: j.listLatest},
-		{Name: "list_queued", Class: module.Shared, Doc: "Return the jobs that wait: for minions that are away, and until when, or for their turn in a batch.", Example: "salt-run jobs.list_queued", Run: j.queued},
-		{Name: "lookup_jid", Class: module.Shared, Doc: "Return what each minion returned for a job; with missing=True, also those that have not.", Example: "salt-run jobs.lookup_jid " + sample,
+		{Name: "list_queued", Class: module.Shared, Own: true, Doc: "Return the jobs that wait: for minions that are away, and until when, or for their turn in a batch.", Example: "salt-run jobs.list_queued", Run: j.queued},
+		{Name: "lookup_jid", Class: module.Shared, Own: true, Doc: "Return what each minion returned for a job; with missing=True, also those that have not.", Example: "salt-run jobs.lookup_jid " + sample,
 			Params: append(slices.Clone(jid), module.Param{Name: "returned", Kind: module.Bool, Default: true}, module.Param{Name: "missing", Kind: module.Bool, Default: false}), Run: j.lookup},
-		{Name: "print_job", Class: module.Shared, Doc: "Return a job as list_job does, below its id.", Example: "salt-run jobs.print_job " + sample, Params: jid, Run: j.printJob},
+		{Name: "print_job", Class: module.Shared, Own: true, Doc: "Return a job as list_job does, below its id.", Example: "salt-run jobs.print_job " + sample, Params: jid, Run: j.printJob},
 	}}
 }
 
@@ -538,12 +538,12 @@ func (j jobs) queued(context.Context, *module.Call) (any, error) {
 	return out, nil
 }
 
-func (j jobs) cancel(_ context.Context, c *module.Call) (any, error) {
+func (j jobs) cancel(ctx context.Context, c *module.Call) (any, error) {
 	jid, err := salt.ParseJID(c.String("jid"))
 	if err != nil {
 		return nil, err
 	}
-	ids, err := j.Cancel(jid)
+	ids, err := j.Cancel(ctx, jid)
 	if err != nil {
 		return nil, err
 	}

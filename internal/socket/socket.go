@@ -9,7 +9,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -31,6 +34,20 @@ type Peer struct {
 	UID uint32
 	GID uint32
 }
+
+// Unnamed says that the kernel has no number for the user of the peer here, but that of
+// nobody: this process is in a user namespace, and the peer is not.
+func (p Peer) Unnamed() bool { return p.UID == overflowUID && Namespaced() }
+
+// overflowUID is what the kernel says of users that a namespace does not have.
+const overflowUID = 65534
+
+// Namespaced says whether this process is in a user namespace that has not all users of
+// the machine under their own numbers.
+var Namespaced = sync.OnceValue(func() bool {
+	b, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && !slices.Equal(strings.Fields(string(b)), []string{"0", "0", "4294967295"})
+})
 
 // PeerOf asks the kernel who connected c. It fails for anything but a Unix
 // socket.

@@ -15,6 +15,7 @@ import (
 	"brine/internal/bus"
 	"brine/internal/cli"
 	"brine/internal/config"
+	"brine/internal/protocol"
 	"brine/internal/salt"
 	"brine/internal/socket"
 )
@@ -37,6 +38,9 @@ func Dial(env *cli.Env, dir, name string) (*bus.Conn, error) {
 	return c, nil
 }
 
+// NobodyListens says of an error of Dial that there is no daemon.
+func NobodyListens(err error) bool { return errors.Is(err, socket.ErrNobody) }
+
 func dialError(err error, path, name string) error {
 	program := "salt-master"
 	if name == MinionSocket {
@@ -54,6 +58,9 @@ func dialError(err error, path, name string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("connect to the daemon at %s: %w", path, fs.ErrPermission),
 			"the directories on the way to the socket must let you through (sock_dir); "+closed(path)+" does not"))
+	case errors.Is(err, bus.ErrRefused) && socket.Namespaced():
+		return cli.Fail(cli.NoPermission, salt.WithHint(errors.New(program+" refused the connection: this process is in a user namespace, where users have other numbers"),
+			"run it outside of the namespace (unshare, a container), as the user that it is there"))
 	case errors.Is(err, bus.ErrRefused):
 		return cli.Fail(cli.NoPermission, salt.WithHint(errors.New(program+" refused the connection: its bus is for root and its own user"),
 			"use sudo, or run it as the user of "+program))
@@ -92,6 +99,15 @@ func Error(err error) error {
 		return cli.Fail(cli.Unavailable, err)
 	}
 	return cli.Fail(cli.Failed, err)
+}
+
+// Failed is the error of a runner or a wheel function that has failed.
+func Failed(res protocol.RunResult) error {
+	code := cli.Failed
+	if res.Retcode == protocol.RunRefused {
+		code = cli.NoPermission
+	}
+	return cli.Fail(code, salt.WithHint(errors.New(res.Error), res.Hint))
 }
 
 // dir is the configuration directory; "" is the default one, which may be missing.

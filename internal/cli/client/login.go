@@ -63,6 +63,12 @@ func NewLogin(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Login, er
 		certificate: opts.String("certificate"), key: opts.String("certificate-key"), makeToken: opts.Bool("make-token"),
 		tokenFile: inHome(env, cfg.TokenFile),
 	}
+	if strings.HasPrefix(l.tokenFile, "~/") { // a path in the working directory is not meant
+		if l.makeToken {
+			return nil, salt.WithHint(errors.New("there is no place to keep a token: HOME is not set"), "set it, or name a place by token_file")
+		}
+		l.tokenFile = ""
+	}
 	if opts.IsSet("auth") && l.backend == "" {
 		return nil, cli.Usagef("option --auth names no backend")
 	}
@@ -108,6 +114,9 @@ func (l *Login) Do(ctx context.Context, c *bus.Conn) error {
 		return nil
 	}
 	if done, err := l.byToken(ctx, c); done || err != nil {
+		return err
+	}
+	if err := l.canKeep(); err != nil {
 		return err
 	}
 	q := protocol.Login{Backend: l.backend, User: l.user, MakeToken: l.makeToken, Expire: l.expire}
@@ -227,6 +236,25 @@ func readSecret(path, what string) (string, error) {
 	b, err := io.ReadAll(io.LimitReader(f, maxSecretFile))
 	line, _, _ := strings.Cut(string(b), "\n")
 	return strings.TrimSuffix(line, "\r"), err
+}
+
+// mayMakeFiles is W_OK and X_OK of access(2).
+const mayMakeFiles = 2 | 1
+
+// canKeep says, before a token is made, that it could not be kept.
+func (l *Login) canKeep() error {
+	if !l.makeToken {
+		return nil
+	}
+	dir := filepath.Dir(l.tokenFile)
+	err := syscall.Access(dir, mayMakeFiles)
+	if info, statErr := os.Stat(dir); err == nil && statErr == nil && !info.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	if err == nil {
+		return nil
+	}
+	return salt.WithHint(fmt.Errorf("there is no place to keep a token: %s: %w", dir, err), "name another place by token_file")
 }
 
 // keep writes the token where the next command finds it.

@@ -32,8 +32,9 @@ type Show struct {
 	summary bool
 	hide    bool // minions that did not return
 	doc     bool
-	shown   bool // of -d: one documentation is enough
-	bar     *bar // nil for none
+	runner  string // salt-run, as who has asked runs it
+	shown   bool   // of -d: one documentation is enough
+	bar     *bar   // nil for none
 	stream  stream
 
 	mu       sync.Mutex // guards what waitingFor reads
@@ -43,13 +44,28 @@ type Show struct {
 	last     map[salt.MinionID]job.Report // without what it returned
 }
 
+// runner is the command line by which who has started the job finds it again: a login is
+// another user than the one who types it.
+func runner(opts *urcli.Context) string {
+	words := []string{"salt-run"}
+	switch backend, user := opts.String("auth"), opts.String("username"); {
+	case backend != "" && user != "":
+		words = append(words, "-a", backend, "--username", user)
+	case backend != "":
+		words = append(words, "-a", backend)
+	case opts.Bool("make-token"):
+		words = append(words, "-T")
+	}
+	return strings.Join(words, " ")
+}
+
 // New makes ready to show a job as the options say.
 func New(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Show, error) {
 	form, o := env.OutputForm(opts, cfg.Output)
 	s := &Show{
 		env: env, toFile: opts.String("out-file") != "", form: form, verbose: opts.Bool("verbose"), showJID: opts.Bool("show-jid") || cfg.ShowJID,
 		summary: opts.Bool("summary") || cfg.CLISummary, hide: opts.Bool("hide-timeout"), doc: opts.Bool("doc"),
-		open: map[salt.MinionID]bool{}, last: map[salt.MinionID]job.Report{},
+		runner: runner(opts), open: map[salt.MinionID]bool{}, last: map[salt.MinionID]job.Report{},
 	}
 	if opts.Bool("progress") && env.StderrTTY {
 		s.bar = &bar{out: env.Stderr}
@@ -258,8 +274,8 @@ func (s *Show) interrupted() {
 	s.bar.hide()
 	fmt.Fprintf(s.env.Stderr, "\nExiting gracefully on Ctrl-c\nThis job's jid is: %[1]s\n"+
 		"The minions may not have all finished running and any remaining minions will return upon completion. "+
-		"To look up the return data for this job later, run the following command:\n\nsalt-run jobs.lookup_jid %[1]s\n\n"+
-		"To go on watching it:\n\nsalt-run jobs.follow %[1]s\n", s.start.JID)
+		"To look up the return data for this job later, run the following command:\n\n%[2]s jobs.lookup_jid %[1]s\n\n"+
+		"To go on watching it:\n\n%[2]s jobs.follow %[1]s\n", s.start.JID, s.runner)
 }
 
 // close ends the output.
@@ -323,10 +339,10 @@ func (s *Show) verdict() error {
 	switch away, off := s.in(missing), s.in(cancelled); {
 	case len(off) > 0:
 		return cli.Fail(cli.Failed, salt.WithHint(fmt.Errorf("%d of %d minions were not begun: %s: %s", len(off), s.targeted(), s.last[off[0]].Text, few(off, 10)),
-			"salt-run jobs.list_job "+string(s.start.JID)+" shows what became of the others"))
+			s.runner+" jobs.list_job "+string(s.start.JID)+" shows what became of the others"))
 	case len(away) > 0:
 		return cli.Fail(cli.NoReturn, salt.WithHint(fmt.Errorf("%d of %d minions did not return: %s", len(away), s.targeted(), few(away, 10)),
-			"salt-run jobs.lookup_jid "+string(s.start.JID)+" shows what comes later"))
+			s.runner+" jobs.lookup_jid "+string(s.start.JID)+" shows what comes later"))
 	case len(s.in(failed)) > 0:
 		fmt.Fprintln(s.env.Stderr, "ERROR: Minions returned with non-zero exit code")
 		return cli.Exit(cli.Failed)

@@ -3,13 +3,11 @@ package saltkey
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"brine/internal/bus"
-	"brine/internal/cli"
 	"brine/internal/cli/client"
 	"brine/internal/job"
 	"brine/internal/pki"
@@ -25,14 +23,24 @@ type keys interface {
 	Delete(pki.Entry) error
 }
 
-// remote are the keys of a master, which one asks for each thing as a user of
-// external_auth: by its wheel functions, each of which the user must be allowed.
+// remote are the keys of a master, which one asks for each thing as a user who may not
+// read them: by its wheel functions, each of which the user must be allowed.
 type remote struct {
 	ctx  context.Context // of the one command that this serves
 	conn *bus.Conn
 }
 
-// dial logs in at the master.
+// reach connects to the master, whose rules then say what may be done. Without a login,
+// and without a master, it tells why the files are closed.
+func (t *tool) reach(ctx context.Context, login *client.Login) error {
+	err := t.dial(ctx, login)
+	if login == nil && client.NobodyListens(err) {
+		return explain(t.closed)
+	}
+	return err
+}
+
+// dial logs in at the master, where a login is asked for.
 func (t *tool) dial(ctx context.Context, login *client.Login) error {
 	conn, err := client.Dial(t.env, t.cfg.SockDir, client.MasterSocket)
 	if err != nil {
@@ -59,7 +67,7 @@ func (r *remote) run(fun salt.Function, args ...any) (any, error) {
 		return nil, client.Error(err)
 	}
 	if result.Error != "" {
-		return nil, cli.Fail(cli.Failed, errors.New(result.Error))
+		return nil, client.Failed(result)
 	}
 	return result.Return.V, nil
 }

@@ -182,12 +182,15 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	if login != nil {
-		if err := forMaster(asked); err != nil {
-			return err
-		}
-		if err := t.dial(ctx, login); err != nil {
-			return err
-		}
+		err = forMaster(asked)
+	}
+	if err == nil && (login != nil || t.closed != nil && forMaster(asked) == nil) {
+		err = t.reach(ctx, login)
+	}
+	if err != nil {
+		return err
+	}
+	if t.remote != nil {
 		return errors.Join(do(ctx, t), t.close())
 	}
 	if changesKeys(asked) {

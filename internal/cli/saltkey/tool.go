@@ -30,7 +30,8 @@ type tool struct {
 	hash string // of fingerprints
 
 	master *bus.Conn // to tell who decides; nil without one
-	remote *remote   // the keys behind a master, for a user of external_auth; nil for the key directory
+	remote *remote   // the keys behind a master, for who may not read them; nil for the key directory
+	closed error     // why this user may not read the key directory; nil who may
 
 	form  string // outputter for results
 	style output.Options
@@ -51,12 +52,20 @@ func newTool(env *cli.Env, opts *urcli.Context) (*tool, error) {
 		AllowUnreadable: opts.IsSet("gen-keys") || opts.IsSet("auth") || opts.IsSet("make-token"),
 	}
 	cfg, _, err := load.Master() // its notices are for the master's log
+	closed := err
+	if errors.Is(err, fs.ErrPermission) { // where the master listens is not in what only it may read
+		load.AllowUnreadable = true
+		cfg, _, err = load.Master()
+	}
 	if err != nil {
 		return nil, explain(err)
 	}
 	t := &tool{
-		env: env, opts: opts, cfg: cfg,
+		env: env, opts: opts, cfg: cfg, closed: closed,
 		hash: cmp.Or(opts.String("finger-hash"), cfg.HashType),
+	}
+	if _, err := os.ReadDir(cfg.PKIDir); t.closed == nil && errors.Is(err, fs.ErrPermission) {
+		t.closed = err
 	}
 	t.form, t.style = env.OutputForm(opts, cmp.Or(cfg.Output, textForm))
 	t.style.Color = t.style.Color && (cfg.Color || opts.Bool("force-color"))

@@ -102,7 +102,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return bound(client.Error(err), start)
 	}
 	if res.Error != "" {
-		return cli.Fail(cli.Failed, salt.WithHint(errors.New(res.Error), res.Hint))
+		return client.Failed(res)
 	}
 	if err := errors.Join(out.Whole(res.Return.V, res.Out), out.Close()); err != nil {
 		return err
