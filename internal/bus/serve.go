@@ -520,7 +520,7 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 		return // the asker is gone
 	}
 	if s.ctx.Err() != nil {
-		err = Errorf(Unavailable, "the daemon is stopping")
+		err = Errorf(Unavailable, "the daemon is stopping").WithHint("a job that was started goes on, see 'salt-run jobs.list_jobs'")
 	}
 	if err != nil {
 		if CodeOf(err) == Internal {

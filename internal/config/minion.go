@@ -131,7 +131,7 @@ type Minion struct {
 	MinionRestartCommand []string `yaml:"minion_restart_command"`
 	// How long the outbox keeps what could not be delivered.
 	OutboxMaxAge time.Duration `yaml:"outbox_max_age"`
-	// The most that the outbox may hold; the oldest go first.
+	// The most that the outbox may hold, and as much again the journal of the minion's own bus; the oldest go first.
 	OutboxMaxBytes int64 `yaml:"outbox_max_bytes"`
 	// When what is stored here is on the disk, the outbox and which jobs were begun among
 	// it: always, before anybody is told that it is stored, or default, within about a

@@ -34,9 +34,11 @@ func (m *Master) admit(p broker.Peer) bus.Identity {
 	}
 	v, err := m.keys.admit(id, key, p.Remote, p.Host)
 	if err != nil {
-		m.log.Error("key not judged, and so not accepted", "minion", id, "remote", p.Remote, "err", err)
+		m.unjudged(p, id, err)
 	}
-	m.tellAuth(p, id, key, v)
+	if err == nil || v.state == pki.Accepted {
+		m.tellAuth(p, id, key, v)
+	}
 	i := bus.Identity{Role: bus.RoleStranger, Name: string(id), Key: bus.KeyToken(key.Key()), Source: p.Remote}
 	if v.state == pki.Accepted {
 		i.Role = bus.RoleMinion
@@ -46,6 +48,21 @@ func (m *Master) admit(p broker.Peer) bus.Identity {
 	}
 	return i
 }
+
+// unjudged tells of a key that could not be judged, of each host now and then: that a
+// file cannot be read says nothing of who connects.
+func (m *Master) unjudged(p broker.Peer, id salt.MinionID, err error) {
+	now := time.Now()
+	if m.told.Few("unjudged keys of "+p.Host, now, maxUnjudged) && m.told.Few("unjudged keys", now, maxUnjudgedOfAll) {
+		m.log.Error("key not judged, and so not accepted", "minion", id, "remote", p.Remote, "err", err)
+	}
+}
+
+// How often in a minute that is told, of one host and of all.
+const (
+	maxUnjudged      = 3
+	maxUnjudgedOfAll = 20
+)
 
 // refuseStranger tells the log of a peer whose certificate makes no sense: of each
 // host now and then.
