@@ -223,19 +223,24 @@ func (l *loader) glob(by entry, pattern string) ([]string, error) {
 		}
 		paths = append(paths, found...)
 	}
-	if len(paths) == 0 && by.key != nil {
+	switch {
+	case len(paths) > 0 || by.key == nil:
+	case l.opts.Strict && !strings.ContainsAny(pattern, `*?[\`):
+		err := fmt.Errorf("%s is not there, and what it refuses would be allowed", pattern)
+		return nil, &Error{File: by.file, Line: by.key.Line, Column: by.key.Column, Key: by.key.Value, Err: salt.WithHint(err, "a pattern, as *.conf, may match no file")}
+	default:
 		l.notice(by.file, by.key, fmt.Sprintf("no file matches %q", pattern))
 	}
 	return paths, nil
 }
 
 // matches returns the files of one directory that match base. A directory that
-// is missing has none; one that can not be read is an error, since leaving out
-// its files would silently change what is allowed.
+// is missing has none; one that can not be read, or a link that leads nowhere, is an
+// error, since leaving out its files would silently change what is allowed.
 func (l *loader) matches(dir, base string) ([]string, error) {
 	names, err := os.ReadDir(dir)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) && !isLink(dir):
 		return nil, nil
 	case l.opts.AllowUnreadable && errors.Is(err, fs.ErrPermission):
 		l.notice(dir, nil, "you may not read this directory: the defaults apply")
@@ -251,6 +256,12 @@ func (l *loader) matches(dir, base string) ([]string, error) {
 		}
 	}
 	return paths, nil
+}
+
+// isLink says whether path is a symbolic link, wherever that leads.
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
 // rename gives settings of older Salt versions their present names. The present

@@ -37,13 +37,15 @@ var guarding = []string{
 
 // isGuard tells whether a setting is one of security.
 func isGuard(key string) bool {
-	return slices.Contains(denying, key) || slices.Contains(allowing, key) || slices.Contains(guarding, key) || strings.HasPrefix(key, "auth.")
+	return key == "include" || key == "default_include" || // which may name files with any of them
+		slices.Contains(denying, key) || slices.Contains(allowing, key) || slices.Contains(guarding, key) || strings.HasPrefix(key, "auth.")
 }
 
 // nearGuard returns the setting of security that a key is most likely meant to be.
 // Old names count; capitals and hyphens do not.
 func nearGuard(key string, keys []string) string {
 	names := slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return !isGuard(k) })
+	names = append(names, "include")
 	if slices.Contains(names, "publisher_acl") {
 		names = append(names, "client_acl", "client_acl_blacklist")
 	}

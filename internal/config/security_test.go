@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -53,11 +54,30 @@ func TestNearGuardByWords(t *testing.T) {
 		"publisher_blacklist": "publisher_acl_blacklist", "acl_blacklist": "publisher_acl_blacklist", "acl-publisher": "publisher_acl",
 		"auth_external": "external_auth", "allow_unsigned": "allow_unsigned_master", "trust_on_first_use": "master_trust_on_first_use",
 		"verify_master_sign": "verify_master_pubkey_sign", "always_verify": "always_verify_signature",
+		"inlcude": "include", "includes": "include", "default_incldue": "default_include", "exclude": "",
 		"blacklist": "", "master_key": "", "key_name": "", "my_own_setting": "", "publisher": "", "acl": "",
 	} {
 		if got := nearGuard(key, keys); got != want {
 			t.Errorf("%s is near to %q, want %q", key, got, want)
 		}
+	}
+}
+
+// Files whose rules would be missed are missed; a pattern may match none.
+func TestMissingIncludes(t *testing.T) {
+	for text, ok := range map[string]bool{"include: more.conf": false, "include: [more.conf, 'x/*.conf']": false, "include: 'x/*.conf'": true, "include: ''": true} {
+		_, err := strict(t, map[string]string{"master": "timeout: 1\n" + text + "\n"})
+		var e *Error
+		if ok != (err == nil) || !ok && (!errors.As(err, &e) || e.Line != 2 || !strings.Contains(e.Error(), "more.conf is not there")) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	dir := write(t, map[string]string{"master": "timeout: 1\n"})
+	if err := os.Symlink("nowhere", filepath.Join(dir, "master.d")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := (Options{ConfigDir: dir, Strict: true}).Master(); err == nil {
+		t.Error("a folder of drop-ins that leads nowhere is passed over")
 	}
 }
 
