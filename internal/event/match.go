@@ -27,7 +27,11 @@ type Matcher struct {
 	all      bool // there is no pattern: every tag matches
 	prefixes []string
 	tests    []func(tag string) (bool, error)
+	back     bool
 }
+
+// Backtracks says whether a pattern may go back in a tag, and take a long time over it.
+func (m *Matcher) Backtracks() bool { return m.back }
 
 // NewMatcher compiles patterns, one of which is enough for a match; without any,
 // every tag matches.
@@ -43,6 +47,10 @@ func NewMatcher(t MatchType, patterns []string) (*Matcher, error) {
 			return nil, err
 		}
 		m.tests = append(m.tests, test)
+		if t == Regex {
+			re, err := pyre.Compile(p)
+			m.back = m.back || err != nil || re.Backtracks()
+		}
 	}
 	if _, err := compile(t, ""); err != nil { // also where there is no pattern
 		return nil, err

@@ -80,6 +80,7 @@ type listener struct {
 	q       protocol.Listen
 	match   *event.Matcher
 	senders *event.Matcher
+	effort  effort             // of match
 	judged  event.Head         // of the latest event; no event has the zero value
 	wanted  bool               // what was made of it
 	audit   bool               // it asks for the audit trail
@@ -418,7 +419,7 @@ func (l *listener) wants(h event.Head) (bool, error) {
 
 // judge says whether it wants events with this head.
 func (l *listener) judge(h event.Head) (bool, error) {
-	if ok, err := l.match.Match(h.Tag); !ok || err != nil {
+	if ok, err := l.matches(h.Tag); !ok || err != nil {
 		return false, err
 	}
 	if ok, err := l.senders.Match(h.From); !ok || err != nil {

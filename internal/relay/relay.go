@@ -51,6 +51,8 @@ type Relay struct {
 	deadMu sync.Mutex             // held while letters are counted and kept
 	dead   map[string]letterPlace // by key; nil before they were read
 
+	efforts efforts // of matching, by the owner of listeners
+
 	tablesMu sync.Mutex
 	tables   map[string]*journal.Table
 }

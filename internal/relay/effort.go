@@ -1,0 +1,78 @@
+package relay
+
+import (
+	"sync"
+	"time"
+
+	"brine/internal/bus"
+)
+
+// What the patterns of listeners that go back in a tag may cost: one tag takes up to a
+// quarter of a second, and a listener looks at every event. So each listener, and all of
+// one principal together, have a budget of time.
+const (
+	effortOfListener  = time.Second
+	effortOfPrincipal = 2 * time.Second
+	effortRefill      = 20                   // a second of it comes back in so many
+	effortFree        = 2 * time.Millisecond // a match below that is not counted
+)
+
+// effort is a budget of time. The zero value is full.
+type effort struct {
+	spent time.Duration
+	at    time.Time
+}
+
+// spend takes d, and says whether the budget was enough.
+func (e *effort) spend(d, limit time.Duration, now time.Time) bool {
+	e.spent = max(0, e.spent-now.Sub(e.at)/effortRefill) + d
+	e.at = now
+	return e.spent <= limit
+}
+
+// efforts are the budgets of principals.
+type efforts struct {
+	mu sync.Mutex
+	of map[string]*effort
+}
+
+// spend takes d from the budget of a principal. Those that are full again are forgotten.
+func (e *efforts) spend(who string, d time.Duration, now time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name, one := range e.of {
+		if now.Sub(one.at)/effortRefill >= one.spent {
+			delete(e.of, name)
+		}
+	}
+	one := e.of[who]
+	if one == nil {
+		one = &effort{at: now}
+		if e.of == nil {
+			e.of = map[string]*effort{}
+		}
+		e.of[who] = one
+	}
+	return one.spend(d, effortOfPrincipal, now)
+}
+
+// matches compares a tag with what the listener asked for, within its budget. Patterns
+// that cannot go back in a tag take a time that its length bounds.
+func (l *listener) matches(tag string) (bool, error) {
+	if !l.match.Backtracks() {
+		return l.match.Match(tag)
+	}
+	begun := time.Now()
+	ok, err := l.match.Match(tag)
+	now := time.Now()
+	d := now.Sub(begun)
+	if d < effortFree {
+		d = 0
+	}
+	own, all := l.effort.spend(d, effortOfListener, now), l.relay.efforts.spend(l.who.Owner, d, now)
+	if own && all {
+		return ok, err
+	}
+	return false, bus.Errorf(bus.Usage, "the regular expressions of this listener, or of all those of %s, take too long: a listener has %s, and a user %s", l.who.Name, effortOfListener, effortOfPrincipal).
+		WithHint("write them without lookaround and back references, or match by prefix")
+}
