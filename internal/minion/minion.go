@@ -122,7 +122,7 @@ func (m *Minion) open(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, func() { m.seen.Close() })
-	if m.reserves, err = openReserves(filepath.Join(m.cfg.CacheDir, reserveFolder), m.log); err != nil {
+	if m.reserves, err = openReserves(filepath.Join(m.cfg.CacheDir, reserveFolder), broker.SyncOf(m.cfg.JournalSync) == broker.SyncAlways, m.log); err != nil {
 		return err
 	}
 	if err := m.checkMine(); err != nil {

@@ -21,8 +21,9 @@ import (
 // whose blocks are there before the job begins. A job whose return could not be kept
 // does not begin. What is left of them by a kill says which jobs it has ended.
 type reserves struct {
-	dir string
-	log *slog.Logger
+	dir    string
+	always bool // a power cut takes back nothing of them either
+	log    *slog.Logger
 }
 
 // reserved is the first line of such a file; the return follows it, if it had to be kept
@@ -40,11 +41,11 @@ const (
 	reserveSize = 16 << 10
 )
 
-func openReserves(dir string, log *slog.Logger) (*reserves, error) {
+func openReserves(dir string, always bool, log *slog.Logger) (*reserves, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return &reserves{dir, log}, nil
+	return &reserves{dir, always, log}, nil
 }
 
 func (r *reserves) path(jid salt.JID) string { return filepath.Join(r.dir, string(jid)) }
@@ -79,7 +80,20 @@ func (r *reserves) allocate(path string, head []byte) error {
 	if err == nil {
 		_, err = f.WriteAt(head, 0)
 	}
-	return err
+	if err != nil || !r.always {
+		return err
+	}
+	return errors.Join(f.Sync(), r.syncNames())
+}
+
+// syncNames brings to the disk which files there are.
+func (r *reserves) syncNames() error {
+	d, err := os.Open(r.dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
 }
 
 // drop gives the room back.

@@ -111,7 +111,8 @@ func (r *round) forgive(bus *machine, lost []string) []string {
 		r.w.note("the outbox of %s tells %d losses", r.forgives.name, told)
 	}
 	rest := slices.DeleteFunc(slices.Clone(lost), func(s string) bool { return strings.HasPrefix(s, r.forgives.name+"-") })
-	if len(lost)-len(rest) > *r.told {
+	// A letter that cannot be read is told as one, whatever events of one command were in it.
+	if len(lost)-len(rest) > *r.told*eventsOfACommand {
 		return lost
 	}
 	return rest

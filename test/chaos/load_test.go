@@ -150,7 +150,7 @@ func (r *round) job(n int, queued bool) {
 		args = append(args, "--queue", "30m")
 	}
 	command := "echo " + k.token + ` >>"$CHAOS_EFFECTS"`
-	if *rounds > 0 && n%3 == 0 {
+	if n%3 == 0 {
 		command += "; sleep 1" // so that some are under way when something happens
 	}
 	res := r.w.master.tool("", "salt", append(args, "cmd.run", command)...)
