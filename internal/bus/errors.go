@@ -29,6 +29,8 @@ type Error struct {
 	Code Code   `json:"code"`
 	Text string `json:"text"`
 	Hint string `json:"hint,omitempty"`
+	// Unsure says that what was asked for, or a part of it, may be done all the same.
+	Unsure bool `json:"unsure,omitempty"`
 }
 
 // Error implements error.
@@ -51,6 +53,13 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	c := *e
 	c.Hint = fmt.Sprintf(format, args...)
 	return &c
+}
+
+// Unsure says whether what was asked for may be done, or a part of it, though err is the
+// answer.
+func Unsure(err error) bool {
+	var e *Error
+	return errors.Is(err, ErrLost) || errors.As(err, &e) && e.Unsure
 }
 
 // Permanent says whether the same request would fail in the same way again.

@@ -90,6 +90,15 @@ func repeatID(from bus.Identity, id string) string {
 	return from.String() + "/" + id
 }
 
+// requestID is the name of a request to fire. A series is cut into requests as its lines
+// come, so that only one of a single event is the same request for sure.
+func requestID(q protocol.Fire) string {
+	if q.Series != "" && len(q.Events) == 1 {
+		return q.Series + "/" + strconv.Itoa(q.First)
+	}
+	return q.ID
+}
+
 func partOf(id string, i int) string {
 	if id == "" {
 		return ""

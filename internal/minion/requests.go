@@ -54,7 +54,7 @@ func (m *Minion) localFire(ctx context.Context, r *bus.Request) error {
 		return err
 	}
 	who := m.asker(ctx, r.From)
-	fired, err := m.fireLocal(ctx, q, local{sender: salt.UserPrefix + who.Name, id: repeatID(r.From, q.ID), check: m.relay.MayFire(who)})
+	fired, err := m.fireLocal(ctx, q, local{sender: salt.UserPrefix + who.Name, id: repeatID(r.From, requestID(q)), check: m.relay.MayFire(who)})
 	if r.Decide(err) != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (m *Minion) passOn(ctx context.Context, r *bus.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	fired, err := m.fireMaster(ctx, q, repeatID(r.From, q.ID))
+	fired, err := m.fireMaster(ctx, q, repeatID(r.From, requestID(q)))
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ type fireHead struct {
 	Form   FireForm `json:"form,omitempty"`
 	Pretag *string  `json:"pretag,omitempty"`
 	Live   bool     `json:"live,omitempty"`
+	Series string   `json:"series,omitempty"`
+	First  int      `json:"first,omitempty"`
 }
 
 // MarshalBinary is AppendBinary behind nothing.
@@ -35,7 +37,7 @@ func (f Fire) MarshalBinary() ([]byte, error) { return f.AppendBinary(nil) }
 // AppendBinary writes the body of a request behind b. The data of the events is expected
 // to be JSON; the reader finds out, unless it could be taken for several events.
 func (f Fire) AppendBinary(b []byte) ([]byte, error) {
-	head, err := json.Marshal(fireHead{f.ID, f.Form, f.Pretag, f.Live})
+	head, err := json.Marshal(fireHead{f.ID, f.Form, f.Pretag, f.Live, f.Series, f.First})
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +80,7 @@ func (f *Fire) UnmarshalBinary(b []byte) error {
 	if err := json.Unmarshal(line, &head); err != nil {
 		return err
 	}
-	*f = Fire{ID: head.ID, Form: head.Form, Pretag: head.Pretag, Live: head.Live, Events: make([]FireEvent, 0, count)}
+	*f = Fire{ID: head.ID, Form: head.Form, Pretag: head.Pretag, Live: head.Live, Series: head.Series, First: head.First, Events: make([]FireEvent, 0, count)}
 	like := ""
 	for len(rest) > 0 {
 		var ended bool

@@ -15,6 +15,7 @@ func TestFireBody(t *testing.T) {
 		"odd tags":  {Events: []FireEvent{{Tag: `a"b\`, Data: json.RawMessage("1")}, {Tag: "ü <&> \u2028", Data: json.RawMessage(`"},\"data\":"`)}, {Tag: ""}}},
 		"alike":     {Events: sameData("a", "a", "ab", "a", `a\u0062`, `a\u0062`, "ab", `a"`, "a", `a\`, `a\`, "a\u00e4", "a\u00e4", "")},
 		"live":      {Live: true, Events: []FireEvent{{Tag: "a", Data: json.RawMessage("1")}}},
+		"series":    {ID: "x", Series: "y", First: 5000, Events: []FireEvent{{Tag: "a", Data: json.RawMessage("1")}}},
 		"with form": {Form: FormSingle, Pretag: &pre, Events: []FireEvent{{Tag: "a", Data: json.RawMessage("[]")}}},
 	} {
 		for form, encode := range map[string]func() ([]byte, error){

@@ -107,7 +107,12 @@ type Pillar struct {
 
 // Fire hands events over to be stored, all of them or none.
 type Fire struct {
-	ID     string   `json:"id,omitempty"` // names the batch, so that a repetition is not stored twice
+	ID string `json:"id,omitempty"` // names the batch, so that a repetition is not stored twice
+	// Series, where it is not empty, names all batches of one input instead, in which the first
+	// event of this one has the number First, from 0: so a repetition is known when it is cut
+	// into other batches, too. A daemon that does not know it goes by ID.
+	Series string   `json:"series,omitempty"`
+	First  int      `json:"first,omitempty"`
 	Form   FireForm `json:"form,omitempty"`
 	Pretag *string  `json:"pretag"`
 	// Live hands the events to who listens at this moment, and stores them nowhere.

@@ -23,10 +23,11 @@ import (
 )
 
 // maxBatch bounds how many events one request may fire, maxID the bytes of its
-// name, which is stored with them.
+// name, which is stored with them, maxFirst the number of an event in one input.
 const (
 	maxBatch = 10_000
 	maxID    = 64
+	maxFirst = 1 << 30 // the journal remembers such a number in 31 bits
 )
 
 // Relay stores events and hands them out.
@@ -142,11 +143,11 @@ func (r *Relay) Put(ctx context.Context, f protocol.Fire, from string) (protocol
 	}
 	p, err := r.journal.BeginAll(drafts(f, from))
 	if err != nil {
-		return protocol.Fired{}, NotStored(err)
+		return protocol.Fired{}, unsure(NotStored(err), p != nil)
 	}
 	seq, err := p.Wait(ctx)
 	if err != nil {
-		return protocol.Fired{}, NotStored(err)
+		return protocol.Fired{}, unsure(NotStored(err), true)
 	}
 	return protocol.Fired{Outcome: protocol.Stored, Seq: seq}, nil
 }
@@ -156,8 +157,12 @@ func (r *Relay) Put(ctx context.Context, f protocol.Fire, from string) (protocol
 // repetition.
 func drafts(f protocol.Fire, from string) journal.Lot {
 	l := journal.Lot{Count: len(f.Events)}
-	if f.ID != "" {
-		l.Name = event.Escape(from) + "/" + event.Escape(f.ID)
+	id := f.ID
+	if f.Series != "" {
+		id, l.First = f.Series, f.First
+	}
+	if id != "" {
+		l.Name = event.Escape(from) + "/" + event.Escape(id)
 	}
 	origin := event.At(from, time.Now())
 	l.Drafts = func(yield func(journal.Draft) bool) {
@@ -196,6 +201,18 @@ func NotStored(err error) error {
 	return e
 }
 
+// unsure says of an error, where begun is true, that a part may be stored: the rest was
+// refused when the disk was full, say.
+func unsure(err error, begun bool) error {
+	var told *bus.Error
+	if !begun || !errors.As(err, &told) {
+		return err
+	}
+	e := *told
+	e.Unsure = true
+	return &e
+}
+
 // Look checks the events of a request; check says whether a tag may be fired.
 func (r *Relay) Look(f protocol.Fire, check func(tag string) error) error {
 	if len(f.Events) == 0 {
@@ -204,8 +221,11 @@ func (r *Relay) Look(f protocol.Fire, check func(tag string) error) error {
 	if len(f.Events) > maxBatch {
 		return bus.Errorf(bus.Usage, "%d events at once: the limit is %d", len(f.Events), maxBatch)
 	}
-	if len(f.ID) > maxID {
-		return bus.Errorf(bus.Usage, "the name of the events has %d bytes: the limit is %d", len(f.ID), maxID)
+	if n := max(len(f.ID), len(f.Series)); n > maxID {
+		return bus.Errorf(bus.Usage, "the name of the events has %d bytes: the limit is %d", n, maxID)
+	}
+	if f.First < 0 || f.First > maxFirst {
+		return bus.Errorf(bus.Usage, "event number %d of one input: the limit is %d", f.First, maxFirst)
 	}
 	for i, e := range f.Events {
 		if i > 0 && e.Tag == f.Events[i-1].Tag {

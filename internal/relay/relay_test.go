@@ -352,6 +352,33 @@ func TestRepetitionIsNotStoredTwice(t *testing.T) {
 	}
 }
 
+// An input that is cut into other batches the second time is known all the same: only what is
+// missing is stored.
+func TestRepetitionOfASeries(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	var events []protocol.FireEvent
+	for i := range 12 {
+		events = append(events, protocol.FireEvent{Tag: fmt.Sprint("series/", i)})
+	}
+	for _, batch := range [][2]int{{0, 3}, {3, 5}, {0, 2}, {2, 7}, {7, 12}, {0, 12}} {
+		f := protocol.Fire{ID: bus.NewNonce(), Series: "mine", First: batch[0], Events: events[batch[0]:batch[1]]}
+		if err := c.Ask(w.bounded(), protocol.OpFire, f, nil); err != nil {
+			t.Errorf("batch %v: %v", batch, err)
+		}
+	}
+	got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true}).tags()
+	if len(got) != 12 || got[0] != "series/0" || got[11] != "series/11" {
+		t.Errorf("stored %q, want each of 12 once", got)
+	}
+	for _, first := range []int{-1, maxFirst + 1} {
+		err := c.Ask(w.bounded(), protocol.OpFire, protocol.Fire{Series: "mine", First: first, Events: events[:1]}, nil)
+		if bus.CodeOf(err) != bus.Usage {
+			t.Errorf("first %d: %v, want a refusal", first, err)
+		}
+	}
+}
+
 // TestLongEventsInPieces lets listeners begin in the middle of events that are
 // stored in several messages: whose end lies behind the beginning is heard.
 func TestLongEventsInPieces(t *testing.T) {

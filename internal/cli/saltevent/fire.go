@@ -1,6 +1,7 @@
 package saltevent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,6 +36,7 @@ func fireSpec() cli.Spec {
 			&urcli.BoolFlag{Category: "Events", Name: "stdin", Usage: "read one JSON document a line: the data of an event with TAG each, or without TAG objects with tag and data, as listen prints them"},
 			&urcli.BoolFlag{Category: "Events", Name: "skip-bad", Usage: "with --stdin: pass over a line that cannot be fired, tell which, and end with code 1; without it such a line ends the reading"},
 			&urcli.BoolFlag{Category: "Events", Name: "text", Usage: `DATA, or each line, is plain text; the event gets {"message": DATA}`},
+			&urcli.StringFlag{Category: "Events", Name: "id", Usage: "names what is fired: of the same input, fired again within ten minutes by the same user with the same `NAME`, only that is stored which the journal lacks. Who does not give one gets one, which an error tells where it is of use"},
 			&urcli.StringFlag{Category: "Events", Name: "file", Usage: "read DATA from `FILE`"},
 			&urcli.BoolFlag{Category: "Events", Name: "no-store", Usage: "hand the events to those who listen now, and store them nowhere: no --durable listener, handler or sink gets them, and none can be read later"},
 			&urcli.StringFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Value: "10s", Usage: "give up when nothing is confirmed for `TIME`, as in 10s"},
@@ -70,13 +72,14 @@ func fire(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	defer s.close()
 	d := newDelivery(s, opts, limit)
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the event to be " + d.done })()
-	return d.deliver(ctx, []protocol.FireEvent{{Tag: words[0], Data: raw}})
+	return d.deliver(ctx, []protocol.FireEvent{{Tag: words[0], Data: raw}}, 0)
 }
 
 // delivery is how events reach the daemon.
 type delivery struct {
 	session *session
 	limit   time.Duration // without a word of the daemon
+	series  string        // their name
 	live    bool          // they are not stored
 	done    string        // what they are then, for people
 	skip    bool          // go on behind a line that cannot be fired
@@ -89,7 +92,7 @@ func patienceOf(opts *urcli.Context) (time.Duration, error) {
 }
 
 func newDelivery(s *session, opts *urcli.Context, limit time.Duration) *delivery {
-	d := &delivery{session: s, limit: limit, live: opts.Bool("no-store"), done: "stored", skip: opts.Bool("skip-bad")}
+	d := &delivery{session: s, limit: limit, series: cmp.Or(opts.String("id"), bus.NewNonce()), live: opts.Bool("no-store"), done: "stored", skip: opts.Bool("skip-bad")}
 	if d.live {
 		d.done = "handed out"
 		s.stay = true // what is not stored has no name by which a repetition would be known
@@ -97,14 +100,14 @@ func newDelivery(s *session, opts *urcli.Context, limit time.Duration) *delivery
 	return d
 }
 
-// deliver fires events as one and returns when they are stored, or handed out. Those
-// to be stored are fired again if need be: they have a name, by which the journal
-// knows them again.
-func (d *delivery) deliver(ctx context.Context, events []protocol.FireEvent) error {
+// deliver fires events as one and returns when they are stored, or handed out; first is
+// the number of the first one in the input, from 0. Those to be stored are fired again if
+// need be: they have a name, by which the journal knows them again.
+func (d *delivery) deliver(ctx context.Context, events []protocol.FireEvent, first int) error {
 	limited, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
 	var fired protocol.Fired
-	err := d.session.ask(limited, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Live: d.live, Events: events}, &fired)
+	err := d.session.ask(limited, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Series: d.series, First: first, Live: d.live, Events: events}, &fired)
 	if d.live && errors.Is(err, bus.ErrLost) {
 		return cli.Fail(cli.Unavailable, fmt.Errorf("handed out or not: %w", err))
 	}
@@ -119,11 +122,20 @@ func (d *delivery) unconfirmed(err error) error {
 	var why *bus.Error
 	switch {
 	case !errors.As(err, &why):
-		return fmt.Errorf("not confirmed within %s: %s or not", d.limit, d.done)
-	case errors.Is(err, errUnheard):
-		return salt.WithHint(fmt.Errorf("not confirmed within %s, %s or not; before: %w", d.limit, d.done, why), why.Hint)
+		return salt.WithHint(fmt.Errorf("not confirmed within %s: %s or not", d.limit, d.done), d.again())
+	case errors.Is(err, errUnsure):
+		hint := d.again()
+		if why.Hint != "" {
+			hint = why.Hint + "; " + hint
+		}
+		return salt.WithHint(fmt.Errorf("not confirmed within %s, %s or not; before: %w", d.limit, d.done, why), hint)
 	}
 	return salt.WithHint(fmt.Errorf("not %s within %s: %w", d.done, d.limit, why), why.Hint) // it was refused each time
+}
+
+// again says how the same is fired again when it is not known what of it is stored.
+func (d *delivery) again() string {
+	return fmt.Sprintf("fire the same again within ten minutes with --id %s: of what is stored already nothing is stored twice", d.series)
 }
 
 // maxData bounds what is read for one event, well above what a bus takes, so

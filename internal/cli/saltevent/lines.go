@@ -28,6 +28,7 @@ const (
 // lot is a number of lines on their way.
 type lot struct {
 	events  []protocol.FireEvent
+	first   int // number of the first event in the input, from 0
 	bytes   int
 	numbers []int // of their lines, from 1
 	err     error // what stood behind these lines: a bad one, or io.EOF at the end
@@ -98,7 +99,7 @@ func (d *delivery) batch(ctx context.Context, l lot) (stored int, err error) {
 	if len(l.events) == 0 {
 		return 0, nil
 	}
-	err = d.deliver(ctx, l.events)
+	err = d.deliver(ctx, l.events, l.first)
 	switch {
 	case err == nil:
 		return len(l.events), nil
@@ -109,11 +110,11 @@ func (d *delivery) batch(ctx context.Context, l lot) (stored int, err error) {
 		return 0, nil
 	}
 	half := len(l.events) / 2
-	stored, err = d.batch(ctx, lot{events: l.events[:half], numbers: l.numbers[:half]})
+	stored, err = d.batch(ctx, lot{events: l.events[:half], first: l.first, numbers: l.numbers[:half]})
 	if err != nil {
 		return stored, err
 	}
-	more, err := d.batch(ctx, lot{events: l.events[half:], numbers: l.numbers[half:]})
+	more, err := d.batch(ctx, lot{events: l.events[half:], first: l.first + half, numbers: l.numbers[half:]})
 	return stored + more, err
 }
 
@@ -182,8 +183,9 @@ func (r *lineReader) lots(ctx context.Context) <-chan lot {
 
 // gather puts lines together until the lot is full or is asked for.
 func gather(ctx context.Context, single <-chan readLine, lots chan<- lot) {
+	begun := 0 // events that were put into lots
 	for {
-		var l lot
+		l := lot{first: begun}
 		for !l.full() {
 			out := lots
 			if len(l.events) == 0 {
@@ -200,7 +202,8 @@ func gather(ctx context.Context, single <-chan readLine, lots chan<- lot) {
 				l.add(one)
 				continue
 			case out <- l:
-				l = lot{}
+				begun += len(l.events)
+				l = lot{first: begun}
 				continue
 			case <-ctx.Done():
 				return
@@ -208,6 +211,7 @@ func gather(ctx context.Context, single <-chan readLine, lots chan<- lot) {
 		}
 		select {
 		case lots <- l:
+			begun += len(l.events)
 		case <-ctx.Done():
 			return
 		}

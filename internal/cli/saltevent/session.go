@@ -118,15 +118,16 @@ func passing(err error) bool {
 	return code == bus.Unavailable || code == bus.Busy
 }
 
-// errUnheard says that the last time the daemon was asked, time ran out before its
-// answer came.
-var errUnheard = errors.New("the daemon has not answered the last time")
+// errUnsure says that what was asked for may be done, or a part of it: an answer of the
+// daemon says so, or is missing.
+var errUnsure = errors.New("it may be done")
 
 // ask asks the daemon, again and again while it is away, until ctx ends. Then the
-// error has the cause of that, and what the daemon said last; errUnheard if that is
-// not its word on the last attempt.
+// error has the cause of that, and what the daemon said last; errUnsure if one of the
+// attempts may have had an effect.
 func (s *session) ask(ctx context.Context, op string, in, out any) error {
 	var said error
+	unsure := false
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		c, err := s.get(ctx)
 		if err != nil {
@@ -135,17 +136,20 @@ func (s *session) ask(ctx context.Context, op string, in, out any) error {
 		err = c.Ask(ctx, op, in, out)
 		switch {
 		case err != nil && ctx.Err() != nil && said != nil:
-			return fmt.Errorf("%w: %w: %w", context.Cause(ctx), errUnheard, client.Error(said))
+			return fmt.Errorf("%w: %w: %w", context.Cause(ctx), errUnsure, client.Error(said))
 		case err == nil || s.stay || !passing(err):
 			return client.Error(err)
 		}
-		said = err
+		said, unsure = err, unsure || bus.Unsure(err)
 		if errors.Is(err, bus.ErrLost) {
 			s.lost(c)
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
+			if unsure {
+				err = fmt.Errorf("%w: %w", errUnsure, err)
+			}
 			return fmt.Errorf("%w: %w", context.Cause(ctx), client.Error(err))
 		}
 	}
