@@ -93,11 +93,9 @@ func TestDamageTakesNothingWithIt(t *testing.T) {
 			t.Parallel()
 			dir := killed(t, dir)
 			edit(t, blocks(t, dir)[0], func(b []byte) []byte {
-				size := int(b[0]) + int(b[1])<<8 // of the first record; all are about as long
 				begin := 0
 				for range 1000 {
-					size = int(b[begin]) + int(b[begin+1])<<8
-					begin += size
+					begin += int(b[begin]) + int(b[begin+1])<<8 // the length of a record
 				}
 				if at < 0 {
 					begin += int(b[begin]) + int(b[begin+1])<<8
