@@ -104,12 +104,21 @@ func (w *waiting) resized(host string, before, after int) {
 	}
 }
 
-// heaviest is the host with the most keys.
-func (w *waiting) heaviest() string {
-	for host := range w.sizes[w.largest] {
-		return host
+// oldest is the unseen key of the host with the most keys, of all hosts that have one;
+// nil if that is hard to find.
+func (w *waiting) oldest(here func(PublicKey) bool) *list.Element {
+	left := maxHere
+	for size := w.largest; size > 0; size-- {
+		for host := range w.sizes[size] {
+			if e := w.unseen(host, here); e != nil {
+				return e
+			}
+			if left--; left == 0 {
+				return nil
+			}
+		}
 	}
-	return ""
+	return nil
 }
 
 // seen notes that the holder of a key was here just now.
@@ -188,15 +197,16 @@ func (s *Store) countWaiting() error {
 // makeRoom finds a place for one more key, of which the oldest of its host or that of the
 // host with the most gives way. The caller holds the lock.
 func (s *Store) makeRoom(k Knock) error {
-	w, host := s.waiting, k.Host
+	w := s.waiting
+	var e *list.Element
 	switch {
-	case w.count(host) >= w.ofHost:
+	case w.count(k.Host) >= w.ofHost:
+		e = w.unseen(k.Host, k.Here)
 	case w.n >= w.most:
-		host = w.heaviest()
+		e = w.oldest(k.Here)
 	default:
 		return nil
 	}
-	e := w.unseen(host, k.Here)
 	if e == nil {
 		return fmt.Errorf("%w: %d, %d of them from its host", ErrFull, w.n, w.count(k.Host))
 	}
