@@ -166,7 +166,7 @@ func makeClient(env *cli.Env, opts *urcli.Context, cfg *config.Master, store *pk
 	}
 	fmt.Fprintln(env.Stdout, filepath.Join(dir, "client.json"))
 	if g, err := event.ParseGrants(cfg.EventACL.Node, cfg.EventACL.FileOf); err == nil && !g.Known(salt.ClientPrefix+string(name)) {
-		env.Note("event_acl has no rule for %s%s yet: it may fire and hear nothing", salt.ClientPrefix, name)
+		env.Warn(fmt.Errorf("event_acl has no rule for %s%s yet: it may fire and hear nothing", salt.ClientPrefix, name))
 	}
 	return nil
 }
