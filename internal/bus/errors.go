@@ -94,5 +94,11 @@ func decodeError(b []byte) error {
 	if err := json.Unmarshal(b, e); err != nil {
 		return fmt.Errorf("unreadable error from the daemon: %w", err)
 	}
+	if e.Code == "" {
+		e.Code = Internal // else it would have no exit code of its own
+	}
+	if e.Text == "" {
+		e.Text = "the daemon failed to do this, and does not say why"
+	}
 	return salt.WithHint(e, e.Hint)
 }
