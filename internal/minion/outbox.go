@@ -116,7 +116,7 @@ func openOutbox(ctx context.Context, m *Minion, link *atomic.Pointer[session], n
 	if o.requests, err = openRequests(filepath.Join(m.cfg.CacheDir, "outbox_requests"+name)); err != nil {
 		return nil, err
 	}
-	m.undo = append(m.undo, o.requests.close)
+	m.undo = append(m.undo, o.requests.end)
 	if o.lost, err = readLosses(filepath.Join(m.cfg.CacheDir, "outbox_lost"+name)); err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ type requests struct {
 	file  *os.File
 	seqs  map[string]uint64
 	order []string
+	ended bool
 }
 
 func openRequests(path string) (*requests, error) {
@@ -64,6 +65,9 @@ func (r *requests) find(id string) (seq uint64, known bool) {
 func (r *requests) add(id string, seq uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ended {
+		return errStopping
+	}
 	if r.file == nil || len(r.order) >= 2*maxRequests {
 		if err := r.rewrite(); err != nil {
 			return err
@@ -105,6 +109,15 @@ func (r *requests) rewrite() error {
 	return err
 }
 
+// end is the last use: a job that did not end in time may still try to add.
+func (r *requests) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	r.close()
+}
+
+// close is for who holds the lock.
 func (r *requests) close() {
 	if r.file != nil {
 		r.file.Close()
