@@ -26,7 +26,8 @@ type lanes struct {
 // kept by its place, and read again when its turn comes.
 type queue struct {
 	items []Item
-	bytes int
+	count int      // events in memory: those in items, and the one that is worked off
+	bytes int      // of those
 	rest  []uint64 // behind items
 }
 
@@ -77,6 +78,7 @@ func (l *lanes) put(ctx context.Context, i Item) bool {
 		return true
 	}
 	q.items = append(q.items, i)
+	q.count++
 	q.bytes += len(i.Line)
 	l.count++
 	l.bytes += len(i.Line)
@@ -94,7 +96,7 @@ func (l *lanes) takes(q *queue, i Item) bool {
 // full says whether the sender has its share. What comes behind a place is kept by its
 // place too, so that the order stays.
 func (q *queue) full(i Item) bool {
-	return q != nil && (len(q.rest) > 0 || len(q.items) >= senderWaiting || len(q.items) > 0 && q.bytes+len(i.Line) > senderBytes)
+	return q != nil && (len(q.rest) > 0 || q.count >= senderWaiting || q.count > 0 && q.bytes+len(i.Line) > senderBytes)
 }
 
 // run works off what one sender has sent, until nothing of it is left.
@@ -141,6 +143,7 @@ func (l *lanes) next(ctx context.Context, from string, q *queue) (i Item, seq ui
 func (l *lanes) release(q *queue, size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	q.count--
 	q.bytes -= size
 	l.count--
 	l.bytes -= size

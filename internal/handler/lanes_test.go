@@ -169,9 +169,11 @@ func TestAFloodHoldsUpNobodyElse(t *testing.T) {
 			t.Fatal("not taken")
 		}
 	}
-	if l.count > senderWaiting || l.left < flood-senderWaiting-1 {
+	l.mu.Lock()
+	if l.count != senderWaiting || l.left != flood-senderWaiting {
 		t.Errorf("%d events of one sender are in memory, and %d places", l.count, l.left)
 	}
+	l.mu.Unlock()
 	if !l.put(t.Context(), Item{Event: event.Event{From: "web1", Seq: flood + 1}}) {
 		t.Fatal("not taken")
 	}
