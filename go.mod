@@ -1,4 +1,4 @@
-module brine
+module github.com/brinebus/brine
 
 go 1.26.0
 

@@ -4,8 +4,8 @@ package main
 import (
 	"os"
 
-	"brine/internal/cli"
-	"brine/internal/cli/saltcall"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/saltcall"
 )
 
 func main() { os.Exit(cli.Main("salt-call", saltcall.Run)) }

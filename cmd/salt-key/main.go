@@ -4,8 +4,8 @@ package main
 import (
 	"os"
 
-	"brine/internal/cli"
-	"brine/internal/cli/saltkey"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/saltkey"
 )
 
 func main() { os.Exit(cli.Main("salt-key", saltkey.Run)) }

@@ -4,8 +4,8 @@ package main
 import (
 	"os"
 
-	"brine/internal/cli"
-	"brine/internal/cli/saltmaster"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/saltmaster"
 )
 
 func main() { os.Exit(cli.Main("salt-master", saltmaster.Run)) }

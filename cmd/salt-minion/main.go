@@ -4,8 +4,8 @@ package main
 import (
 	"os"
 
-	"brine/internal/cli"
-	"brine/internal/cli/saltminion"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/saltminion"
 )
 
 func main() { os.Exit(cli.Main("salt-minion", saltminion.Run)) }

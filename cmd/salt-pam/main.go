@@ -4,8 +4,8 @@ package main
 import (
 	"os"
 
-	"brine/internal/cli"
-	"brine/internal/cli/saltpam"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/saltpam"
 )
 
 func main() { os.Exit(cli.Main("salt-pam", saltpam.Run)) }

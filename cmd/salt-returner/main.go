@@ -4,8 +4,8 @@ package main
 import (
 	"os"
 
-	"brine/internal/cli"
-	"brine/internal/cli/saltreturner"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/saltreturner"
 )
 
 func main() { os.Exit(cli.Main("salt-returner", saltreturner.Run)) }

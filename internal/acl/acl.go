@@ -38,8 +38,8 @@
 package acl
 
 import (
-	"brine/internal/salt"
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // Verdict is an answer. The zero value is Deny.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // condition is what a rule asks of the arguments of a function. A nil pattern is

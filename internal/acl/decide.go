@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/salt"
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // maxCommands bounds a compound command. People write a handful of functions.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/salt"
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // Functions is what the tables of functions say of a command.

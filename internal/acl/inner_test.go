@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/salt"
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // tables is a small world of functions: run.here and run.both run others, as

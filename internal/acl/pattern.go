@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"brine/internal/target/pyre"
+	"github.com/brinebus/brine/internal/target/pyre"
 )
 
 // pattern is a regular expression that is compared with a whole text.

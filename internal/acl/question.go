@@ -1,8 +1,8 @@
 package acl
 
 import (
-	"brine/internal/salt"
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // Kind is by what somebody is known. The zero value is nobody, who may nothing.

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/salt"
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // rule allows some functions, perhaps on some minions only, perhaps with some

@@ -11,10 +11,10 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/argument"
-	"brine/internal/salt"
-	"brine/internal/target"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/argument"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // saltCases are cases answered by Salt 3006; the files describe themselves.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // The ways in which the words of a compound command do not fit its functions.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // errText says that a word is not one value, so that it stays the text it is.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 const byteOrderMark = "\ufeff"

@@ -15,7 +15,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Verdict is what came of a question. The zero value is a refusal.

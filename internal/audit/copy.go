@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/journal"
 )
 
 // copier writes the entries to a file, a line each. It follows the chain, so a

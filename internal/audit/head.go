@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/atomicfile"
 )
 
 // head is the file that remembers the end of the chain. It lies elsewhere than

@@ -12,8 +12,8 @@ import (
 	"os"
 	"strings"
 
-	"brine/internal/atomicfile"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // place is an entry's place in the chain.

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"brine/internal/journal"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Options are what a Log needs.

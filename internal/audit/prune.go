@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/journal"
 )
 
 // errEnough ends a reading early.

@@ -8,7 +8,7 @@ import (
 	"sort"
 	"time"
 
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/journal"
 )
 
 // Of one look into the queue.

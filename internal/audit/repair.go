@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/journal"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // damaged is the error of a file beside the chain, the head or the key, that cannot be

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // spoil replaces a file of the trail, which nobody has open.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/journal"
 )
 
 // Report is what Verify found.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // lookupTime bounds one question to the system's name service.

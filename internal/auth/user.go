@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // User is a local user.

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/atomicfile"
 )
 
 // Mark is a small file beside the store that is synced before what it says matters: how

@@ -18,10 +18,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"brine/internal/blockfile"
-	"brine/internal/bus"
-	"brine/internal/salt"
-	"brine/internal/socket"
+	"github.com/brinebus/brine/internal/blockfile"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/socket"
 )
 
 // Limits against a peer that asks for too much. They hold for each connection;

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/socket"
+	"github.com/brinebus/brine/internal/socket"
 )
 
 // FuzzVouch gives the first line of a local process to the broker, which puts the kernel's

@@ -13,9 +13,9 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"brine/internal/bus"
-	"brine/internal/logging"
-	"brine/internal/socket"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/socket"
 )
 
 // gate decides on every connection. It implements server.Authentication.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/bus"
-	"brine/internal/socket"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/socket"
 )
 
 // The secret that stands for the kernel's word is good for one connection, and

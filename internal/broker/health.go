@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"brine/internal/blockfile"
+	"github.com/brinebus/brine/internal/blockfile"
 )
 
 // Health tells whether the store can be written. Once a write has failed, on a full

@@ -11,7 +11,7 @@ import (
 	"os"
 	"time"
 
-	"brine/internal/socket"
+	"github.com/brinebus/brine/internal/socket"
 )
 
 // ServeLocal takes connections from the local socket l until the broker stops

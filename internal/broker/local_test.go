@@ -13,10 +13,10 @@ import (
 
 	"log/slog"
 
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/journal"
-	"brine/internal/socket"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/socket"
 )
 
 // startLocal starts a broker with a local socket and a server on it.

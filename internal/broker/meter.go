@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/bus"
+	"github.com/brinebus/brine/internal/bus"
 )
 
 // Bounds of what is under way to the daemon: taken from its peers and not yet looked at.

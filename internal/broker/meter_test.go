@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/socket"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/socket"
 )
 
 // Who has their share under way waits for a mark, and nobody else does.

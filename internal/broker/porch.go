@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/logging"
+	"github.com/brinebus/brine/internal/logging"
 )
 
 // Bounds of what those may hold who have not proven who they are. All shrink with what

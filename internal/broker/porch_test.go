@@ -25,8 +25,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"brine/internal/bus"
-	"brine/internal/pki"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/pki"
 )
 
 // TestHandover looks whether the server's functions that handover.go names still are those

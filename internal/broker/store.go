@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"brine/internal/blockfile"
+	"github.com/brinebus/brine/internal/blockfile"
 )
 
 // recoverStore prepares the files of the store for the server, and tells of what is lost.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/bustest"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // asker is a connection that asks often, to a bus that answers "echo" with what it was

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/bus"
-	"brine/internal/bustest"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // The bodies of one asker's requests that are being handled are bounded together: one

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"brine/internal/bus"
-	"brine/internal/bustest"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // 63 MiB of small maps would become gigabytes: it is refused where a handler decodes it,

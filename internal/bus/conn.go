@@ -19,8 +19,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"brine/internal/salt"
-	"brine/internal/socket"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/socket"
 )
 
 // ErrLost is wrapped by every error that comes from a connection that ended.

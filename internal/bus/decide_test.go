@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/bus"
-	"brine/internal/bustest"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // check is the table of one request with a check.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Code says what kind of failure an Error is. The codes are part of the

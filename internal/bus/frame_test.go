@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func TestFrames(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"brine/internal/bus"
-	"brine/internal/bustest"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // inLots is a bus that answers "echo" in lots: what begins with "alone" is left to the

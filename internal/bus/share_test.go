@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/bustest"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // TestDeafReadersOfOneAsker: however many answers one asker reads nothing of, they cost the

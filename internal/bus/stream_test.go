@@ -6,8 +6,8 @@ import (
 	"io"
 	"testing"
 
-	"brine/internal/bus"
-	"brine/internal/bustest"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // A long answer of small messages, more of them than the window holds, arrives

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"brine/internal/event"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // ServerName is the name in a master's certificate, for programs that compare

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func TestCheckNonce(t *testing.T) {

@@ -3,7 +3,7 @@ package bus
 import (
 	"strings"
 
-	"brine/internal/event"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // Rule lets a role publish to, or subscribe to, the subjects of one pattern.

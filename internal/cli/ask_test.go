@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli"
 )
 
 func TestConfirm(t *testing.T) {

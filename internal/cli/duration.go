@@ -6,7 +6,7 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Duration returns the span of time that the option name gives, or its default: 10 and

@@ -36,8 +36,8 @@ import (
 
 	"golang.org/x/term"
 
-	"brine/internal/logging"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Env is the world of a running command. Tests make their own with buffers.

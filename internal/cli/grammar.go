@@ -9,7 +9,7 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // grammar knows the options of one program by each of their names, without the

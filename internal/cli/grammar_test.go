@@ -8,7 +8,7 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // tryFlags are options of each kind, with names that begin alike.

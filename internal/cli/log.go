@@ -6,7 +6,7 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/logging"
+	"github.com/brinebus/brine/internal/logging"
 )
 
 // LogSettings is what the configuration says about the log. The options of the

@@ -9,7 +9,7 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli"
 )
 
 // logged runs a program that logs a line of each of three levels.

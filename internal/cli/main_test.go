@@ -12,7 +12,7 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli"
 )
 
 // programs are what a process that this test starts can do.

@@ -1,6 +1,6 @@
 package cli
 
-import "brine/internal/salt"
+import "github.com/brinebus/brine/internal/salt"
 
 // Nearest returns the candidate that word was most likely meant to be: the one
 // with the fewest typing errors, and the first in the alphabet of equals. It is

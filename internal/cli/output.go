@@ -8,7 +8,7 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/output"
+	"github.com/brinebus/brine/internal/output"
 )
 
 // OutputForm returns what output.New and output.NewWriter take: the name that

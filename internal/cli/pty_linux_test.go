@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli"
 )
 
 // openPTY returns the person's end and the program's end of a new terminal.

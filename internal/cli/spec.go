@@ -14,8 +14,8 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/output"
-	"brine/internal/version"
+	"github.com/brinebus/brine/internal/output"
+	"github.com/brinebus/brine/internal/version"
 )
 
 // DefaultConfigDir is where the configuration is looked for when neither -c nor

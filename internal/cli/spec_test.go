@@ -14,10 +14,10 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/cli"
-	"brine/internal/output"
-	"brine/internal/salt"
-	"brine/internal/version"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/output"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/version"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")

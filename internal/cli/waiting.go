@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/logging"
+	"github.com/brinebus/brine/internal/logging"
 )
 
 // Patience is how long a command may be silent before it says what it waits for.

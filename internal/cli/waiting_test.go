@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli"
 )
 
 func TestWaiting(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Common holds the settings that the master and the minion share. The text of

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"brine/internal/salt"
-	"brine/internal/yamlfile"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // DefaultDir is where the configuration lives when no other place is named.

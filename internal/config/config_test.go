@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // write puts files, named relative to a new directory, and returns it.

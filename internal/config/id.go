@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/atomicfile"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // lookupTimeout bounds all questions to the resolver together: a machine whose

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // hostNamed returns a Lookup of a host that knows nothing but its name.

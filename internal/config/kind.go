@@ -11,8 +11,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/salt"
-	"brine/internal/yamlfile"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // setting is one key of a configuration, bound to the field that it fills.

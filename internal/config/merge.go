@@ -6,7 +6,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/yamlfile"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // entry is one setting of a file.

@@ -8,8 +8,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/salt"
-	"brine/internal/yamlfile"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // Minion is the configuration of a minion. NewMinion makes one with the

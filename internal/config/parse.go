@@ -3,8 +3,8 @@ package config
 import (
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/salt"
-	"brine/internal/yamlfile"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // parse reads one configuration file from its text. The settings come in the

@@ -8,7 +8,7 @@ import (
 	"os"
 	"syscall"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // maxFile bounds one file. A node group list of a hundred thousand minions has

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 
 	"gopkg.in/yaml.v3"
 )

@@ -9,8 +9,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/salt"
-	"brine/internal/yamlfile"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // Some settings must not vanish: with a letter wrong, a blacklist would be gone and

@@ -1,6 +1,6 @@
 package config
 
-import "brine/internal/salt"
+import "github.com/brinebus/brine/internal/salt"
 
 // suggest returns the name among names that s is most likely a slip of the
 // finger for, or "" when none is close: one slip in four letters, three at most.

@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"time"
 
-	"brine/internal/atomicfile"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // ErrRunning is wrapped when another instance holds the folder.

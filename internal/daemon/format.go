@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"brine/internal/atomicfile"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Format is the number of the form of what a daemon keeps in its cachedir: journal,

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func TestFormat(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // SwitchUser makes this process the named user, with its groups. An empty name,

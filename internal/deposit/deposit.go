@@ -20,8 +20,8 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/roots"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/roots"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Bounds of what a minion keeps here, beside the size of a file: who is allowed to

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/roots"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/roots"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func sum(text string) string {

@@ -9,8 +9,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/config"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // System is what backends need of the machine.

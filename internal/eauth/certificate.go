@@ -13,7 +13,7 @@ import (
 	"fmt"
 	"os"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // certificates has the users whose certificate an authority has signed: the user

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/config"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // memory is a Store that forgets.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // maxFile bounds the file of users: ten thousands of lines.

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Bounds in time.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/go-ldap/ldap/v3"
 
-	"brine/internal/config"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // ldapTime bounds one exchange with a directory server.

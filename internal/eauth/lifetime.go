@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"brine/internal/config"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // ErrLifetime is wrapped where a token may not live as long as was asked for.

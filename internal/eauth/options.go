@@ -9,7 +9,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/config"
+	"github.com/brinebus/brine/internal/config"
 )
 
 // options are what stands below a backend of external_auth beside its users.

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"brine/internal/config"
-	"brine/internal/pam"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/pam"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // pamBackend has the users of the system, by its authentication modules.

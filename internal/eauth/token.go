@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Store keeps tokens: a table of the journal.

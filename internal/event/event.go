@@ -14,8 +14,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // MaxTag is the longest tag in bytes. Salt's own are below 350; the limit keeps

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 1000, time.UTC)

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"strings"
 
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // ForwardPrefix begins the tags of a minion's own bus whose events are passed on

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // forwardCase is one case of testdata/forward.json.

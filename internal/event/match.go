@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"brine/internal/target/pyre"
+	"github.com/brinebus/brine/internal/target/pyre"
 )
 
 // MatchType says how a pattern is compared with a tag. The names are Salt's.

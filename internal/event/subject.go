@@ -3,7 +3,7 @@ package event
 import (
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Root is the first part of every subject of the master's event bus.

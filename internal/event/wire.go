@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // The text of an event, in the journal and on its way to a listener, is one line

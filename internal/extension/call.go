@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/process"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/process"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 const (

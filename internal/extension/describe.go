@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 const (

@@ -20,7 +20,7 @@ import (
 	"sync"
 	"syscall"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Kind is what a program adds to, and the name of the directory for it.

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/filecache"
-	"brine/internal/roots"
+	"github.com/brinebus/brine/internal/filecache"
+	"github.com/brinebus/brine/internal/roots"
 )
 
 func write(t testing.TB, path, text string, mode os.FileMode) {

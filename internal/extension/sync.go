@@ -12,8 +12,8 @@ import (
 	"strings"
 	"syscall"
 
-	"brine/internal/atomicfile"
-	"brine/internal/filecache"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/filecache"
 )
 
 // maxProgram bounds one file that is synchronised.

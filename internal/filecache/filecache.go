@@ -22,7 +22,7 @@ import (
 	"strings"
 	"syscall"
 
-	"brine/internal/roots"
+	"github.com/brinebus/brine/internal/roots"
 )
 
 // Source is a file server.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/roots"
+	"github.com/brinebus/brine/internal/roots"
 )
 
 // server is a file server in a folder, and how many bytes it has sent.

@@ -8,8 +8,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/value"
-	"brine/internal/yamlfile"
+	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // maxFile bounds the grains file: a person writes it, and every byte of it goes

@@ -18,8 +18,8 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/salt"
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // patience is how long Collect waits for all sources together. They answer

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // gather runs one source on the machine of testdata/machine.

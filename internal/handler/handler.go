@@ -16,8 +16,8 @@ import (
 	"strconv"
 	"time"
 
-	"brine/internal/event"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // maxBackoff is the longest pause before a retry.

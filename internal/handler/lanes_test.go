@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"brine/internal/event"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // TestLanesKeepTheOrderOfEachSender hands over events of several senders: each

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // BatchOptions say how a job goes to its minions a few at a time. Shares are

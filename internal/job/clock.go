@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Clock hands out job ids: each later than the one before, also when the

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func TestClockNeverRepeats(t *testing.T) {

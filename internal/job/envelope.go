@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Command is one function with its arguments.

@@ -1,8 +1,8 @@
 package job
 
 import (
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // State is where a job stands on one minion. The zero value is Sent.

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/atomicfile"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // maxSeen is how many job ids are remembered: an hour of ten jobs a second and

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func openSeen(t *testing.T, path string) *Seen {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Tracker follows one job. It is a state machine: the caller feeds what happened

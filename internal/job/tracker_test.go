@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 var update = flag.Bool("update", false, "write the transcripts of testdata/tracker anew")

@@ -3,7 +3,7 @@ package job
 import (
 	"encoding/json"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // ReadReport reads a report without decoding what was returned: its values are

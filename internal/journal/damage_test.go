@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/blockfile"
-	"brine/internal/broker"
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/blockfile"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/journal"
 )
 
 func openReserved(t *testing.T, b *broker.Broker) *journal.Journal {

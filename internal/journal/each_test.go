@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/journal"
 )
 
 func storeEach(t *testing.T, j *journal.Journal, lots ...journal.Lot) {

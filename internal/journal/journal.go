@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"brine/internal/event"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // maxPart is how much of an event is stored in one message; a longer one is

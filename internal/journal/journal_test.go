@@ -18,11 +18,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"brine/internal/broker"
-	"brine/internal/bus"
-	"brine/internal/bustest"
-	"brine/internal/event"
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // startStore starts a broker without a listener on the store in dir.

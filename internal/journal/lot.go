@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"brine/internal/event"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // Draft is an event on its way into the journal.

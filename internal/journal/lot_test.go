@@ -17,10 +17,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"brine/internal/broker"
-	"brine/internal/bustest"
-	"brine/internal/event"
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // numbered is a lot of n events of which the one in the middle is long. They are all

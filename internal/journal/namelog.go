@@ -13,7 +13,7 @@ import (
 	"slices"
 	"time"
 
-	"brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/atomicfile"
 )
 
 // nameLog is the file beside the journal in which names is written along, so that a

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"testing"
 
-	"brine/internal/broker"
-	"brine/internal/bustest"
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 func openQueue(t *testing.T, b *broker.Broker) *journal.Queue {

@@ -18,9 +18,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"brine/internal/event"
-	"brine/internal/logging"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // The journal is one stream, so that all it holds has one order, and three rooms, each

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/broker"
-	"brine/internal/bustest"
-	"brine/internal/event"
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // bounded opens a journal with a limit, which is tended until the test, or its store, ends.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/broker"
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/journal"
 )
 
 func openNamed(t *testing.T, b *broker.Broker, dir string) *journal.Journal {

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/broker"
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/journal"
 )
 
 // slowDisk is the store of a broker, whose syncs wait until they are let go.

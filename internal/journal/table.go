@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"brine/internal/event"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // Table is a small map that lives in the journal: the facts of minions, say. Keys

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
-	"brine/internal/event"
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
 )
 
 // tapped collects what a tap tells.

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"brine/internal/event"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // Store tells whether what JetStream writes to can be written. A failed one leaves

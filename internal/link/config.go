@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"time"
 
-	"brine/internal/config"
-	"brine/internal/event"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // usualPing is how often a silent connection is tried out where the configuration

@@ -17,12 +17,12 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/bustest"
-	"brine/internal/link"
-	"brine/internal/pki"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // patience is the Timeout of links in these tests, and limit what a test that

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/pki"
+	"github.com/brinebus/brine/internal/pki"
 )
 
 // pins are the keys of masters that this minion trusts, by the files that hold

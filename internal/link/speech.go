@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // ProtocolOID marks the certificate extension in which both sides show which protocol

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/atomicfile"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // SignatureOID marks the certificate extension in which a master shows the

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func generate(t *testing.T) *pki.PrivateKey {

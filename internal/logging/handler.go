@@ -160,7 +160,7 @@ func fileHead(program string) head {
 	}
 }
 
-// source returns the logger name, "salt.pki" for the package brine/internal/pki,
+// source returns the logger name, "salt.pki" for the package internal/pki,
 // and the line of the code at pc.
 func source(pc uintptr, program string) (name string, line int) {
 	if pc == 0 {

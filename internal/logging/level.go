@@ -6,7 +6,7 @@ import (
 	"math"
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Levels beside the four of slog, at the places that Salt's scale gives them.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/logging"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // open returns a log that writes all levels to a buffer.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/audit"
-	"brine/internal/broker"
-	"brine/internal/bus"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // claimedClient reads the name of a client out of a certificate; ok is false for

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // course carries one job from its start to its end, in the master's own time: it

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/broker"
-	"brine/internal/bustest"
-	"brine/internal/config"
-	"brine/internal/daemon"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // TestADeafMasterEnds breaks what a master needs in order to serve: it must not run on.

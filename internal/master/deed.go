@@ -5,11 +5,11 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/audit"
-	"brine/internal/bus"
-	"brine/internal/pki"
-	"brine/internal/protocol"
-	"brine/internal/runner"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/runner"
 )
 
 // deeds remember who is about to change a key, until the change is seen: the key

@@ -10,13 +10,13 @@ import (
 	"strconv"
 	"time"
 
-	"brine/internal/audit"
-	"brine/internal/broker"
-	"brine/internal/bus"
-	"brine/internal/link"
-	"brine/internal/pki"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // admit says who a peer is. It is called by the broker for every connection.

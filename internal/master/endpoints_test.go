@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"brine/internal/bus"
+	"github.com/brinebus/brine/internal/bus"
 )
 
 // A minion tries each operation that any table has, of any role, beside its own: the bus

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // Bounds of finding the minions that a target means.

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/job"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // TestJobsLeaveNothingInTheServer: neither a job, nor somebody who listens, nor somebody who

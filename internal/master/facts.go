@@ -6,10 +6,10 @@ import (
 	"slices"
 	"sync"
 
-	"brine/internal/bus"
-	"brine/internal/journal"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Bounds of the grains of one minion. Those of a machine have some ten kilobytes and

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"time"
 
-	"brine/internal/audit"
-	"brine/internal/bus"
-	"brine/internal/protocol"
-	"brine/internal/roots"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/roots"
 )
 
 const (

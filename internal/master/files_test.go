@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/filecache"
-	"brine/internal/peer"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/filecache"
+	"github.com/brinebus/brine/internal/peer"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // served puts a file into the file_roots of a world.

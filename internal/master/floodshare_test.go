@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // The floods of events by each who may fire: what others have stored, and what was

@@ -1,15 +1,15 @@
 package master
 
 import (
-	"brine/internal/acl"
-	"brine/internal/bus"
-	"brine/internal/extension"
-	"brine/internal/job"
-	"brine/internal/module"
-	"brine/internal/protocol"
-	"brine/internal/runner"
-	"brine/internal/salt"
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/acl"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // tables is what the tables of this program say of the commands that somebody asks

@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // acl.explain says of a minion what happens when it asks, whatever is inside of what.

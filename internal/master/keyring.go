@@ -12,12 +12,12 @@ import (
 	"sync"
 	"syscall"
 
-	"brine/internal/audit"
-	"brine/internal/bus"
-	"brine/internal/config"
-	"brine/internal/pki"
-	"brine/internal/salt"
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // keyring is the master's knowledge of keys: the store, the ids that are

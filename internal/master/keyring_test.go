@@ -8,10 +8,10 @@ import (
 	"slices"
 	"testing"
 
-	"brine/internal/bustest"
-	"brine/internal/config"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // TestAnAcceptedMinionStaysATarget: a look at the store that began before a key was

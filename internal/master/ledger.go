@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/event"
-	"brine/internal/journal"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // ledger remembers which letters of each minion's outbox are stored, so that a

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/journal"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // storeTime bounds how long one request may take to be stored; what is large has

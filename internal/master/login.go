@@ -8,14 +8,14 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/acl"
-	"brine/internal/audit"
-	"brine/internal/bus"
-	"brine/internal/config"
-	"brine/internal/eauth"
-	"brine/internal/protocol"
-	"brine/internal/runner"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/acl"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/eauth"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // logins are the connections that users of external_auth have logged in on, by

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"brine/internal/bus"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // A login replaces the rights of the connection on the bus of events, too: root's

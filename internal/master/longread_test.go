@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
+	"github.com/brinebus/brine/internal/bus"
 )
 
 // Long events are read by one at a time, and whoever does not take the answer keeps nobody

@@ -4,10 +4,10 @@ import (
 	"context"
 	"strings"
 
-	"brine/internal/bus"
-	"brine/internal/journal"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // parcel is what one minion's request has brought, in a lot of many.

@@ -6,12 +6,12 @@ import (
 	"sync"
 	"testing"
 
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/link"
-	"brine/internal/protocol"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Many minions return at once, by letters, each twice at the same time: every return is

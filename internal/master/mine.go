@@ -12,13 +12,13 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"brine/internal/acl"
-	"brine/internal/bus"
-	"brine/internal/journal"
-	"brine/internal/protocol"
-	"brine/internal/salt"
-	"brine/internal/target"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/acl"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Limits of what one minion may keep in the mine, which the master holds in memory.

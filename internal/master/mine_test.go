@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/pki"
-	"brine/internal/protocol"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // keep puts entries into the mine.

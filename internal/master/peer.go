@@ -4,11 +4,11 @@ import (
 	"context"
 	"reflect"
 
-	"brine/internal/acl"
-	"brine/internal/argument"
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/acl"
+	"github.com/brinebus/brine/internal/argument"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // peer is a minion that asks. Which one, the connection says; the message has no

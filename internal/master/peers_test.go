@@ -5,9 +5,9 @@ import (
 	"sync"
 	"testing"
 
-	"brine/internal/job"
-	"brine/internal/link"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Many minions publish to all at once: no answer is lost, none is counted twice, and

@@ -6,12 +6,12 @@ import (
 	"maps"
 	"sync"
 
-	"brine/internal/bus"
-	"brine/internal/pillar"
-	"brine/internal/protocol"
-	"brine/internal/salt"
-	"brine/internal/target"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/pillar"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // pillars holds the pillar that each minion got last, to match targets by it. It

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // presence knows which minions are ready for jobs: those with a connection that

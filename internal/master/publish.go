@@ -6,11 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/protocol"
-	"brine/internal/salt"
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // Bounds of what a caller may ask for.

@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 	"time"
 
-	"brine/internal/audit"
-	"brine/internal/bus"
-	"brine/internal/config"
-	"brine/internal/deposit"
-	"brine/internal/protocol"
-	"brine/internal/roots"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/deposit"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/roots"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // newDeposit is where files of minions go, nil where the master takes none.

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/bus"
-	"brine/internal/peer"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/peer"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // cacheDir is the cachedir of a world by default.

@@ -11,13 +11,13 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/acl"
-	"brine/internal/config"
-	"brine/internal/handler"
-	"brine/internal/process"
-	"brine/internal/reactor"
-	"brine/internal/runner"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/acl"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/handler"
+	"github.com/brinebus/brine/internal/process"
+	"github.com/brinebus/brine/internal/reactor"
+	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // reactions are the handlers of the reactor at work, by name.

@@ -9,16 +9,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"brine/internal/audit"
-	"brine/internal/auth"
-	"brine/internal/config"
-	"brine/internal/daemon"
-	"brine/internal/eauth"
-	"brine/internal/event"
-	"brine/internal/process"
-	"brine/internal/reactor"
-	"brine/internal/relay"
-	"brine/internal/runner"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/auth"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/internal/eauth"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/process"
+	"github.com/brinebus/brine/internal/reactor"
+	"github.com/brinebus/brine/internal/relay"
+	"github.com/brinebus/brine/internal/runner"
 )
 
 // Check reads everything that a configuration has for other packages, and returns all

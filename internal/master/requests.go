@@ -3,12 +3,12 @@ package master
 import (
 	"context"
 
-	"brine/internal/audit"
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/protocol"
-	"brine/internal/relay"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/relay"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // register says what answers each request, see bus.MasterEndpoints: what has no row

@@ -8,16 +8,16 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/acl"
-	"brine/internal/audit"
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/job"
-	"brine/internal/journal"
-	"brine/internal/protocol"
-	"brine/internal/runner"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/acl"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // plansTable holds the plans of the jobs of which something is expected.

@@ -10,14 +10,14 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/audit"
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/job"
-	"brine/internal/journal"
-	"brine/internal/protocol"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // maxKnown is how many jobs are remembered in memory, so that a return need not

@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
-	"brine/internal/audit"
-	"brine/internal/bus"
-	"brine/internal/pki"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // revokeDelay is what a minion whose key is forgotten gets to hear the answer and to

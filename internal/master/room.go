@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // The bounds of what may be under way to the master in large letters at a time.

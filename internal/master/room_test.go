@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func given(l *lease) bool {

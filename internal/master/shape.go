@@ -3,11 +3,11 @@ package master
 import (
 	"time"
 
-	"brine/internal/audit"
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // maxFired is how many events a minion may fire with one request.

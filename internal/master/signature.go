@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"brine/internal/config"
-	"brine/internal/link"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // showSignature returns the certificate extension with the signature of the

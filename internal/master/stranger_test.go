@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/master"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // nobodyID is a user whom no rule of these tests names.

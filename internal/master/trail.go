@@ -10,14 +10,14 @@ import (
 	"strings"
 	"syscall"
 
-	"brine/internal/acl"
-	"brine/internal/audit"
-	"brine/internal/bus"
-	"brine/internal/journal"
-	"brine/internal/relay"
-	"brine/internal/runner"
-	"brine/internal/salt"
-	"brine/internal/socket"
+	"github.com/brinebus/brine/internal/acl"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/relay"
+	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/socket"
 )
 
 // openTrail opens the audit trail. Its head and the key of its digests lie with

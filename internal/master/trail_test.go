@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // run runs a runner and returns what it returned.

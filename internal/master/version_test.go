@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/link"
+	"github.com/brinebus/brine/internal/link"
 )
 
 // TestProtocolsThatDoNotFit connects minions of other times: each side names both

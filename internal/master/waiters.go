@@ -3,7 +3,7 @@ package master
 import (
 	"sync"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // keyWaiters are those who asked whether their key is accepted, by the id that they

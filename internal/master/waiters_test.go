@@ -3,7 +3,7 @@ package master
 import (
 	"testing"
 
-	"brine/internal/pki"
+	"github.com/brinebus/brine/internal/pki"
 )
 
 // A change of a key wakes those who claim its id, and nobody else; a connection waits

@@ -5,10 +5,10 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/job"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // watcher is somebody who wants to hear the course of a job. What it has not taken

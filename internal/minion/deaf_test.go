@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/broker"
-	"brine/internal/bus"
-	"brine/internal/bustest"
-	"brine/internal/config"
-	"brine/internal/daemon"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // TestADeafMinionEnds: the connection through which a minion serves its own bus is gone.

@@ -8,9 +8,9 @@ import (
 	"os"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/journal"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 const (

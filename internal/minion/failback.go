@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // watchFirst looks from time to time whether the first master of the list takes

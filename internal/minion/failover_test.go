@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/config"
-	"brine/internal/link"
-	"brine/internal/master"
-	"brine/internal/minion"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/minion"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // signedMaster runs a master that signs its key with the pair in signDir.

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/protocol"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // maxName is the longest name of a request: a nonce and more.

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/config"
-	"brine/internal/master"
-	"brine/internal/minion"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/minion"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // pair is a master and a minion, connected.

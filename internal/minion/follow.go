@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Bounds of what a job keeps of the output of its commands for whoever follows it.

@@ -14,9 +14,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"brine/internal/bustest"
-	"brine/internal/master"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // forwarded is an event for the master with about 100 bytes of data.

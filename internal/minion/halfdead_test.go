@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/minion"
-	"brine/internal/pki"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/minion"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // halfDead listens in the place of a master, whose key it has, and treats each

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/master"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // publishSoon starts a job on all minions and returns what the master says at once; nil

@@ -11,13 +11,13 @@ import (
 	"syscall"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/module"
-	"brine/internal/protocol"
-	"brine/internal/salt"
-	"brine/internal/target"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // onJob takes what came on the job subject. It must not block: the next job is

@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/config"
-	"brine/internal/master"
-	"brine/internal/minion"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/minion"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // victim is a daemon in a process of its own, which can be killed.
@@ -77,7 +77,7 @@ func (v *victim) showLog() {
 func build(t *testing.T) string {
 	t.Helper()
 	bin := t.TempDir()
-	c := exec.Command("go", "build", "-o", bin, "brine/cmd/salt-master", "brine/cmd/salt-minion")
+	c := exec.Command("go", "build", "-o", bin, "github.com/brinebus/brine/cmd/salt-master", "github.com/brinebus/brine/cmd/salt-minion")
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", c, err, out)
 	}

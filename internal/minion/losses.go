@@ -9,9 +9,9 @@ import (
 	"os"
 	"time"
 
-	"brine/internal/atomicfile"
-	"brine/internal/bus"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // losses counts what the outbox had to drop. It lives in a file.

@@ -13,14 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/bustest"
-	"brine/internal/config"
-	"brine/internal/job"
-	"brine/internal/master"
-	"brine/internal/minion"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/minion"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // listed is a minion with a list of masters.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"brine/internal/job"
-	"brine/internal/module"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // mineSchedule is the name under which the jobs of mine_return_job are shown. It is

@@ -12,16 +12,16 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/bustest"
-	"brine/internal/config"
-	"brine/internal/daemon"
-	"brine/internal/job"
-	"brine/internal/link"
-	"brine/internal/master"
-	"brine/internal/minion"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/minion"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // daemonUnderTest is a daemon that runs until stop is called or the test ends.

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"sync"
 
-	"brine/internal/job"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // origins knows which masters have sent the jobs that are under way: each is told

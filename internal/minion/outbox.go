@@ -14,12 +14,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"brine/internal/atomicfile"
-	"brine/internal/blockfile"
-	"brine/internal/bus"
-	"brine/internal/journal"
-	"brine/internal/protocol"
-	"brine/internal/relay"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/blockfile"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/relay"
 )
 
 // outbox carries what is for the master's journal: returns and events. Everything

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"brine/internal/config"
+	"github.com/brinebus/brine/internal/config"
 )
 
 // pauses are those between two rounds that found no master.

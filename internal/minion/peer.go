@@ -6,10 +6,10 @@ import (
 	"errors"
 	"io"
 
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/module"
-	"brine/internal/peer"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/peer"
 )
 
 // peers reaches other minions, and the mine, over a connection to a master: that of

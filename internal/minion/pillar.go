@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"brine/internal/bus"
-	"brine/internal/protocol"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // pillarData returns what a master gave this minion last, an empty map for

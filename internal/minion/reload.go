@@ -5,10 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/config"
-	"brine/internal/daemon"
-	"brine/internal/relay"
-	"brine/internal/schedule"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/internal/relay"
+	"github.com/brinebus/brine/internal/schedule"
 )
 
 // Check reads everything that a configuration has for other packages, and returns all

@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bustest"
-	"brine/internal/config"
-	"brine/internal/job"
-	"brine/internal/master"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // replayed is a minion with its master, and what somebody has recorded on the way.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"sync"
 
-	"brine/internal/atomicfile"
-	"brine/internal/event"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // maxRequests is how many requests are remembered: a tool that was cut off asks

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 
-	"brine/internal/bus"
-	"brine/internal/protocol"
-	"brine/internal/relay"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/relay"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // register says what answers each request of a local tool, see bus.MinionEndpoints. The

@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"brine/internal/job"
-	"brine/internal/protocol"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // reserves keeps room on the disk for the return of each job that is under way: a file

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"brine/internal/job"
-	"brine/internal/protocol"
-	"brine/internal/returner"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/returner"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // returners makes ready what takes the returns of a job beside the master: those of

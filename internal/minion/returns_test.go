@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/job"
-	"brine/internal/master"
-	"brine/internal/minion"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/minion"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 func TestReturners(t *testing.T) {

@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"brine/internal/config"
-	"brine/internal/link"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // roster is the order in which masters are tried. It is pure: what happens to a

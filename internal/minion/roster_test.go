@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/config"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func TestRoster(t *testing.T) {

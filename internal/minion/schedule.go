@@ -15,13 +15,13 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/atomicfile"
-	"brine/internal/bus"
-	"brine/internal/config"
-	"brine/internal/job"
-	"brine/internal/protocol"
-	"brine/internal/returner"
-	"brine/internal/schedule"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/returner"
+	"github.com/brinebus/brine/internal/schedule"
 )
 
 // scheduler runs jobs by the clock. It implements module.Scheduler.

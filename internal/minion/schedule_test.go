@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/config"
-	"brine/internal/job"
-	"brine/internal/master"
-	"brine/internal/minion"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/minion"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // TestSchedule runs a job by the clock: its returns come under the tag and as

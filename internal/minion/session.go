@@ -8,12 +8,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/link"
-	"brine/internal/protocol"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // session is a connection to a master that has accepted this minion.

@@ -11,11 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/link"
-	"brine/internal/logging"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // uplink keeps a connection to one master at a time: of a list, one after the

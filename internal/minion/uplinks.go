@@ -7,9 +7,9 @@ import (
 	"strings"
 	"sync"
 
-	"brine/internal/event"
-	"brine/internal/journal"
-	"brine/internal/link"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/link"
 )
 
 // session is that of the first master of the list that is connected, nil for

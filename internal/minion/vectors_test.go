@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/config"
-	"brine/internal/link"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/link"
 )
 
 // failoverCase is one case of testdata/failover.json, which describes itself.

@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/process"
+	"github.com/brinebus/brine/internal/process"
 )
 
 // archiveModule packs and unpacks files.

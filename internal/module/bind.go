@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // bind checks the arguments of a command against the signature of f and converts

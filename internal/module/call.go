@@ -3,7 +3,7 @@ package module
 import (
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Call is one execution of a function: what to run, with what, and where.

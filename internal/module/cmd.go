@@ -13,7 +13,7 @@ import (
 	"strings"
 	"syscall"
 
-	"brine/internal/process"
+	"github.com/brinebus/brine/internal/process"
 )
 
 // cmdModule runs programs.

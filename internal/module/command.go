@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/process"
+	"github.com/brinebus/brine/internal/process"
 )
 
 // commandParams are the parameters that every function of cmd shares, after

@@ -3,7 +3,7 @@ package module
 import (
 	"context"
 
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // configModule reads the configuration of the minion.

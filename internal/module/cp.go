@@ -12,8 +12,8 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/filecache"
-	"brine/internal/roots"
+	"github.com/brinebus/brine/internal/filecache"
+	"github.com/brinebus/brine/internal/roots"
 )
 
 // The parameters that functions of cp share.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/filecache"
-	"brine/internal/roots"
+	"github.com/brinebus/brine/internal/filecache"
+	"github.com/brinebus/brine/internal/roots"
 )
 
 // serving is a minion with a file server, whose environment base has the files and

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // cpPush hands a file to the master.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"brine/internal/process"
+	"github.com/brinebus/brine/internal/process"
 )
 
 var (

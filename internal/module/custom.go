@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/extension"
+	"github.com/brinebus/brine/internal/extension"
 )
 
 // With returns the functions of t and those of the programs that people have added.

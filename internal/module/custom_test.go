@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/extension"
+	"github.com/brinebus/brine/internal/extension"
 )
 
 const greeting = `#!/bin/sh

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"sync"
 
-	"brine/internal/atomicfile"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/value"
 )
 
 var dataKey = Param{Name: "key", Kind: String, Required: true}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // ErrUnavailable is wrapped by errors that say a function exists but cannot

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // recorder is an event bus that remembers.

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/process"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/process"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 var (

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"brine/internal/process"
+	"github.com/brinebus/brine/internal/process"
 )
 
 var (

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/salt"
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 var (

@@ -12,7 +12,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/atomicfile"
 )
 
 // updateGrainsFile sets top-level values in a YAML file, keeping its comments

@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"time"
 
-	"brine/internal/extension"
-	"brine/internal/filecache"
-	"brine/internal/process"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/filecache"
+	"github.com/brinebus/brine/internal/process"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Host is the minion that functions run on. Every service may be nil, as in a

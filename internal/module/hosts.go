@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/atomicfile"
 )
 
 var (

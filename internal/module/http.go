@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 var httpParams = []Param{

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"brine/internal/salt"
-	"brine/internal/schedule"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/schedule"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Calls is what a function makes others do: it runs them, stores them for later, or

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // A row either runs, or says what it calls.

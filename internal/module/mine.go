@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Mine is what minions keep at the master for each other to read.

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // mineFunction is one entry of mine_functions: what is run, and who may read it.

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"brine/internal/process"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/process"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // minionModule manages the minion itself.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 var update = flag.Bool("update", false, "rewrite the generated documentation")

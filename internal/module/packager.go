@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/process"
+	"github.com/brinebus/brine/internal/process"
 )
 
 // packager is a package manager of the system: its programs as argument

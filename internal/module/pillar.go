@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // pillarModule reads the minion's pillar.

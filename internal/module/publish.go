@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/argument"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/argument"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Publisher reaches other minions, and the runners of the master, through the

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // others is a Publisher that remembers what it was asked.

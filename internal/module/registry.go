@@ -4,7 +4,7 @@ import (
 	"sort"
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Table is a set of modules, sorted by name. Functions reach it through their

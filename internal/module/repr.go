@@ -3,7 +3,7 @@ package module
 import (
 	"strings"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // repr writes a value as Python does, which is how Salt's users know defaults

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"brine/internal/extension"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 var jobID = Param{Name: "jid", Kind: String, Required: true}

@@ -10,7 +10,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/schedule"
+	"github.com/brinebus/brine/internal/schedule"
 )
 
 // Scheduler is the minion's schedule.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/schedule"
+	"github.com/brinebus/brine/internal/schedule"
 )
 
 // scheduler is a schedule that remembers.

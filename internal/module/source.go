@@ -16,7 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"brine/internal/roots"
+	"github.com/brinebus/brine/internal/roots"
 )
 
 // saltenv is the parameter that names an environment of the file server.

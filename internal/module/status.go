@@ -14,7 +14,7 @@ import (
 
 	"github.com/shirou/gopsutil/v4/host"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // statusModule tells how the machine is doing.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // maxSuggestions bounds what an error proposes; more is noise.

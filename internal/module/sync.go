@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"brine/internal/extension"
+	"github.com/brinebus/brine/internal/extension"
 )
 
 // syncParams are those of the functions that synchronise programs. Salt has the

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // sysModule describes the functions themselves.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // systemdModule tells of systemd beyond its services.

@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"time"
 
-	"brine/internal/process"
+	"github.com/brinebus/brine/internal/process"
 )
 
 // toolTimeout bounds the tools of the system that functions ask: one that takes

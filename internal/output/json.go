@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // formatJSON is json: one document, indented by 4 unless told otherwise.

@@ -3,7 +3,7 @@ package output
 import (
 	"strings"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // formatNested is nested, the default: maps and lists by indentation, maps under

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // ErrUnknown is wrapped by the error for a name that is no outputter.

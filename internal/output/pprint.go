@@ -4,7 +4,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // pprintWidth is the width of a line at which pprint breaks, as in Python.

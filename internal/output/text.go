@@ -6,7 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // formatText is txt: each line of a return behind the name of its minion.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // vector is one case of testdata/outputters.json: a value, the options, and what

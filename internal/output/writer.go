@@ -6,7 +6,7 @@ import (
 	"io"
 	"syscall"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // ErrReaderGone is wrapped by the error of a Writer whose reader has closed the

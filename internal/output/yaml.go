@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // yamlWidth is the column behind which the next blank of a scalar may become a

@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"time"
 
-	"brine/internal/process"
+	"github.com/brinebus/brine/internal/process"
 )
 
 // Question is what the program is asked, as JSON on its standard input.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"brine/internal/pam"
+	"github.com/brinebus/brine/internal/pam"
 )
 
 // Whatever is not a clear yes is none.

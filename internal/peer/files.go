@@ -5,9 +5,9 @@ import (
 	"errors"
 	"io"
 
-	"brine/internal/bus"
-	"brine/internal/protocol"
-	"brine/internal/roots"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/roots"
 )
 
 // Files implements filecache.Source over a connection to the master, or to the

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"io"
 
-	"brine/internal/module"
-	"brine/internal/protocol"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // ChangeMine implements module.Mine.

@@ -13,11 +13,11 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/module"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Client implements module.Publisher and module.Mine over a connection to the master, or to the

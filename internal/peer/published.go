@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"brine/internal/module"
+	"github.com/brinebus/brine/internal/module"
 )
 
 // PublishedBy is the environment variable by which a program learns that it runs for

@@ -8,8 +8,8 @@ import (
 	"errors"
 	"io"
 
-	"brine/internal/bus"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // pushPart is how many bytes of a file travel in one request.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"brine/internal/bus"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // Revocation asks the master, over the connection in use, to forget the key of the

@@ -19,8 +19,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/target"
-	"brine/internal/yamlfile"
+	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // Bounds of what is read: a pillar is configuration, not a place for files.

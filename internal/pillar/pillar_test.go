@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/target"
 )
 
 func tree(t *testing.T, files map[string]string) string {

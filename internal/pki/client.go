@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // clientsDir is the directory of the store with the keys of clients: programs

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"syscall"
 
-	"brine/internal/atomicfile"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Modes of what the package writes, set exactly whatever the umask is. Salt

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func modeOf(t *testing.T, path string) fs.FileMode {

@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Of returns the keys of one id, whatever their state. Files that hold no key

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // minDigits is how many hex digits of a fingerprint name a key: 32 bits, enough

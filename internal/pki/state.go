@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // State is what the master thinks of a key. Only Accepted lets anybody in; the

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"brine/internal/atomicfile"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Errors of the store that callers ask for.

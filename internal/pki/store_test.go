@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func newStore(t testing.TB) *Store {

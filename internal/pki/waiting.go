@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Bounds of the keys that are pending or denied, which anybody can bring.

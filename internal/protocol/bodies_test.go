@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"testing"
 
-	"brine/internal/job"
+	"github.com/brinebus/brine/internal/job"
 )
 
 // bodies are those of all requests.

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"slices"
 
-	"brine/internal/bus"
-	"brine/internal/event"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // The body of Fire is lines: a sign that no JSON begins with, a line with all

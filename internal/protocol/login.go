@@ -3,7 +3,7 @@ package protocol
 import (
 	"time"
 
-	"brine/internal/job"
+	"github.com/brinebus/brine/internal/job"
 )
 
 // OpLogin makes a connection that of a user of external_auth: Login → LoggedIn,

@@ -1,8 +1,8 @@
 package protocol
 
 import (
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // The requests for the mine: what minions keep at the master for each other.

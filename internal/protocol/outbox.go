@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 
-	"brine/internal/bus"
+	"github.com/brinebus/brine/internal/bus"
 )
 
 // OpLetters hands over what waits in a minion's outbox: Letters → Delivered.

@@ -10,10 +10,10 @@ import (
 	"encoding/json"
 	"time"
 
-	"brine/internal/event"
-	"brine/internal/job"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // The requests, as the last token of their subject. Who may ask which is said

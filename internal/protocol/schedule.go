@@ -3,8 +3,8 @@ package protocol
 import (
 	"time"
 
-	"brine/internal/schedule"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/schedule"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // OpSchedule is for the schedule of a minion's daemon: Schedule → Schedule, as it is

@@ -11,12 +11,12 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/config"
-	"brine/internal/job"
-	"brine/internal/protocol"
-	"brine/internal/salt"
-	"brine/internal/target"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Job is a job file: a job that is started about an event.

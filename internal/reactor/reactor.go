@@ -18,9 +18,9 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"brine/internal/config"
-	"brine/internal/event"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Rule is one handler of events.

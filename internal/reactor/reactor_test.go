@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/config"
-	"brine/internal/event"
-	"brine/internal/job"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/job"
 )
 
 // files writes a configuration with the setting reactor and what it names; files

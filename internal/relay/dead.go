@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // Bounds of the dead letters. One lives in a single message of the store.

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/bus"
+	"github.com/brinebus/brine/internal/bus"
 )
 
 // What the patterns of listeners that go back in a tag may cost: one tag takes up to a

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // TestCostlyPatternsHaveABudget: a listener whose pattern takes long over each tag is

@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/config"
-	"brine/internal/event"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // ParseGrants reads the setting event_acl; its errors name file and line.

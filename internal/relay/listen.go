@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/journal"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // Asker is who listens, as the daemon verified.

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/journal"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // fireLive hands events out without storing them.

@@ -3,7 +3,7 @@ package relay
 import (
 	"context"
 
-	"brine/internal/bus"
+	"github.com/brinebus/brine/internal/bus"
 )
 
 // Register serves everything that local users may ask of the bus. who says what

@@ -14,12 +14,12 @@ import (
 	"syscall"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/journal"
-	"brine/internal/logging"
-	"brine/internal/protocol"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // maxBatch bounds how many events one request may fire, maxID the bytes of its

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/journal"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // Self is the daemon as its own user: it asks through the local socket, as a tool does, so

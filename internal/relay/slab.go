@@ -1,8 +1,8 @@
 package relay
 
 import (
-	"brine/internal/event"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // slab is memory for the texts of a lot, a few pieces for all of them: one for each

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"brine/internal/bus"
-	"brine/internal/event"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // Stat describes the bus to an operator.

@@ -5,8 +5,8 @@ import (
 	"sort"
 	"sync"
 
-	"brine/internal/event"
-	"brine/internal/journal"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
 )
 
 // Bounds of the window. A listener that falls out of it reads the journal.

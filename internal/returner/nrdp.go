@@ -10,8 +10,8 @@ import (
 	"net/url"
 	"strings"
 
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // checkResults is what Nagios takes as the results of passive checks.

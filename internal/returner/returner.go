@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/extension"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Return is what a function has returned, with what it was called with.

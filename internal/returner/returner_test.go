@@ -15,8 +15,8 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/extension"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 var sample = Return{

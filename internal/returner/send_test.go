@@ -17,8 +17,8 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/returner/database"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/returner/database"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // helper is a program in place of the one that talks to databases: it keeps what it

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // mailer sends returns as letters.

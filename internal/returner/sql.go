@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 
-	"brine/internal/process"
-	"brine/internal/returner/database"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/process"
+	"github.com/brinebus/brine/internal/returner/database"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // toDatabase returns what puts returns into a database, through the host's program

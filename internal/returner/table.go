@@ -11,9 +11,9 @@ import (
 	"net/url"
 	"os"
 
-	"brine/internal/event"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // table is all returners, sorted by name.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"brine/internal/job"
-	"brine/internal/module"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Explain is a question about access: would they be allowed? With neither User nor

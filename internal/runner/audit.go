@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/module"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Audit is the master's audit trail.

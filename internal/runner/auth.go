@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/job"
-	"brine/internal/module"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // NewToken is a token that somebody asks for. User and Backend are empty for

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"brine/internal/module"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // cacheModule shows what the master knows of minions without asking them.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"brine/internal/module"
-	"brine/internal/salt"
-	"brine/internal/target"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // settingsModule reads the configuration.

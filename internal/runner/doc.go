@@ -11,12 +11,12 @@ import (
 	"log/slog"
 	"time"
 
-	"brine/internal/event"
-	"brine/internal/extension"
-	"brine/internal/job"
-	"brine/internal/module"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Host is what runners need of the master.

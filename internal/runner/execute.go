@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"brine/internal/job"
-	"brine/internal/module"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // saltModule runs functions: of minions on minions, and on the master's machine.

@@ -5,8 +5,8 @@ import (
 	"path"
 	"slices"
 
-	"brine/internal/module"
-	"brine/internal/roots"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/roots"
 )
 
 // fileserverModule shows the file server.

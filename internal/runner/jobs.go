@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/event"
-	"brine/internal/job"
-	"brine/internal/module"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // errNoJob is the answer for a job of which the journal has nothing.

@@ -3,7 +3,7 @@ package runner
 import (
 	"context"
 
-	"brine/internal/module"
+	"github.com/brinebus/brine/internal/module"
 )
 
 // JournalReport is what a look at the journal's files found.

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"brine/internal/module"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // KeyStore is the master's store of the minions' keys, as package pki has it.

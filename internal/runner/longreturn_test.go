@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // A large return is passed on as it was recorded, a small one is a value.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/module"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // manageModule tells which minions are there.

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"brine/internal/module"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // networkModule wakes machines.

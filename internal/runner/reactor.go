@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"brine/internal/module"
+	"github.com/brinebus/brine/internal/module"
 )
 
 // Reaction is a handler of the reactor.

@@ -13,11 +13,11 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/extension"
-	"brine/internal/module"
-	"brine/internal/pki"
-	"brine/internal/roots"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/roots"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // newKeys returns a real key store with web1 and web2 pending and db1 accepted.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/module"
+	"github.com/brinebus/brine/internal/module"
 )
 
 // docModule shows what there is to run.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"brine/internal/module"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // stateModule has the one function of Salt's module that is about events.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 
-	"brine/internal/job"
-	"brine/internal/module"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // surveyModule finds minions that answer alike.

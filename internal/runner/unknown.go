@@ -4,8 +4,8 @@ import (
 	"errors"
 	"slices"
 
-	"brine/internal/module"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Hint is a way out for whoever got err from a runner, or from a wheel function; ""

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Schedule is the setting schedule, read.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Job is one entry of the schedule.

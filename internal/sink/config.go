@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/event"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Bounds of a configuration.

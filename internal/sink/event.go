@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"brine/internal/event"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // Event is one event on its way to a destination.

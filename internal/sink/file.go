@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"brine/internal/event"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // fileTarget is a file of lines, an event each, as salt-event listen prints them.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/event"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // places returns the seq of every line in a file, compressed or not.

@@ -24,7 +24,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/event"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // hook is a web service that takes events.

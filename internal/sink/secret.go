@@ -8,7 +8,7 @@ import (
 	"strings"
 	"syscall"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // maxSecret bounds what is read of a file that should hold a password.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/event"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // journal takes the place of the daemon: events in memory, and how far each rule

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/sink/dbtest"
+	"github.com/brinebus/brine/test/dbtest"
 )
 
 // database is one of the kinds.

@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"brine/internal/atomicfile"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // ErrNobody is returned by Dial when no daemon listens behind the path.

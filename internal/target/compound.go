@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // maxDepth bounds parentheses and nodegroups within each other: each level costs

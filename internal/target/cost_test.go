@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func many(word string, n int) string {

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"brine/internal/salt"
-	"brine/internal/target/pyre"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/pyre"
+	"github.com/brinebus/brine/internal/value"
 )
 
 const defaultDelimiter = ":"

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/target/pyre"
+	"github.com/brinebus/brine/internal/target/pyre"
 )
 
 // leaf is one expression that is not composed of others.

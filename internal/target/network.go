@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // network is an address or a network, compared with the grain ipv4 or ipv6 by

@@ -19,8 +19,8 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"brine/internal/salt"
-	"brine/internal/target/pyre"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/pyre"
 )
 
 // Errors that Parse and Match wrap.

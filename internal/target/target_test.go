@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func parse(t testing.TB, expr string, kind Kind, opt Options) *Target {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // differences are the cases of testdata/targeting.json that Brine answers

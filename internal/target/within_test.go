@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 func effort() *Effort {

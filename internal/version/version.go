@@ -18,7 +18,7 @@ const development = Release + "-dev"
 
 // version is set by the release build:
 //
-//	go build -ldflags "-X brine/internal/version.version=0.1.0"
+//	go build -ldflags "-X github.com/brinebus/brine/internal/version.version=0.1.0"
 var version string
 
 // Version returns the number without a leading v: the one that the release

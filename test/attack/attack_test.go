@@ -62,7 +62,7 @@ func build() error {
 	if err := os.Chmod(bin, 0o755); err != nil {
 		return err
 	}
-	c := exec.Command("go", "build", "-o", bin+"/", "brine/cmd/...")
+	c := exec.Command("go", "build", "-o", bin+"/", "github.com/brinebus/brine/cmd/...")
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}

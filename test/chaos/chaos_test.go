@@ -42,7 +42,7 @@ func testMain(m *testing.M) int {
 	if bin, err = os.MkdirTemp("", "brine-chaos"); err == nil {
 		defer os.RemoveAll(bin)
 		var out []byte
-		if out, err = exec.Command("go", "build", "-o", bin+"/", "brine/cmd/...").CombinedOutput(); err != nil {
+		if out, err = exec.Command("go", "build", "-o", bin+"/", "github.com/brinebus/brine/cmd/...").CombinedOutput(); err != nil {
 			err = fmt.Errorf("go build: %w\n%s", err, out)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"brine/internal/netlab"
+	"github.com/brinebus/brine/test/netlab"
 )
 
 // kind is a way to treat the machines badly.

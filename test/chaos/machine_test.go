@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/netlab"
+	"github.com/brinebus/brine/test/netlab"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/netlab"
+	"github.com/brinebus/brine/test/netlab"
 )
 
 // world is a master, its minions and a durable listener, with what was ever seen of them.

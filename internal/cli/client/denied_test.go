@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"brine/internal/cli"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // TestDenied: who is not let through is told where, and the exit code says so.

@@ -14,14 +14,14 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/argument"
-	"brine/internal/atomicfile"
-	"brine/internal/bus"
-	"brine/internal/cli"
-	"brine/internal/config"
-	"brine/internal/job"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/argument"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // LoginFlags are the options by which somebody becomes a user of external_auth.

@@ -12,8 +12,8 @@ import (
 	"fmt"
 	"os"
 
-	"brine/internal/bus"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // prove adds a certificate to a login, and the proof that its key is here: it

@@ -11,10 +11,10 @@ import (
 	"fmt"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/cli"
-	"brine/internal/cli/client"
-	"brine/internal/job"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/job"
 )
 
 // startTime bounds how long the master may take to begin a job.

@@ -11,12 +11,12 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/cli"
-	"brine/internal/config"
-	"brine/internal/job"
-	"brine/internal/output"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/output"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Show prints the course of a job: returns to standard output, all else to

@@ -4,9 +4,9 @@ import (
 	"io"
 	"strings"
 
-	"brine/internal/job"
-	"brine/internal/logging"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // stream prints what commands write while they run, a line at a time, each behind

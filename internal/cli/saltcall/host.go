@@ -6,15 +6,15 @@ import (
 	"path/filepath"
 	"sync"
 
-	"brine/internal/config"
-	"brine/internal/extension"
-	"brine/internal/filecache"
-	"brine/internal/grain"
-	"brine/internal/module"
-	"brine/internal/pki"
-	"brine/internal/returner"
-	"brine/internal/roots"
-	"brine/internal/version"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/filecache"
+	"github.com/brinebus/brine/internal/grain"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/returner"
+	"github.com/brinebus/brine/internal/roots"
+	"github.com/brinebus/brine/internal/version"
 )
 
 // newHost is this machine without any bus. Facts are collected, and files read, when

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // pillarOver asks the daemon, which has it at hand, for the pillar when a function first

@@ -3,12 +3,12 @@ package saltcall
 import (
 	"context"
 
-	"brine/internal/cli"
-	"brine/internal/extension"
-	"brine/internal/job"
-	"brine/internal/module"
-	"brine/internal/returner"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/returner"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // returners makes ready what takes the return beside the master.

@@ -10,18 +10,18 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/argument"
-	"brine/internal/cli"
-	"brine/internal/cli/client"
-	"brine/internal/config"
-	"brine/internal/job"
-	"brine/internal/logging"
-	"brine/internal/module"
-	"brine/internal/output"
-	"brine/internal/peer"
-	"brine/internal/protocol"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/argument"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/output"
+	"github.com/brinebus/brine/internal/peer"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Run runs salt-call.

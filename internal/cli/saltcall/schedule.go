@@ -3,9 +3,9 @@ package saltcall
 import (
 	"context"
 
-	"brine/internal/protocol"
-	"brine/internal/schedule"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/schedule"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // daemonSchedule is the schedule of the minion's daemon; it implements

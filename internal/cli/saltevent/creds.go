@@ -15,15 +15,15 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/atomicfile"
-	"brine/internal/bus"
-	"brine/internal/cli"
-	"brine/internal/cli/client"
-	"brine/internal/config"
-	"brine/internal/event"
-	"brine/internal/pki"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // maxValid bounds how long credentials may be good; what is longer is for ever.

@@ -10,9 +10,9 @@ import (
 	"github.com/itchyny/gojq"
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/cli"
-	"brine/internal/event"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // format writes one event, given as its line of JSON, behind out.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/event"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // FuzzLines reads any input: every line becomes one event that can be fired, or

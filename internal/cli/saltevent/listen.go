@@ -13,10 +13,10 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/cli"
-	"brine/internal/cli/client"
-	"brine/internal/event"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // TimedOut is the exit code when --timeout has ended a command. timeout(1) has

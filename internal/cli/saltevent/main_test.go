@@ -41,7 +41,7 @@ func testMain(m *testing.M) int {
 func build(dir string) error {
 	args := []string{"build", "-o", dir + "/"}
 	for _, name := range []string{"salt-event", "salt-master", "salt-minion"} {
-		args = append(args, "brine/cmd/"+name)
+		args = append(args, "github.com/brinebus/brine/cmd/"+name)
 	}
 	out, err := exec.Command("go", args...).CombinedOutput()
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/bus"
-	"brine/internal/cli"
-	"brine/internal/cli/client"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // command is one sub-command.

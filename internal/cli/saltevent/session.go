@@ -9,9 +9,9 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/bus"
-	"brine/internal/cli"
-	"brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
 )
 
 // session is a connection to the daemon that is made anew when the daemon was

@@ -4,9 +4,9 @@ import (
 	"strconv"
 	"time"
 
-	"brine/internal/cli"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // The ways to write a moment, in local time where no zone is given.

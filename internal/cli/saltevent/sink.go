@@ -9,13 +9,13 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/bus"
-	"brine/internal/cli"
-	"brine/internal/cli/client"
-	"brine/internal/daemon"
-	"brine/internal/protocol"
-	"brine/internal/salt"
-	"brine/internal/sink"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/sink"
 )
 
 func sinkSpec() cli.Spec {

@@ -15,8 +15,8 @@ import (
 
 	_ "modernc.org/sqlite" // the driver of the file that is read here
 
-	"brine/internal/event"
-	"brine/internal/sink/dbtest"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/test/dbtest"
 )
 
 // sinkCheck is a master, a sink, and all that the sink writes to.

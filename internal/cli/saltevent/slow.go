@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/cli"
-	"brine/internal/event"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // slowWatch tells the person when whoever reads our output does not keep up, and

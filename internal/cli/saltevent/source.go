@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/cli"
-	"brine/internal/cli/client"
-	"brine/internal/event"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // source hands out the events of one listener and comes back by itself, without a

@@ -11,10 +11,10 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/bus"
-	"brine/internal/cli"
-	"brine/internal/cli/client"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 func statSpec() cli.Spec {

@@ -14,10 +14,10 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/cli"
-	"brine/internal/cli/client"
-	"brine/internal/event"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 func topSpec() cli.Spec {

@@ -5,10 +5,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"brine/internal/bus"
-	"brine/internal/cli/client"
-	"brine/internal/pki"
-	"brine/internal/protocol"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
 // announceTime bounds how long a master may take to note who decides.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/cli"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // verb is one of the three decisions about keys.

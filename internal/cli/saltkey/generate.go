@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"brine/internal/cli"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // generate makes the key pair that --gen-keys names. One that is there already

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"brine/internal/cli"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // entries returns all keys, and warns of files that are none.

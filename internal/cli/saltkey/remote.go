@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"brine/internal/bus"
-	"brine/internal/cli/client"
-	"brine/internal/job"
-	"brine/internal/pki"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // keys is where the keys of minions are: the key directory, or behind a master.

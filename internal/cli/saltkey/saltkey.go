@@ -16,9 +16,9 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/cli"
-	"brine/internal/cli/client"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // The headings in -h.

@@ -14,10 +14,10 @@ import (
 	"syscall"
 	"testing"
 
-	"brine/internal/cli"
-	"brine/internal/cli/saltkey"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/saltkey"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // master is a scratch master host: a configuration and a key directory.

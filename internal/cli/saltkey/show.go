@@ -3,9 +3,9 @@ package saltkey
 import (
 	"strings"
 
-	"brine/internal/output"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/output"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // local is the state of the master's own keys, which finger shows beside those

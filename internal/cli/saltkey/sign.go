@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"brine/internal/atomicfile"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // sha1Algorithm is the signing_algorithm under which Salt's signatures count.

@@ -14,12 +14,12 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/bus"
-	"brine/internal/cli"
-	"brine/internal/config"
-	"brine/internal/output"
-	"brine/internal/pki"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/output"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // tool is what every action works with.

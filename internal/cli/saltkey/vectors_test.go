@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/cli"
-	"brine/internal/pki"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/pki"
 )
 
 // TestGenSignatureAsSalt leaves the files that Salt leaves. Where Salt prints why it

@@ -7,11 +7,11 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/cli"
-	"brine/internal/cli/serve"
-	"brine/internal/config"
-	"brine/internal/master"
-	"brine/internal/version"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/serve"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/version"
 )
 
 // Run runs salt-master.

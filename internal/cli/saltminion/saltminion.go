@@ -8,14 +8,14 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/cli"
-	"brine/internal/cli/serve"
-	"brine/internal/config"
-	"brine/internal/daemon"
-	"brine/internal/link"
-	"brine/internal/logging"
-	"brine/internal/minion"
-	"brine/internal/version"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/serve"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/minion"
+	"github.com/brinebus/brine/internal/version"
 )
 
 // Run runs salt-minion.

@@ -11,9 +11,9 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/cli"
-	"brine/internal/pam"
-	"brine/internal/pam/libpam"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/pam"
+	"github.com/brinebus/brine/internal/pam/libpam"
 )
 
 // Run runs salt-pam.

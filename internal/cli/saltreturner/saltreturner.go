@@ -10,9 +10,9 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/cli"
-	"brine/internal/returner/database"
-	"brine/internal/returner/database/driver"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/returner/database"
+	"github.com/brinebus/brine/internal/returner/database/driver"
 )
 
 // Run runs salt-returner.

@@ -10,16 +10,16 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"brine/internal/argument"
-	"brine/internal/bus"
-	"brine/internal/cli"
-	"brine/internal/cli/client"
-	"brine/internal/cli/course"
-	"brine/internal/config"
-	"brine/internal/job"
-	"brine/internal/output"
-	"brine/internal/protocol"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/argument"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/cli/course"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/output"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Run runs salt-run.

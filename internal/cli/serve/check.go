@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 
-	"brine/internal/cli"
-	"brine/internal/config"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Checked is what a look at a configuration has found.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"brine/internal/pam"
+	"github.com/brinebus/brine/internal/pam"
 )
 
 // From security/_pam_types.h, whose numbers are fixed.

@@ -3,7 +3,7 @@ package libpam
 import (
 	"testing"
 
-	"brine/internal/pam"
+	"github.com/brinebus/brine/internal/pam"
 )
 
 // The users who are let in are in the scripts of package e2e, which make some.

@@ -12,8 +12,8 @@ import (
 	"fmt"
 	"os/exec"
 
-	"brine/internal/process"
-	"brine/internal/salt"
+	"github.com/brinebus/brine/internal/process"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // The kinds of databases, by the names of their returners.

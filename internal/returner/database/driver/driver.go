@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite" // registers itself
 
-	"brine/internal/returner/database"
+	"github.com/brinebus/brine/internal/returner/database"
 )
 
 // dialect is what differs between databases.

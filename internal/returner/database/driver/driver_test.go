@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/returner/database"
-	"brine/internal/returner/database/driver"
-	"brine/internal/sink/dbtest"
+	"github.com/brinebus/brine/internal/returner/database"
+	"github.com/brinebus/brine/internal/returner/database/driver"
+	"github.com/brinebus/brine/test/dbtest"
 )
 
 var row = database.Row{Fun: "cmd.run_all", JID: "20261121113344286549", Return: `{"stdout":"OK"}`, ID: "web1", Success: "True", Full: `{"id":"web1"}`}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"brine/internal/pki"
+	"github.com/brinebus/brine/internal/pki"
 )
 
 func TestQuantile(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"brine/internal/pki"
+	"github.com/brinebus/brine/internal/pki"
 )
 
 // alive is master_alive_interval, and the ping interval of the bare client that

@@ -22,11 +22,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"brine/internal/broker"
-	"brine/internal/bus"
-	"brine/internal/pki"
-	"brine/internal/salt"
-	"brine/internal/socket"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/socket"
 )
 
 // Bus is a running broker with a server of requests.

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"brine/internal/pki"
+	"github.com/brinebus/brine/internal/pki"
 )
 
 // workers is how many connections are being made at a time, each by a client

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/socket"
+	"github.com/brinebus/brine/internal/socket"
 )
 
 // Raw is a connection on which a test speaks the protocol of NATS by hand, for

@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"brine/internal/pki"
+	"github.com/brinebus/brine/internal/pki"
 )
 
 func main() {

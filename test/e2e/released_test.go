@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"brine/internal/version"
+	"github.com/brinebus/brine/internal/version"
 )
 
 // TestReleasedFolders keeps what each release has written: a folder for the number of

@@ -21,9 +21,9 @@ const root = "../.."
 
 // Prefixes of our own packages.
 const (
-	internal = "brine/internal/"
-	command  = "brine/cmd/"
-	module   = "brine/"
+	module   = "github.com/brinebus/brine/"
+	internal = module + "internal/"
+	command  = module + "cmd/"
 )
 
 // listed is a package as 'go list' tells of it.

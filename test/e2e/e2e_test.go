@@ -49,7 +49,7 @@ func build(dir string) error {
 	if raced {
 		args = append(args, "-race")
 	}
-	c := exec.Command("go", append(args, "brine/cmd/...")...)
+	c := exec.Command("go", append(args, "github.com/brinebus/brine/cmd/...")...)
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("go %s: %w\n%s", strings.Join(c.Args[1:], " "), err, out)
 	}

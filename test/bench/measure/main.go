@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"brine/internal/bench"
+	"github.com/brinebus/brine/test/bench"
 )
 
 func main() {

@@ -19,13 +19,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"brine/internal/bus"
-	"brine/internal/job"
-	"brine/internal/link"
-	"brine/internal/pki"
-	"brine/internal/protocol"
-	"brine/internal/salt"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 func main() {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"brine/internal/netlab"
+	"github.com/brinebus/brine/test/netlab"
 )
 
 var rounds = flag.Int("rounds", 3, "how often packets are dropped in the test of many failovers; from 50 on it also holds the time to its bound")

@@ -16,11 +16,11 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"brine/internal/argument"
-	"brine/internal/output"
-	"brine/internal/salt"
-	"brine/internal/target"
-	"brine/internal/value"
+	"github.com/brinebus/brine/internal/argument"
+	"github.com/brinebus/brine/internal/output"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // The cases answered by Salt 3006 are compared with the packages by the tests

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"brine/internal/pki"
+	"github.com/brinebus/brine/internal/pki"
 )
 
 // system is a master with minions in a folder of its own.

@@ -12,10 +12,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"brine/internal/bus"
-	"brine/internal/link"
-	"brine/internal/module"
-	"brine/internal/peer"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/peer"
 )
 
 // asker asks all of the fleet and returns how many have answered.
