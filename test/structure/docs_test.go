@@ -94,7 +94,7 @@ func testNames(t *testing.T) map[string]bool {
 			return true
 		})
 	}
-	scripts, err := filepath.Glob(filepath.Join(root, "internal", "e2e", "testdata", "*.txtar"))
+	scripts, err := filepath.Glob(filepath.Join(root, "test", "e2e", "testdata", "*.txtar"))
 	if err != nil {
 		t.Fatal(err)
 	}
