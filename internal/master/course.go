@@ -184,7 +184,7 @@ func (m *Master) recordStates(jid salt.JID, minions map[string]any) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), storeTime)
 	defer cancel()
-	if _, err := m.relay.Store(ctx, "salt/job/"+string(jid)+"/state", map[string]any{"jid": string(jid), "minions": minions}, ""); err != nil {
+	if _, err := m.events.Store(ctx, "salt/job/"+string(jid)+"/state", map[string]any{"jid": string(jid), "minions": minions}, ""); err != nil {
 		m.log.Error("where a job stands is not recorded", "jid", jid, "err", err)
 	}
 }

@@ -179,7 +179,7 @@ func (m *Master) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v 
 	if v.act != actAccept {
 		m.trail.Note(audit.Entry{Kind: audit.Key, Who: remote(id, p.Remote), Fun: "key.connect", Finger: key.SHA256(), Reason: turnedAway[v.act]})
 	}
-	m.relay.Announce("salt/auth", map[string]any{
+	m.events.Announce("salt/auth", map[string]any{
 		"result": v.state == pki.Accepted || v.state == pki.Pending, "act": v.act, "id": string(id), "pub": string(key.PEM()),
 	})
 }
@@ -421,7 +421,7 @@ func (m *Master) tellKey(name keyName, act string) {
 	m.trail.Note(audit.Entry{
 		Kind: audit.Key, Verdict: audit.Allowed, Who: d.who, Fun: "key." + act, Minions: []salt.MinionID{name.id}, Count: 1, Finger: name.finger, Rule: d.rule,
 	})
-	m.relay.Announce("salt/key", map[string]any{"result": true, "act": act, "id": string(name.id)})
+	m.events.Announce("salt/key", map[string]any{"result": true, "act": act, "id": string(name.id)})
 }
 
 // hello makes a minion a target: it has subscribed to its jobs.
@@ -489,7 +489,7 @@ func (m *Master) grains(ctx context.Context, r *bus.Request) error {
 	if err := m.facts.store(ctx, salt.MinionID(r.From.Name), q.Grains.V); err != nil {
 		return bus.Errorf(bus.Usage, "%v", err)
 	}
-	m.relay.Announce("minion/refresh/"+r.From.Name, map[string]any{"Minion data cache refresh": r.From.Name})
+	m.events.Announce("minion/refresh/"+r.From.Name, map[string]any{"Minion data cache refresh": r.From.Name})
 	return nil
 }
 
@@ -507,9 +507,9 @@ func (m *Master) announcePresence() {
 		case <-tick.C:
 		}
 		if joined, left := m.present.changes(); len(joined)+len(left) > 0 {
-			m.relay.Announce("salt/presence/change", map[string]any{"new": texts(joined), "lost": texts(left)})
+			m.events.Announce("salt/presence/change", map[string]any{"new": texts(joined), "lost": texts(left)})
 		}
-		m.relay.Announce("salt/presence/present", map[string]any{"present": texts(m.present.ids())})
+		m.events.Announce("salt/presence/present", map[string]any{"present": texts(m.present.ids())})
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/brinebus/brine/internal/deposit"
 	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
@@ -35,7 +36,6 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/reactor"
-	"github.com/brinebus/brine/internal/relay"
 	"github.com/brinebus/brine/internal/roots"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/socket"
@@ -75,7 +75,7 @@ type Master struct {
 	runners     *extension.Set   // that people have added
 	ledger      *ledger
 	trail       *audit.Log
-	relay       *relay.Relay
+	events      *eventbus.Bus
 	present     *presence
 	jobs        *jobs
 	room        *room
@@ -217,12 +217,12 @@ func (m *Master) openJournal(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, m.journal.Close)
-	grants, err := relay.ParseGrants(m.cfg.EventACL)
+	grants, err := eventbus.ParseGrants(m.cfg.EventACL)
 	if err != nil {
 		return config.Mistake(err)
 	}
-	m.relay = relay.New(m.journal, m.cfg.MaxEventSize, m.log)
-	m.relay.SetGrants(grants)
+	m.events = eventbus.New(m.journal, m.cfg.MaxEventSize, m.log)
+	m.events.SetGrants(grants)
 	now, _ := m.broker.Lost()
 	m.tellLost(now)
 	if err := m.openTrail(ctx); err != nil {
@@ -248,9 +248,9 @@ func (m *Master) openJournal(ctx context.Context) error {
 
 // tellLost tells listeners of what is lost of the store.
 func (m *Master) tellLost(now []blockfile.Lost) {
-	m.relay.SetLost(m.lostEvents())
+	m.events.SetLost(m.lostEvents())
 	for _, l := range now {
-		m.relay.Announce(event.JournalLost, l.Map())
+		m.events.Announce(event.JournalLost, l.Map())
 	}
 }
 
@@ -381,7 +381,7 @@ const deafStop = 20 * time.Second
 // not.
 func (m *Master) checkItself() <-chan error {
 	deaf := make(chan error, 1)
-	self := m.relay.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store())
+	self := m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store())
 	m.wg.Go(func() {
 		defer self.Close()
 		if err := (daemon.SelfCheck{Check: self.Check, Every: m.every, Log: m.log}).Run(m.ctx); err != nil {

@@ -145,7 +145,7 @@ func (m *Master) rights(ctx context.Context, who asker) (runner.Rights, error) {
 		out.Rules = append(out.Rules, runner.Right(g))
 	}
 	if who.minion() == "" {
-		out.Fire, out.Listen = m.relay.Tags(m.onBus(ctx, who))
+		out.Fire, out.Listen = m.events.Tags(m.onBus(ctx, who))
 	}
 	return out, nil
 }

@@ -279,7 +279,7 @@ func (m *Master) record(ctx context.Context, p *plan) error {
 	if p.Backend != "" {
 		data["eauth"] = p.Backend
 	}
-	_, err := m.relay.Store(ctx, "salt/job/"+string(e.JID)+"/new", data, "")
+	_, err := m.events.Store(ctx, "salt/job/"+string(e.JID)+"/new", data, "")
 	return err
 }
 

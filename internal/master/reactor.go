@@ -106,7 +106,7 @@ func (m *Master) keepReacting(feeding context.Context, r *reactor.Rule, held fun
 // fails. It returns when nothing of it is under way any more.
 func (m *Master) reactOnce(feeding context.Context, r *reactor.Rule, held func()) error {
 	log := m.log.With("handler", r.Name)
-	position, err := m.relay.Keep(feeding, r.Name)
+	position, err := m.events.Keep(feeding, r.Name)
 	held()
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (m *Master) reactOnce(feeding context.Context, r *reactor.Rule, held func()
 		},
 		Bury: func(ctx context.Context, f handler.Failure) error { return m.buryReaction(ctx, r, f) },
 		Again: func(ctx context.Context, seq uint64) (handler.Item, bool, error) {
-			line, there, err := m.relay.Again(ctx, seq)
+			line, there, err := m.events.Again(ctx, seq)
 			if err != nil || !there {
 				return handler.Item{}, false, err
 			}
@@ -135,7 +135,7 @@ func (m *Master) reactOnce(feeding context.Context, r *reactor.Rule, held func()
 	feeding, stop := context.WithCancel(feeding)
 	defer stop()
 	defer context.AfterFunc(run.Context(), stop)()
-	err = m.relay.Hand(feeding, position.Next(), r.Matches, func(line []byte) error {
+	err = m.events.Hand(feeding, position.Next(), r.Matches, func(line []byte) error {
 		i, err := handler.ReadItem(line)
 		if err != nil {
 			return err
@@ -192,7 +192,7 @@ func (m *Master) reactionJob(ctx context.Context, r *reactor.Rule, i handler.Ite
 func (m *Master) buryReaction(ctx context.Context, r *reactor.Rule, f handler.Failure) error {
 	m.log.Error("event given up by a handler of the reactor, kept as a dead letter", "handler", r.Name, "tag", f.Event.Tag, "seq", f.Event.Seq,
 		"attempts", f.Attempts, "err", f.Err)
-	if err := m.relay.BuryOwn(ctx, f.Letter(r.Name, retryCommand(r, f.Event.Seq))); err != nil {
+	if err := m.events.BuryOwn(ctx, f.Letter(r.Name, retryCommand(r, f.Event.Seq))); err != nil {
 		return fmt.Errorf("keep event %d as a dead letter: %w", f.Event.Seq, err)
 	}
 	return nil
@@ -207,7 +207,7 @@ func (m *Master) retryReaction(ctx context.Context, name string, seq uint64) ([]
 	if x == nil {
 		return nil, fmt.Errorf("the reactor has no handler %q", name)
 	}
-	letters, err := m.relay.OwnLetters(ctx, name, seq)
+	letters, err := m.events.OwnLetters(ctx, name, seq)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func (m *Master) retryReaction(ctx context.Context, name string, seq uint64) ([]
 			_, err = m.reaction(ctx, x.rule, i, l.Attempts+1)
 		}
 		if err == nil {
-			err = m.relay.DropOwn(ctx, l)
+			err = m.events.DropOwn(ctx, l)
 		}
 		if err != nil {
 			failed = append(failed, fmt.Errorf("event %d: %w", l.Seq, err))

@@ -15,9 +15,9 @@ import (
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/process"
 	"github.com/brinebus/brine/internal/reactor"
-	"github.com/brinebus/brine/internal/relay"
 	"github.com/brinebus/brine/internal/runner"
 )
 
@@ -50,7 +50,7 @@ func compile(cfg *config.Master, users *auth.Users) (compiled, error) {
 	var c compiled
 	var errs [4]error
 	c.access, errs[0] = newAccess(cfg)
-	c.grants, errs[1] = relay.ParseGrants(cfg.EventACL)
+	c.grants, errs[1] = eventbus.ParseGrants(cfg.EventACL)
 	c.backends, errs[2] = backends(cfg, users)
 	c.reactions, errs[3] = readReactor(cfg)
 	return c, config.Join(errs[:]...)
@@ -163,7 +163,7 @@ func (m *Master) reread() (runner.Reloaded, error) {
 	if err := m.keys.configure(cfg); err != nil {
 		return runner.Reloaded{}, err
 	}
-	m.relay.SetGrants(c.grants)
+	m.events.SetGrants(c.grants)
 	m.setAccess(c.access)
 	m.react(c.reactions)
 	m.setBackends(c.backends)

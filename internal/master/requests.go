@@ -6,8 +6,8 @@ import (
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/relay"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -42,19 +42,19 @@ func (m *Master) register() {
 		s.Handle(name, h)
 	}
 	s.HandleLots("letters", m.letterLot)
-	local := func(ctx context.Context, i bus.Identity) relay.Asker {
+	local := func(ctx context.Context, i bus.Identity) eventbus.Principal {
 		return m.onBus(ctx, m.asker(ctx, i))
 	}
-	m.relay.SetWhile(func(ctx context.Context, i bus.Identity, f func(context.Context) error) error {
+	m.events.SetWhile(func(ctx context.Context, i bus.Identity, f func(context.Context) error) error {
 		who := m.asker(ctx, i)
 		if who.refused != nil {
 			return who.refused
 		}
 		return m.whileGood(ctx, who, f)
 	})
-	m.relay.RegisterClients(s)
-	m.relay.Register(s, local)
-	m.relay.RegisterFire(s, local)
+	m.events.RegisterClients(s)
+	m.events.Register(s, local)
+	m.events.RegisterFire(s, local)
 }
 
 // authorize decides what needs nothing of a request but who sends it.
@@ -88,12 +88,12 @@ func (m *Master) operatorOnly(ctx context.Context, r *bus.Request) error {
 
 // onBus is a user as the bus of events knows it. With sudo_acl, who came by
 // sudo stands for himself there too; a login replaces what the kernel says.
-func (m *Master) onBus(ctx context.Context, who asker) relay.Asker {
+func (m *Master) onBus(ctx context.Context, who asker) eventbus.Principal {
 	switch {
 	case who.refused != nil:
-		return m.relay.External(who.identity.UID(), "ended", who.name) // nobody's rules
+		return m.events.External(who.identity.UID(), "ended", who.name) // nobody's rules
 	case who.login != nil:
-		a := m.relay.External(who.identity.UID(), who.login.Backend, who.login.Name)
+		a := m.events.External(who.identity.UID(), who.login.Backend, who.login.Name)
 		a.Source = who.identity.Source
 		return a
 	}
@@ -101,7 +101,7 @@ func (m *Master) onBus(ctx context.Context, who asker) relay.Asker {
 	if operator && who.subject.Sudo != "" && m.access.Load().sudo {
 		uid, name, operator = m.users.ID(ctx, salt.UserName(who.subject.Sudo)), who.subject.Sudo, false
 	}
-	a := m.relay.Asker(uid, name, operator)
+	a := m.events.Principal(uid, name, operator)
 	a.UID, a.Sudo, a.Source = who.identity.UID(), who.subject.Sudo, who.identity.Source
 	return a
 }

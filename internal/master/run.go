@@ -10,12 +10,12 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/grain"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/relay"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
@@ -85,14 +85,14 @@ func (m *Master) sendEvent(ctx context.Context, who asker, tag string, data any)
 	if id := who.minion(); id != "" {
 		from, check = id, func(tag string) error { return event.CheckMinionTag(salt.MinionID(id), tag) }
 	}
-	_, err = m.relay.Fire(ctx, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, from, check)
+	_, err = m.events.Fire(ctx, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, from, check)
 	return err
 }
 
 // mayFire returns the sender of the events of a user, and what event_acl lets them
 // fire. The tag spaces of the master are for operators.
 func (m *Master) mayFire(who asker) (from string, check func(tag string) error) {
-	a := relay.Asker{Name: who.name, UID: -1}
+	a := eventbus.Principal{Name: who.name, UID: -1}
 	from = salt.UserPrefix + who.name
 	if b := who.subject.Backend; b != "" {
 		a.Name = b + ":" + who.name
@@ -100,7 +100,7 @@ func (m *Master) mayFire(who asker) (from string, check func(tag string) error) 
 	} else if who.subject.Kind == acl.Local {
 		a = m.onBus(m.ctx, who)
 	}
-	granted := m.relay.MayFire(a)
+	granted := m.events.MayFire(a)
 	return from, func(tag string) error {
 		if !a.Operator && event.Reserved(tag) {
 			return bus.Errorf(bus.Denied, "user %s may not fire %s: the tag spaces of the master are for operators", a.Name, tag)
@@ -209,7 +209,7 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 	tag := "salt/" + kind + "/" + string(jid)
 	data := map[string]any{"fun": map[bool]string{false: "runner.", true: "wheel."}[q.Wheel] + string(q.Command.Function), "jid": string(jid), "user": who.name, "fun_args": eventArgs(&job.Envelope{Commands: []job.Command{q.Command}})}
 	begun := func() error {
-		_, err := m.relay.Store(ctx, tag+"/new", data, "")
+		_, err := m.events.Store(ctx, tag+"/new", data, "")
 		return err
 	}
 	if !q.Wheel && q.Command.Function == "audit.repair" && m.trail.Damaged() {
@@ -250,7 +250,7 @@ func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string
 		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine, Reach: module.Reach(reach),
 	})
 	data["return"], data["success"] = runner.Shown(c.Function, res.Return), res.Success
-	if _, err := m.relay.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {
+	if _, err := m.events.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {
 		m.log.Error("runner's return not stored", "jid", jid, "fun", c.Function, "err", err)
 	}
 	return runResult(res, q.Wheel)

@@ -13,8 +13,8 @@ import (
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/journal"
-	"github.com/brinebus/brine/internal/relay"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
@@ -35,7 +35,7 @@ func (m *Master) openTrail(ctx context.Context) error {
 		Queue: queue, Position: position,
 		HeadFile: filepath.Join(m.cfg.PKIDir, "audit.head"), KeyFile: filepath.Join(m.cfg.PKIDir, "audit.key"),
 		File: m.cfg.AuditFile, Values: m.cfg.AuditArgs, MaxAge: m.cfg.AuditRetention, MaxBytes: m.cfg.AuditMaxBytes,
-		Announce: func(tag string, data json.RawMessage) { m.relay.Announce(tag, data) },
+		Announce: func(tag string, data json.RawMessage) { m.events.Announce(tag, data) },
 		Flush:    func() error { return m.broker.Store().Flush("AUDIT") },
 		Log:      m.log,
 	})
@@ -43,7 +43,7 @@ func (m *Master) openTrail(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, m.trail.Close)
-	m.relay.SetAudit(m.auditBus)
+	m.events.SetAudit(m.auditBus)
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (m *Master) book(ctx context.Context, e audit.Entry, jid salt.JID, store fu
 
 // auditBus writes down what was decided about a local user's use of the bus. Told is
 // false for a refusal that is only counted.
-func (m *Master) auditBus(ctx context.Context, d relay.Decision) (told bool, err error) {
+func (m *Master) auditBus(ctx context.Context, d eventbus.Decision) (told bool, err error) {
 	who := audit.Who{User: d.Who.Name, Sudo: d.Who.Sudo, Source: d.Who.Source}
 	if d.Who.UID >= 0 {
 		who.UID = &d.Who.UID

@@ -36,13 +36,13 @@ func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (pro
 		err = errDisabled()
 	}
 	if err == nil {
-		err = m.relay.Look(q, who.check)
+		err = m.events.Look(q, who.check)
 	}
 	switch {
 	case err != nil:
 		return protocol.Fired{}, err
 	case len(letters) == 0:
-		return m.relay.Put(ctx, q, who.sender)
+		return m.events.Put(ctx, q, who.sender)
 	}
 	return m.putAndPass(ctx, q, letters, who)
 }
@@ -54,7 +54,7 @@ func (m *Minion) putAndPass(ctx context.Context, q protocol.Fire, letters []prot
 	var fired protocol.Fired
 	var errHere error
 	var here sync.WaitGroup
-	here.Go(func() { fired, errHere = m.relay.Put(ctx, q, who.sender) })
+	here.Go(func() { fired, errHere = m.events.Put(ctx, q, who.sender) })
 	passed, err := m.passAll(ctx, letters, who.id)
 	here.Wait()
 	if err = cmp.Or(err, errHere); err != nil {

@@ -24,12 +24,12 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/pki"
-	"github.com/brinebus/brine/internal/relay"
 	"github.com/brinebus/brine/internal/returner"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
@@ -62,7 +62,7 @@ type Minion struct {
 	key      *pki.PrivateKey
 	broker   *broker.Broker
 	server   *bus.Server
-	relay    *relay.Relay
+	events   *eventbus.Bus
 	journal  *journal.Journal
 	schedule *scheduler
 	seen     *job.Seen
@@ -201,12 +201,12 @@ func (m *Minion) openBus(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, j.Close)
-	grants, err := relay.ParseGrants(m.cfg.EventACL)
+	grants, err := eventbus.ParseGrants(m.cfg.EventACL)
 	if err != nil {
 		return err
 	}
-	m.relay, m.journal = relay.New(j, m.cfg.MaxEventSize, m.log), j
-	m.relay.SetGrants(grants)
+	m.events, m.journal = eventbus.New(j, m.cfg.MaxEventSize, m.log), j
+	m.events.SetGrants(grants)
 	now, _ := m.broker.Lost()
 	m.tellLost(now)
 	m.broker.WatchStore(m.tellLost)
@@ -243,9 +243,9 @@ func (m *Minion) lostEvents() (gaps []journal.Gap) {
 
 // tellLost tells listeners of this machine of what is lost of the store.
 func (m *Minion) tellLost(now []blockfile.Lost) {
-	m.relay.SetLost(m.lostEvents())
+	m.events.SetLost(m.lostEvents())
 	for _, l := range now {
-		m.relay.Announce(event.JournalLost, l.Map())
+		m.events.Announce(event.JournalLost, l.Map())
 	}
 }
 
@@ -305,7 +305,7 @@ const deafStop = 20 * time.Second
 // does not.
 func (m *Minion) checkItself() <-chan error {
 	deaf := make(chan error, 1)
-	self := m.relay.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store())
+	self := m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store())
 	m.wg.Go(func() {
 		defer self.Close()
 		if err := (daemon.SelfCheck{Check: self.Check, Every: m.every, Log: m.log}).Run(m.ctx); err != nil {

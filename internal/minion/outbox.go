@@ -17,9 +17,9 @@ import (
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/blockfile"
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/relay"
 )
 
 // outbox carries what is for the master's journal: returns and events. Everything
@@ -234,13 +234,13 @@ func (o *outbox) put(ctx context.Context, out outgoing, watch bool) (placed, err
 	}
 	if len(body) > maxInline {
 		if err := o.toFile(&l); err != nil {
-			return placed{}, relay.NotStored(err)
+			return placed{}, eventbus.NotStored(err)
 		}
 	}
 	p, err := o.store(ctx, l, out.id, watch)
 	if err != nil {
 		o.forget(p.n)
-		return placed{}, relay.NotStored(fmt.Errorf("keep it in the outbox: %w", err))
+		return placed{}, eventbus.NotStored(fmt.Errorf("keep it in the outbox: %w", err))
 	}
 	o.wake()
 	p.size = len(body)

@@ -7,14 +7,14 @@ import (
 
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
-	"github.com/brinebus/brine/internal/relay"
+	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/schedule"
 )
 
 // Check reads everything that a configuration has for other packages, and returns all
 // mistakes in it. It starts nothing and touches no data.
 func Check(cfg *config.Minion) error {
-	_, grants := relay.ParseGrants(cfg.EventACL)
+	_, grants := eventbus.ParseGrants(cfg.EventACL)
 	_, jobs := schedule.Parse(cfg.Schedule.Value(), time.Local)
 	if jobs != nil {
 		jobs = cfg.Schedule.At(nil, jobs)
@@ -54,14 +54,14 @@ func (m *Minion) takeConfig() error {
 	if err != nil {
 		return err
 	}
-	grants, err := relay.ParseGrants(cfg.EventACL)
+	grants, err := eventbus.ParseGrants(cfg.EventACL)
 	if err != nil {
 		return err
 	}
 	if err := m.schedule.take(cfg, nil); err != nil {
 		return err
 	}
-	m.relay.SetGrants(grants)
+	m.events.SetGrants(grants)
 	was := m.taken.Swap(cfg)
 	if was == nil {
 		was = m.cfg

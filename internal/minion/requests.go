@@ -5,8 +5,8 @@ import (
 	"errors"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/relay"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -16,7 +16,7 @@ import (
 // only.
 func (m *Minion) register() {
 	s := m.server
-	m.relay.Register(s, m.asker)
+	m.events.Register(s, m.asker)
 	s.Handle("localFire", m.localFire)
 	s.Handle("passFiles", m.passFiles)
 	s.Handle("passOn", m.passOn)
@@ -29,9 +29,9 @@ func (m *Minion) register() {
 }
 
 // asker is who asks, with the tags that event_acl lets him hear and fire.
-func (m *Minion) asker(ctx context.Context, i bus.Identity) relay.Asker {
+func (m *Minion) asker(ctx context.Context, i bus.Identity) eventbus.Principal {
 	u := m.users.Lookup(ctx, i.UID())
-	return m.relay.Asker(u.UID, string(u.Name), u.Operator)
+	return m.events.Principal(u.UID, string(u.Name), u.Operator)
 }
 
 // authorize lets root and the daemon's own user do what is for nobody else.
@@ -54,7 +54,7 @@ func (m *Minion) localFire(ctx context.Context, r *bus.Request) error {
 		return err
 	}
 	who := m.asker(ctx, r.From)
-	fired, err := m.fireLocal(ctx, q, local{sender: salt.UserPrefix + who.Name, id: repeatID(r.From, requestID(q)), check: m.relay.MayFire(who)})
+	fired, err := m.fireLocal(ctx, q, local{sender: salt.UserPrefix + who.Name, id: repeatID(r.From, requestID(q)), check: m.events.MayFire(who)})
 	if r.Decide(err) != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (m *Minion) localFire(ctx context.Context, r *bus.Request) error {
 // mayConnect says whether a local user gets a connection at all.
 func (m *Minion) mayConnect(uid int) bool {
 	u := m.users.Lookup(m.ctx, uid)
-	return u.Operator || m.relay != nil && m.relay.Known(string(u.Name))
+	return u.Operator || m.events != nil && m.events.Known(string(u.Name))
 }
 
 // passOn sends events to the master's bus for a local tool.

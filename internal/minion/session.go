@@ -120,7 +120,7 @@ func (u *uplink) tune(s *session) {
 
 // localEvent fires an event of the minion itself on its own bus.
 func (m *Minion) localEvent(tag, master string) {
-	m.relay.Announce(tag, map[string]any{"master": master})
+	m.events.Announce(tag, map[string]any{"master": master})
 }
 
 // hello tells the master that jobs are welcome, and learns its time.

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// eventRow is a benchmark of the packages relay and minion as a row of the table. Both
+// eventRow is a benchmark of the packages eventbus and minion as a row of the table. Both
 // sides are measured there, in turns.
 type eventRow struct {
 	name         string // of the benchmark
@@ -54,7 +54,7 @@ func rate(name, what, beside string, ratio float64) eventRow {
 // events runs the benchmarks of the event bus, each as often as o.Events says.
 func events(ctx context.Context, o Options) ([]Row, error) {
 	var out []byte
-	for _, program := range []struct{ name, pattern string }{{"relay.test", "."}, {"minion.test", "Forward"}} {
+	for _, program := range []struct{ name, pattern string }{{"eventbus.test", "."}, {"minion.test", "Forward"}} {
 		r, err := once(ctx, filepath.Join(o.Bin, program.name), "-test.run=^$", "-test.bench="+program.pattern, "-test.benchtime=3x", "-test.count="+strconv.Itoa(o.Events), "-test.timeout=1h")
 		if err != nil {
 			return nil, err

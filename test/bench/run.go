@@ -179,7 +179,7 @@ func cpuModel() string {
 
 // Programs are what must be in the folder of the programs.
 func Programs(bin string) error {
-	for _, name := range []string{"salt", "salt-call", "salt-key", "salt-master", "salt-minion", "salt-run", "empty", "line", "bare", "bareserver", "fleet", "relay.test", "minion.test"} {
+	for _, name := range []string{"salt", "salt-call", "salt-key", "salt-master", "salt-minion", "salt-run", "empty", "line", "bare", "bareserver", "fleet", "eventbus.test", "minion.test"} {
 		if there, err := exists(filepath.Join(bin, name)); err != nil || !there {
 			return fmt.Errorf("program %s is not in %s", name, bin)
 		}

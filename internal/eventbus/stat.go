@@ -1,4 +1,4 @@
-package relay
+package eventbus
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // Stat describes the bus to an operator.
-func (r *Relay) Stat(ctx context.Context, req *bus.Request, who Asker) error {
+func (r *Bus) Stat(ctx context.Context, req *bus.Request, who Principal) error {
 	if !who.Operator {
 		r.refused(who, "stat", "", "it is for operators")
 		return bus.Errorf(bus.Denied, "user %s may not look at the state of the bus: that is for operators", who.Name).WithHint("root may do this")
@@ -42,7 +42,7 @@ func (r *Relay) Stat(ctx context.Context, req *bus.Request, who Asker) error {
 	return req.Send(ctx, s)
 }
 
-func (r *Relay) listenerStats(last uint64) []protocol.ListenerStat {
+func (r *Bus) listenerStats(last uint64) []protocol.ListenerStat {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := make([]protocol.ListenerStat, 0, len(r.listeners))
@@ -58,7 +58,7 @@ func (r *Relay) listenerStats(last uint64) []protocol.ListenerStat {
 	return list
 }
 
-func (r *Relay) positionStats(ctx context.Context, last uint64) ([]protocol.PositionStat, error) {
+func (r *Bus) positionStats(ctx context.Context, last uint64) ([]protocol.PositionStat, error) {
 	t, err := r.table(ctx, "positions")
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func behind(last, done uint64) uint64 {
 
 // Purge removes events for an operator, or forgets a position. What was removed
 // by whom is written to the audit trail first.
-func (r *Relay) Purge(ctx context.Context, req *bus.Request, who Asker) error {
+func (r *Bus) Purge(ctx context.Context, req *bus.Request, who Principal) error {
 	var q protocol.Purge
 	if err := req.Decode(&q); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (r *Relay) Purge(ctx context.Context, req *bus.Request, who Asker) error {
 }
 
 // purging tells of a purge before it is done.
-func (r *Relay) purging(ctx context.Context, who Asker, query string) error {
+func (r *Bus) purging(ctx context.Context, who Principal, query string) error {
 	if r.audit != nil {
 		return r.allowed(ctx, Decision{Who: who, Verb: "purge", Grant: event.Grant{Rule: "operator"}, Reason: query})
 	}
@@ -132,7 +132,7 @@ func (r *Relay) purging(ctx context.Context, who Asker, query string) error {
 	return err
 }
 
-func (r *Relay) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
+func (r *Bus) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
 	last, err := r.journal.Last(ctx)
 	if err != nil {
 		return 0, err
@@ -165,7 +165,7 @@ func (r *Relay) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
 }
 
 // forget removes a position that nobody works on.
-func (r *Relay) forget(ctx context.Context, req *bus.Request, who Asker, q protocol.Purge) error {
+func (r *Bus) forget(ctx context.Context, req *bus.Request, who Principal, q protocol.Purge) error {
 	t, err := r.table(ctx, "positions")
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (r *Relay) forget(ctx context.Context, req *bus.Request, who Asker, q proto
 
 // positionOf finds the position of another user by the name that it was stored
 // with.
-func (r *Relay) positionOf(ctx context.Context, user, name string) (key string, err error) {
+func (r *Bus) positionOf(ctx context.Context, user, name string) (key string, err error) {
 	list, err := r.positionStats(ctx, 0)
 	if err != nil {
 		return "", err

@@ -1,4 +1,4 @@
-package relay
+package eventbus
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 
 // Register serves everything that local users may ask of the bus. who says what
 // the user behind a connection is and may hear.
-func (r *Relay) Register(s *bus.Server, who func(context.Context, bus.Identity) Asker) {
-	for name, h := range map[string]func(context.Context, *bus.Request, Asker) error{
+func (r *Bus) Register(s *bus.Server, who func(context.Context, bus.Identity) Principal) {
+	for name, h := range map[string]func(context.Context, *bus.Request, Principal) error{
 		"userListen":  r.Listen,
 		"userPlace":   r.Place,
 		"userConfirm": r.Confirm,
@@ -23,23 +23,23 @@ func (r *Relay) Register(s *bus.Server, who func(context.Context, bus.Identity) 
 
 // SetWhile sets what runs the answers to users: it ends the context of one that may not go
 // on. It is set before anybody is served.
-func (r *Relay) SetWhile(while func(ctx context.Context, i bus.Identity, f func(context.Context) error) error) {
+func (r *Bus) SetWhile(while func(ctx context.Context, i bus.Identity, f func(context.Context) error) error) {
 	r.while = while
 }
 
 // RegisterFire serves the events that local users fire, where they are for this bus alone.
-func (r *Relay) RegisterFire(s *bus.Server, who func(context.Context, bus.Identity) Asker) {
+func (r *Bus) RegisterFire(s *bus.Server, who func(context.Context, bus.Identity) Principal) {
 	s.Handle("userFire", r.handler(r.FireFor, who))
 }
 
 // RegisterClients serves what clients may ask.
-func (r *Relay) RegisterClients(s *bus.Server) {
-	who := func(_ context.Context, i bus.Identity) Asker {
+func (r *Bus) RegisterClients(s *bus.Server) {
+	who := func(_ context.Context, i bus.Identity) Principal {
 		client := r.Client(i)
 		client.Source = i.Source
 		return client
 	}
-	for name, h := range map[string]func(context.Context, *bus.Request, Asker) error{
+	for name, h := range map[string]func(context.Context, *bus.Request, Principal) error{
 		"clientFire":    r.FireFor,
 		"clientListen":  r.Listen,
 		"clientPlace":   r.Place,
@@ -49,7 +49,7 @@ func (r *Relay) RegisterClients(s *bus.Server) {
 	}
 }
 
-func (r *Relay) handler(h func(context.Context, *bus.Request, Asker) error, who func(context.Context, bus.Identity) Asker) bus.Handler {
+func (r *Bus) handler(h func(context.Context, *bus.Request, Principal) error, who func(context.Context, bus.Identity) Principal) bus.Handler {
 	return func(ctx context.Context, req *bus.Request) error {
 		if r.while == nil || req.From.Role != bus.RoleUser {
 			return h(ctx, req, who(ctx, req.From))

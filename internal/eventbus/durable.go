@@ -1,4 +1,4 @@
-package relay
+package eventbus
 
 import (
 	"context"
@@ -54,14 +54,14 @@ func checkName(name string) error {
 
 // hold takes the position for a connection, waiting a little while another has
 // it.
-func (r *Relay) hold(ctx context.Context, who Asker, name, nonce string) (release func(), err error) {
+func (r *Bus) hold(ctx context.Context, who Principal, name, nonce string) (release func(), err error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
 	return r.take(ctx, who.Owner, name, nonce)
 }
 
-func (r *Relay) take(ctx context.Context, owner, name, nonce string) (release func(), err error) {
+func (r *Bus) take(ctx context.Context, owner, name, nonce string) (release func(), err error) {
 	key := positionKey(owner, name)
 	mine := &holder{nonce: nonce, done: make(chan struct{})}
 	limit := time.NewTimer(handover)
@@ -86,7 +86,7 @@ func (r *Relay) take(ctx context.Context, owner, name, nonce string) (release fu
 	}
 }
 
-func (r *Relay) letGo(key string, h *holder) {
+func (r *Bus) letGo(key string, h *holder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.holders[key] == h {
@@ -98,7 +98,7 @@ func (r *Relay) letGo(key string, h *holder) {
 // position returns the place at which a durable listener goes on. A new one
 // begins at from, and that is stored before anything is sent: it has a position
 // before it has an event. With resume, what is done before from is done.
-func (r *Relay) position(ctx context.Context, who Asker, name string, from uint64, resume bool) (uint64, error) {
+func (r *Bus) position(ctx context.Context, who Principal, name string, from uint64, resume bool) (uint64, error) {
 	t, err := r.table(ctx, "positions")
 	if err != nil {
 		return 0, err
@@ -126,7 +126,7 @@ func (r *Relay) position(ctx context.Context, who Asker, name string, from uint6
 }
 
 // room checks that an ordinary user may keep one more position.
-func (r *Relay) room(ctx context.Context, t *journal.Table, who Asker) error {
+func (r *Bus) room(ctx context.Context, t *journal.Table, who Principal) error {
 	if who.Operator {
 		return nil
 	}
@@ -168,7 +168,7 @@ func putPosition(ctx context.Context, t *journal.Table, key string, p stored) er
 
 // Confirm stores how far a durable listener has come. A place before the stored
 // one changes nothing.
-func (r *Relay) Confirm(ctx context.Context, req *bus.Request, who Asker) error {
+func (r *Bus) Confirm(ctx context.Context, req *bus.Request, who Principal) error {
 	var q protocol.Confirm
 	if err := req.Decode(&q); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (r *Relay) Confirm(ctx context.Context, req *bus.Request, who Asker) error 
 }
 
 // table opens a table once.
-func (r *Relay) table(ctx context.Context, name string) (*journal.Table, error) {
+func (r *Bus) table(ctx context.Context, name string) (*journal.Table, error) {
 	r.tablesMu.Lock()
 	defer r.tablesMu.Unlock()
 	if t := r.tables[name]; t != nil {

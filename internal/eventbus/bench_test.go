@@ -1,4 +1,4 @@
-package relay
+package eventbus
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ import (
 // within one run. What they print as "ratio" is Brine's rate by the bare one: 1 is
 // as fast. On a busy machine the ratio is what to look at.
 //
-//	go test ./internal/relay -run xxx -bench . -benchtime 3x
+//	go test ./internal/eventbus -run xxx -bench . -benchtime 3x
 
 // lotSize is how many events are fired at once, as salt-event fire --stdin does.
 const lotSize = 1000
@@ -397,7 +397,7 @@ func BenchmarkReplay(b *testing.B) {
 			}
 			w, x := start(b), startBare(b)
 			data := payload(100)
-			fill(b, w.relay.journal, n, data)
+			fill(b, w.events.journal, n, data)
 			x.publish(n, data)
 			c, nc := w.dial(), x.dial()
 			pair(b, n, func() {

@@ -1,4 +1,4 @@
-package relay
+package eventbus
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// Asker is who listens, as the daemon verified.
-type Asker struct {
+// Principal is who listens, as the daemon verified.
+type Principal struct {
 	Owner    string // of positions and dead letters: the number of a user, or the name of a client
 	Name     string // for people and rules
 	Sender   string // of the events that it fires
@@ -40,9 +40,9 @@ const (
 	placeRoom  = 30   // bytes that a place adds to an event, and a line end
 )
 
-// Listen answers a request with events until the asker is gone, or until the end
+// Listen answers a request with events until the caller is gone, or until the end
 // of what is stored if that was asked for.
-func (r *Relay) Listen(ctx context.Context, req *bus.Request, who Asker) error {
+func (r *Bus) Listen(ctx context.Context, req *bus.Request, who Principal) error {
 	l, err := r.listener(req, who)
 	if err != nil {
 		return err
@@ -68,15 +68,15 @@ func (r *Relay) Listen(ctx context.Context, req *bus.Request, who Asker) error {
 	if err := l.serve(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
-	// To an asker that is gone this is not sent; who is there may come back.
+	// To a caller that is gone this is not sent; who is there may come back.
 	return bus.Errorf(bus.Unavailable, "the rules for listeners have changed")
 }
 
 // listener is one listener at work.
 type listener struct {
-	relay   *Relay
+	events  *Bus
 	req     *bus.Request
-	who     Asker
+	who     Principal
 	q       protocol.Listen
 	match   *event.Matcher
 	senders *event.Matcher
@@ -84,7 +84,7 @@ type listener struct {
 	judged  event.Head         // of the latest event; no event has the zero value
 	wanted  bool               // what was made of it
 	audit   bool               // it asks for the audit trail
-	recall  context.CancelFunc // ends the answer; the asker may come back
+	recall  context.CancelFunc // ends the answer; the caller may come back
 	started time.Time
 	next    atomic.Uint64 // the place that is looked at next
 	at      uint64        // the number of the line of the window that is looked at next
@@ -95,13 +95,13 @@ type listener struct {
 	been    bool          // they were, before
 	sent    atomic.Uint64 // events
 	end     uint64        // with UntilEnd: the last place
-	passed  uint64        // the place that the asker knows of
+	passed  uint64        // the place that the caller knows of
 	marked  time.Time
 	buf     []byte // events that are not sent yet, behind the room that bus wants
 }
 
-func (r *Relay) listener(req *bus.Request, who Asker) (*listener, error) {
-	l := &listener{relay: r, req: req, who: who, started: time.Now(), marked: time.Now(), buf: make([]byte, bus.Room)}
+func (r *Bus) listener(req *bus.Request, who Principal) (*listener, error) {
+	l := &listener{events: r, req: req, who: who, started: time.Now(), marked: time.Now(), buf: make([]byte, bus.Room)}
 	if err := req.Decode(&l.q); err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (r *Relay) listener(req *bus.Request, who Asker) (*listener, error) {
 func (l *listener) permit() error {
 	for _, prefix := range l.asked() {
 		if _, ok := l.who.Hearing.Covers(prefix); !ok {
-			return l.relay.ungranted(l.who, "listen", prefix)
+			return l.events.ungranted(l.who, "listen", prefix)
 		}
 	}
 	return nil
@@ -160,9 +160,9 @@ func deny(user, verb, tag string) error {
 		WithHint("root may; an operator grants it with event_acl in the configuration")
 }
 
-// begin finds the place to begin at and tells the asker that it stands.
+// begin finds the place to begin at and tells the caller that it stands.
 func (l *listener) begin(ctx context.Context) error {
-	extent, err := l.relay.journal.Extent(ctx)
+	extent, err := l.events.journal.Extent(ctx)
 	if err != nil {
 		return err
 	}
@@ -192,10 +192,10 @@ func (l *listener) start(ctx context.Context, extent journal.Extent) (uint64, er
 	case l.q.FromSeq > 0:
 		from = l.q.FromSeq
 	case !l.q.Since.IsZero():
-		from, err = l.relay.journal.PlaceAt(ctx, l.q.Since)
+		from, err = l.events.journal.PlaceAt(ctx, l.q.Since)
 	}
 	if err == nil && l.q.Durable != "" {
-		from, err = l.relay.position(ctx, l.who, l.q.Durable, from, l.q.Resume)
+		from, err = l.events.position(ctx, l.who, l.q.Durable, from, l.q.Resume)
 	}
 	if err != nil {
 		return 0, err
@@ -206,7 +206,7 @@ func (l *listener) start(ctx context.Context, extent journal.Extent) (uint64, er
 		}
 		// The journal is not the one of the position: restored, or the end of it went
 		// with the power. Events may come twice; none is passed over.
-		l.relay.log.Warn("a listener's position is behind the end of the journal", "user", l.who.Name, "seq", from-1, "last", extent.Last)
+		l.events.log.Warn("a listener's position is behind the end of the journal", "user", l.who.Name, "seq", from-1, "last", extent.Last)
 		return extent.First, nil
 	}
 	return from, nil
@@ -228,7 +228,7 @@ func (l *listener) serve(ctx context.Context) error {
 			}
 			continue
 		}
-		batch, grown, ok := l.relay.tail.after(l.at, lines)
+		batch, grown, ok := l.events.tail.after(l.at, lines)
 		if l.seated = ok; !ok {
 			continue
 		}
@@ -254,7 +254,7 @@ func (l *listener) sit() bool {
 	if l.seated {
 		return true
 	}
-	at, lives, ok := l.relay.tail.seat(l.next.Load())
+	at, lives, ok := l.events.tail.seat(l.next.Load())
 	if !ok {
 		return false
 	}
@@ -267,18 +267,18 @@ func (l *listener) sit() bool {
 
 // catchUp reads the journal up to where the window begins.
 func (l *listener) catchUp(ctx context.Context) error {
-	from, _ := l.relay.tail.span()
+	from, _ := l.events.tail.span()
 	to := from - 1
 	if l.q.UntilEnd {
 		to = min(to, l.end)
 	}
 	var heads event.Heads
 	expected, unsent := l.next.Load(), 0
-	err := l.relay.journal.Replay(ctx, l.next.Load(), to, func(e journal.Text) error {
+	err := l.events.journal.Replay(ctx, l.next.Load(), to, func(e journal.Text) error {
 		if err := l.gap(ctx, expected, e.Seq+1-uint64(max(e.Pieces, 1))); err != nil {
 			return err
 		}
-		if l.lost > 0 { // it is told before what is behind it: the asker may want no more than that
+		if l.lost > 0 { // it is told before what is behind it: the caller may want no more than that
 			if err := l.settle(ctx); err != nil {
 				return err
 			}
@@ -310,7 +310,7 @@ func (l *listener) catchUp(ctx context.Context) error {
 func (l *listener) read(ctx context.Context, e journal.Text, heads *event.Heads) error {
 	head, err := heads.Of(e.Body)
 	if err != nil {
-		l.relay.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
+		l.events.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
 		return nil
 	}
 	ok, err := l.wants(head)
@@ -331,16 +331,16 @@ func (l *listener) gap(ctx context.Context, expected, first uint64) error {
 	if first <= expected {
 		return nil
 	}
-	extent, err := l.relay.journal.Extent(ctx)
+	extent, err := l.events.journal.Extent(ctx)
 	if err != nil {
 		return err
 	}
 	discarded := max(min(extent.First, first), expected)
-	l.lost += discarded - expected + l.relay.lostBetween(discarded, first)
+	l.lost += discarded - expected + l.events.lostBetween(discarded, first)
 	return nil
 }
 
-// wait returns when there is more, or when the asker is to be told what passed.
+// wait returns when there is more, or when the caller is to be told what passed.
 func (l *listener) wait(ctx context.Context, grown <-chan struct{}) error {
 	var late <-chan time.Time
 	if l.q.Lines && l.next.Load() > l.passed+1 {
@@ -386,7 +386,7 @@ func (l *listener) send(ctx context.Context, batch []line) error {
 	return l.settle(ctx)
 }
 
-// settle sends what was put, and tells the asker how far that is if it is to know.
+// settle sends what was put, and tells the caller how far that is if it is to know.
 func (l *listener) settle(ctx context.Context) error {
 	if err := l.flush(ctx); err != nil {
 		return err
@@ -446,7 +446,7 @@ func (l *listener) room(ctx context.Context, n int) error {
 // put sends the event that was written into buf last, at once or with its neighbours.
 func (l *listener) put(ctx context.Context, seq uint64) error {
 	l.sent.Add(1)
-	l.relay.sent.Add(1)
+	l.events.sent.Add(1)
 	l.passed = max(l.passed, seq)
 	if l.q.Lines {
 		return nil
@@ -464,7 +464,7 @@ func (l *listener) flush(ctx context.Context) error {
 	return err
 }
 
-// mark tells the asker how far it is, and what it has missed.
+// mark tells the caller how far it is, and what it has missed.
 func (l *listener) mark(ctx context.Context) error {
 	m := protocol.Mark{Passed: max(l.next.Load()-1, l.passed), Missed: l.missed, Lost: l.lost}
 	if !l.q.Lines || m.Passed == l.passed && m.Missed+m.Lost == 0 {
@@ -483,7 +483,7 @@ func (l *listener) tell(ctx context.Context, m protocol.Mark) error {
 	return l.req.SendRaw(ctx, append(b, '\n'))
 }
 
-// finish tells the asker that this was all. One with a position keeps it until it
+// finish tells the caller that this was all. One with a position keeps it until it
 // hangs up.
 func (l *listener) finish(ctx context.Context) error {
 	if l.q.Durable == "" || !l.q.Lines {
@@ -497,7 +497,7 @@ func (l *listener) finish(ctx context.Context) error {
 }
 
 // enter books the listener for Stat.
-func (r *Relay) enter(l *listener) (leave func()) {
+func (r *Bus) enter(l *listener) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.listeners = append(r.listeners, l)
@@ -509,7 +509,7 @@ func (r *Relay) enter(l *listener) (leave func()) {
 }
 
 // Place answers where the journal ends now: what is fired from now on is behind.
-func (r *Relay) Place(ctx context.Context, req *bus.Request, who Asker) error {
+func (r *Bus) Place(ctx context.Context, req *bus.Request, who Principal) error {
 	if _, ok := who.Hearing.Covers(""); !ok {
 		return r.ungranted(who, "listen", "")
 	}

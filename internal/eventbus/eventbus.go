@@ -1,8 +1,8 @@
-// Package relay carries events between the journal and whoever fires or listens
+// Package eventbus carries events between the journal and whoever fires or listens
 // over a daemon's bus. Both daemons use it, each with its own journal.
 //
 // It does not ask who may: the daemon's handlers decide before they call it.
-package relay
+package eventbus
 
 import (
 	"context"
@@ -30,8 +30,8 @@ const (
 	maxFirst = 1 << 30 // the journal remembers such a number in 31 bits
 )
 
-// Relay stores events and hands them out.
-type Relay struct {
+// Bus stores events and hands them out.
+type Bus struct {
 	journal *journal.Journal
 	limit   int64 // bytes of one event
 	log     *slog.Logger
@@ -58,10 +58,10 @@ type Relay struct {
 	tables   map[string]*journal.Table
 }
 
-// New returns a relay over j. Events whose data has more than limit bytes are
+// New returns an event bus over j. Events whose data has more than limit bytes are
 // refused; 0 is no limit.
-func New(j *journal.Journal, limit int64, log *slog.Logger) *Relay {
-	return &Relay{
+func New(j *journal.Journal, limit int64, log *slog.Logger) *Bus {
+	return &Bus{
 		journal: j, limit: limit, log: log, tail: &tail{journal: j, log: log}, started: time.Now().UTC(),
 		holders: map[string]*holder{}, tables: map[string]*journal.Table{},
 	}
@@ -69,10 +69,10 @@ func New(j *journal.Journal, limit int64, log *slog.Logger) *Relay {
 
 // SetLost names what cannot be read of the journal any more: a listener that comes by is
 // told how many events it misses by that, at most.
-func (r *Relay) SetLost(spans []journal.Gap) { r.lost.Store(&spans) }
+func (r *Bus) SetLost(spans []journal.Gap) { r.lost.Store(&spans) }
 
 // lostBetween counts sequences that are lost.
-func (r *Relay) lostBetween(from, before uint64) (n uint64) {
+func (r *Bus) lostBetween(from, before uint64) (n uint64) {
 	spans := r.lost.Load()
 	if spans == nil {
 		return 0
@@ -86,7 +86,7 @@ func (r *Relay) lostBetween(from, before uint64) (n uint64) {
 
 // Store stores one event of the daemon itself and returns its place. id names it
 // against repetition; "" never repeats.
-func (r *Relay) Store(ctx context.Context, tag string, data any, id string) (uint64, error) {
+func (r *Bus) Store(ctx context.Context, tag string, data any, id string) (uint64, error) {
 	p, err := r.beginOwn(tag, data, id)
 	if err != nil {
 		return 0, err
@@ -96,7 +96,7 @@ func (r *Relay) Store(ctx context.Context, tag string, data any, id string) (uin
 
 // Announce stores one event of the daemon itself without waiting; that it could
 // not be stored is told to the log.
-func (r *Relay) Announce(tag string, data any) {
+func (r *Bus) Announce(tag string, data any) {
 	p, err := r.beginOwn(tag, data, "")
 	if err != nil {
 		r.log.Error("event not stored", "tag", tag, "err", err)
@@ -111,7 +111,7 @@ func (r *Relay) Announce(tag string, data any) {
 	}()
 }
 
-func (r *Relay) beginOwn(tag string, data any, id string) (*journal.Pending, error) {
+func (r *Bus) beginOwn(tag string, data any, id string) (*journal.Pending, error) {
 	raw, err := value.Encode(data)
 	if err != nil {
 		return nil, fmt.Errorf("event %q: %w", tag, err)
@@ -127,7 +127,7 @@ func (r *Relay) beginOwn(tag string, data any, id string) (*journal.Pending, err
 // Fire stores the events that from fired, in their order, or hands them out if they are
 // not to be stored. All are looked at before the first goes on its way. check says
 // whether from may fire a tag.
-func (r *Relay) Fire(ctx context.Context, f protocol.Fire, from string, check func(tag string) error) (protocol.Fired, error) {
+func (r *Bus) Fire(ctx context.Context, f protocol.Fire, from string, check func(tag string) error) (protocol.Fired, error) {
 	if err := r.Look(f, check); err != nil {
 		return protocol.Fired{}, err
 	}
@@ -135,7 +135,7 @@ func (r *Relay) Fire(ctx context.Context, f protocol.Fire, from string, check fu
 }
 
 // Put is Fire for events that Look has passed.
-func (r *Relay) Put(ctx context.Context, f protocol.Fire, from string) (protocol.Fired, error) {
+func (r *Bus) Put(ctx context.Context, f protocol.Fire, from string) (protocol.Fired, error) {
 	r.fired.Add(uint64(len(f.Events)))
 	if f.Live {
 		r.hand(f.Events, event.At(from, time.Now()))
@@ -166,7 +166,7 @@ func drafts(f protocol.Fire, from string) journal.Lot {
 	}
 	origin := event.At(from, time.Now())
 	l.Drafts = func(yield func(journal.Draft) bool) {
-		texts := slabFor(f.Events, origin)
+		texts := arenaFor(f.Events, origin)
 		for _, e := range f.Events {
 			text := origin.AppendNew(texts.room(origin.Room(e.Tag, e.Data)), e.Tag, e.Data)
 			if !yield(journal.Draft{Tag: e.Tag, Text: texts.keep(text)}) {
@@ -178,10 +178,10 @@ func drafts(f protocol.Fire, from string) journal.Lot {
 }
 
 // hand gives events to those who listen at this moment, and to nobody later.
-func (r *Relay) hand(events []protocol.FireEvent, origin event.Origin) {
+func (r *Bus) hand(events []protocol.FireEvent, origin event.Origin) {
 	from := origin.From()
 	lot := make([]line, len(events))
-	texts := slabFor(events, origin)
+	texts := arenaFor(events, origin)
 	for i, e := range events {
 		text := origin.AppendNew(texts.room(origin.Room(e.Tag, e.Data)), e.Tag, e.Data)
 		lot[i] = line{head: event.Head{Tag: e.Tag, From: from}, text: texts.keep(append(text, '\n'))}
@@ -214,7 +214,7 @@ func unsure(err error, begun bool) error {
 }
 
 // Look checks the events of a request; check says whether a tag may be fired.
-func (r *Relay) Look(f protocol.Fire, check func(tag string) error) error {
+func (r *Bus) Look(f protocol.Fire, check func(tag string) error) error {
 	if len(f.Events) == 0 {
 		return bus.Errorf(bus.Usage, "there is no event to fire")
 	}

@@ -1,4 +1,4 @@
-package relay
+package eventbus
 
 import (
 	"encoding/json"
@@ -61,7 +61,7 @@ func TestLiveEventsAreHeardAndNotStored(t *testing.T) {
 	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true}).tags(); len(got) != 5 {
 		t.Errorf("stored are %q", got)
 	}
-	if last, err := w.relay.journal.Last(t.Context()); err != nil || last != 5 {
+	if last, err := w.events.journal.Last(t.Context()); err != nil || last != 5 {
 		t.Errorf("the journal ends at %d, %v", last, err)
 	}
 	for name, q := range map[string]protocol.Listen{"position": {Live: true, Durable: "d"}, "end": {Live: true, UntilEnd: true}} {
@@ -140,14 +140,14 @@ func TestLiveEventsOfASlowListener(t *testing.T) {
 	if missed == 0 || heard+missed != lots*each {
 		t.Errorf("%d of %d heard, %d missed", heard, lots*each, missed)
 	}
-	if n := len(w.relay.tail.lines); n > windowLines {
+	if n := len(w.events.tail.lines); n > windowLines {
 		t.Errorf("%d lines are held", n)
 	}
 }
 
 func TestTailKeepsTheOrder(t *testing.T) {
 	w := start(t)
-	x := &tail{journal: w.relay.journal, log: w.bus.Log}
+	x := &tail{journal: w.events.journal, log: w.bus.Log}
 	x.offer([]line{{text: []byte("nobody\n")}})
 	x.join()
 	defer x.leave()
@@ -217,7 +217,7 @@ func TestDiscardedWhileItWasSlow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.relay.journal.PurgeBefore(t.Context(), lots*each-1000); err != nil {
+	if _, err := w.events.journal.PurgeBefore(t.Context(), lots*each-1000); err != nil {
 		t.Fatal(err)
 	}
 	lost := uint64(0)

@@ -1,4 +1,4 @@
-package relay
+package eventbus
 
 import (
 	"log/slog"
@@ -83,7 +83,7 @@ func (t *tail) leave() {
 func (t *tail) take(lot []journal.Text) {
 	lines := make([]line, len(lot))
 	var heads event.Heads
-	var texts slab
+	var texts arena
 	for _, e := range lot {
 		texts.left += len(e.Body) + placeRoom
 	}
@@ -164,7 +164,7 @@ func (t *tail) wake() {
 	t.grown = make(chan struct{})
 }
 
-func lineOf(e journal.Text, heads *event.Heads, texts *slab) (line, error) {
+func lineOf(e journal.Text, heads *event.Heads, texts *arena) (line, error) {
 	head, err := heads.Of(e.Body)
 	if err != nil {
 		return line{}, err

@@ -1,4 +1,4 @@
-package relay
+package eventbus
 
 import (
 	"context"
@@ -20,11 +20,11 @@ const daemonOwner = "reactor"
 // Position is how far a handler of the daemon itself has come. Its methods may be
 // called concurrently.
 type Position struct {
-	relay *Relay
-	key   string
-	table *journal.Table
-	next  uint64
-	lost  uint64
+	events *Bus
+	key    string
+	table  *journal.Table
+	next   uint64
+	lost   uint64
 
 	release func()
 	wake    chan struct{}
@@ -41,12 +41,12 @@ const storePause = 100 * time.Millisecond
 
 // Keep takes the position of the daemon's handler of that name; a new one begins
 // behind the newest event. It is kept until Close.
-func (r *Relay) Keep(ctx context.Context, name string) (*Position, error) {
+func (r *Bus) Keep(ctx context.Context, name string) (*Position, error) {
 	release, err := r.take(ctx, daemonOwner, name, "")
 	if err != nil {
 		return nil, err
 	}
-	p := &Position{relay: r, key: positionKey(daemonOwner, name), release: release, wake: make(chan struct{}, 1)}
+	p := &Position{events: r, key: positionKey(daemonOwner, name), release: release, wake: make(chan struct{}, 1)}
 	if err := p.open(ctx); err != nil {
 		release()
 		return nil, err
@@ -58,11 +58,11 @@ func (r *Relay) Keep(ctx context.Context, name string) (*Position, error) {
 }
 
 func (p *Position) open(ctx context.Context) error {
-	extent, err := p.relay.journal.Extent(ctx)
+	extent, err := p.events.journal.Extent(ctx)
 	if err != nil {
 		return err
 	}
-	if p.table, err = p.relay.table(ctx, "positions"); err != nil {
+	if p.table, err = p.events.table(ctx, "positions"); err != nil {
 		return err
 	}
 	stored, err := getPosition(ctx, p.table, p.key)
@@ -111,7 +111,7 @@ func (p *Position) run(ctx context.Context) {
 			return
 		}
 		if err := p.flush(ctx); err != nil && ctx.Err() == nil {
-			p.relay.log.Error("position not stored", "name", p.key, "err", err)
+			p.events.log.Error("position not stored", "name", p.key, "err", err)
 			p.Done(0)
 		}
 		select {
@@ -149,14 +149,14 @@ func (p *Position) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := p.flush(ctx); err != nil {
-		p.relay.log.Error("position not stored, events may be handled again", "name", p.key, "err", err)
+		p.events.log.Error("position not stored, events may be handled again", "name", p.key, "err", err)
 	}
 	p.release()
 }
 
 // Hand calls f for each event from the position on that match says, and passed for
 // the place of each other, until ctx ends, whose cause it returns, or f fails.
-func (r *Relay) Hand(ctx context.Context, from uint64, match func(event.Head) bool, f func(line []byte) error, passed func(seq uint64)) error {
+func (r *Bus) Hand(ctx context.Context, from uint64, match func(event.Head) bool, f func(line []byte) error, passed func(seq uint64)) error {
 	return r.journal.Follow(ctx, from, func(t journal.Text) error {
 		head, err := event.HeadOf(t.Body)
 		if err != nil {
@@ -172,7 +172,7 @@ func (r *Relay) Hand(ctx context.Context, from uint64, match func(event.Head) bo
 
 // Again reads the event at a place once more, as Hand gave it; false says that it is there
 // no more.
-func (r *Relay) Again(ctx context.Context, seq uint64) (line []byte, there bool, err error) {
+func (r *Bus) Again(ctx context.Context, seq uint64) (line []byte, there bool, err error) {
 	err = r.journal.Replay(ctx, seq, seq, func(t journal.Text) error {
 		line, there = event.AppendPlaced(nil, t.Body, t.Seq), true
 		return nil
@@ -191,7 +191,7 @@ const (
 // BuryOwn keeps a dead letter of the daemon's own handler. That of a sender who has
 // his share takes the place of his oldest, and a return counts as its minion's; the
 // daemon's own events have no share.
-func (r *Relay) BuryOwn(ctx context.Context, l *protocol.DeadLetter) error {
+func (r *Bus) BuryOwn(ctx context.Context, l *protocol.DeadLetter) error {
 	r.deadMu.Lock()
 	defer r.deadMu.Unlock()
 	have, err := r.buried(ctx, daemonOwner)
@@ -223,7 +223,7 @@ func (r *Relay) BuryOwn(ctx context.Context, l *protocol.DeadLetter) error {
 
 // keepOwn keeps a letter of the daemon: where there is no room at least its place, which is
 // little, and bounded by the number of letters.
-func (r *Relay) keepOwn(ctx context.Context, l *protocol.DeadLetter, room int) error {
+func (r *Bus) keepOwn(ctx context.Context, l *protocol.DeadLetter, room int) error {
 	if err := r.keepLetter(ctx, daemonOwner, l, room, errNoRoom); !errors.Is(err, errNoRoom) {
 		return err
 	}
@@ -235,8 +235,8 @@ var errNoRoom = errors.New("there is no room for the dead letter")
 
 // OwnLetters returns the dead letters of the daemon's handler of that name: one, or
 // with seq 0 all.
-func (r *Relay) OwnLetters(ctx context.Context, name string, seq uint64) ([]protocol.DeadLetter, error) {
-	list, err := r.letters(ctx, Asker{Owner: daemonOwner}, protocol.Dead{Name: name, Seq: seq})
+func (r *Bus) OwnLetters(ctx context.Context, name string, seq uint64) ([]protocol.DeadLetter, error) {
+	list, err := r.letters(ctx, Principal{Owner: daemonOwner}, protocol.Dead{Name: name, Seq: seq})
 	letters := make([]protocol.DeadLetter, len(list))
 	for i, l := range list {
 		letters[i] = l.DeadLetter
@@ -245,6 +245,6 @@ func (r *Relay) OwnLetters(ctx context.Context, name string, seq uint64) ([]prot
 }
 
 // DropOwn forgets one of them.
-func (r *Relay) DropOwn(ctx context.Context, l protocol.DeadLetter) error {
+func (r *Bus) DropOwn(ctx context.Context, l protocol.DeadLetter) error {
 	return r.dropOne(ctx, daemonOwner, l)
 }

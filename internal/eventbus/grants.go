@@ -1,4 +1,4 @@
-package relay
+package eventbus
 
 import (
 	"context"
@@ -30,7 +30,7 @@ func ParseGrants(setting config.Located) (*event.Grants, error) {
 
 // SetGrants puts the rules for ordinary users in force, also for those who listen
 // already: their answers end, and they come back under the new rules.
-func (r *Relay) SetGrants(g *event.Grants) {
+func (r *Bus) SetGrants(g *event.Grants) {
 	r.grants.Store(g)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,19 +42,19 @@ func (r *Relay) SetGrants(g *event.Grants) {
 }
 
 // Known says whether an ordinary user may use the bus for anything at all.
-func (r *Relay) Known(user string) bool { return r.grants.Load().Known(user) }
+func (r *Bus) Known(user string) bool { return r.grants.Load().Known(user) }
 
 // Tags are the patterns of tags that somebody may fire and hear.
-func (r *Relay) Tags(who Asker) (fire, listen []string) {
+func (r *Bus) Tags(who Principal) (fire, listen []string) {
 	if who.Operator {
 		return []string{"*"}, []string{"*"}
 	}
 	return r.grants.Load().Fires(who.Name), who.Hearing.Limits()
 }
 
-// Asker describes a local user with what the rules let it hear.
-func (r *Relay) Asker(uid int, name string, operator bool) Asker {
-	a := Asker{Owner: strconv.Itoa(uid), Name: name, Sender: salt.UserPrefix + name, UID: uid, Operator: operator, Hearing: event.HearAll}
+// Principal describes a local user with what the rules let it hear.
+func (r *Bus) Principal(uid int, name string, operator bool) Principal {
+	a := Principal{Owner: strconv.Itoa(uid), Name: name, Sender: salt.UserPrefix + name, UID: uid, Operator: operator, Hearing: event.HearAll}
 	if !operator {
 		a.Hearing = r.grants.Load().Hearing(name)
 	}
@@ -64,21 +64,21 @@ func (r *Relay) Asker(uid int, name string, operator bool) Asker {
 // External describes a user who has logged in by a backend of external_auth, with what the
 // rules let them hear. They are never an operator, nor the user of this machine with the
 // same name.
-func (r *Relay) External(uid int, backend, name string) Asker {
+func (r *Bus) External(uid int, backend, name string) Principal {
 	name = backend + ":" + name
-	return Asker{Owner: name, Name: name, Sender: salt.UserPrefix + name, UID: uid, external: true, Hearing: r.grants.Load().Hearing(name)}
+	return Principal{Owner: name, Name: name, Sender: salt.UserPrefix + name, UID: uid, external: true, Hearing: r.grants.Load().Hearing(name)}
 }
 
 // Client describes a client with what the rules let it hear. It is never an
 // operator.
-func (r *Relay) Client(i bus.Identity) Asker {
+func (r *Bus) Client(i bus.Identity) Principal {
 	name := salt.ClientPrefix + i.Name
-	return Asker{Owner: name, Name: name, Sender: name, UID: -1, Source: i.Source, client: true, Hearing: r.grants.Load().Hearing(name)}
+	return Principal{Owner: name, Name: name, Sender: name, UID: -1, Source: i.Source, client: true, Hearing: r.grants.Load().Hearing(name)}
 }
 
 // Decision is what was decided about a local user's use of the bus.
 type Decision struct {
-	Who     Asker
+	Who     Principal
 	Verb    string // fire, listen, purge, stat
 	Tags    []string
 	Count   int // of events to be fired
@@ -99,10 +99,10 @@ const maxRefusals = 100
 // counted, since there are too many. It is set before anybody is served. Without it
 // refusals are events, of each user now and then, and what is allowed is told to
 // nobody.
-func (r *Relay) SetAudit(tell func(context.Context, Decision) (told bool, err error)) { r.audit = tell }
+func (r *Bus) SetAudit(tell func(context.Context, Decision) (told bool, err error)) { r.audit = tell }
 
 // allowed tells of a decision before it takes effect.
-func (r *Relay) allowed(ctx context.Context, d Decision) error {
+func (r *Bus) allowed(ctx context.Context, d Decision) error {
 	d.Allowed = true
 	r.log.Debug("event permitted", "user", d.Who.Name, "verb", d.Verb, "rule", d.Rule)
 	if r.audit == nil {
@@ -115,7 +115,7 @@ func (r *Relay) allowed(ctx context.Context, d Decision) error {
 const noGrant = "no rule of event_acl allows it"
 
 // refused tells of a refusal.
-func (r *Relay) refused(who Asker, verb, tag, reason string) {
+func (r *Bus) refused(who Principal, verb, tag, reason string) {
 	log := r.log.With("user", who.Name, "verb", verb, "tag", tag, "reason", reason)
 	if r.audit == nil {
 		if r.told.Few(who.Name, time.Now(), maxRefusals) {
@@ -138,14 +138,14 @@ func (r *Relay) refused(who Asker, verb, tag, reason string) {
 }
 
 // ungranted tells of what no rule allows, and returns the refusal.
-func (r *Relay) ungranted(who Asker, verb, tag string) error {
+func (r *Bus) ungranted(who Principal, verb, tag string) error {
 	r.refused(who, verb, tag, noGrant)
 	return deny(who.Name, verb, tag)
 }
 
 // FireFor stores the events of a local user, or hands them out if they are not to be
 // stored, if each tag is granted.
-func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error {
+func (r *Bus) FireFor(ctx context.Context, req *bus.Request, who Principal) error {
 	var q protocol.Fire
 	if err := req.Decode(&q); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (r *Relay) FireFor(ctx context.Context, req *bus.Request, who Asker) error 
 }
 
 // firing describes a request to fire that every rule allows.
-func (r *Relay) firing(who Asker, q protocol.Fire) Decision {
+func (r *Bus) firing(who Principal, q protocol.Fire) Decision {
 	d := Decision{Who: who, Verb: "fire", Count: len(q.Events)}
 	for _, e := range q.Events {
 		if len(d.Tags) == maxTold {
@@ -184,7 +184,7 @@ func (r *Relay) firing(who Asker, q protocol.Fire) Decision {
 
 // MayFire returns the check that Fire asks for each tag of a local user. The
 // events of the audit trail are the daemon's own.
-func (r *Relay) MayFire(who Asker) func(tag string) error {
+func (r *Bus) MayFire(who Principal) func(tag string) error {
 	return func(tag string) error {
 		if err := event.CheckTag(tag); err != nil {
 			return err

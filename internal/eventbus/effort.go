@@ -1,4 +1,4 @@
-package relay
+package eventbus
 
 import (
 	"sync"
@@ -69,7 +69,7 @@ func (l *listener) matches(tag string) (bool, error) {
 	if d < effortFree {
 		d = 0
 	}
-	own, all := l.effort.spend(d, effortOfListener, now), l.relay.efforts.spend(l.who.Owner, d, now)
+	own, all := l.effort.spend(d, effortOfListener, now), l.events.efforts.spend(l.who.Owner, d, now)
 	if own && all {
 		return ok, err
 	}

@@ -1,4 +1,4 @@
-package relay
+package eventbus
 
 import (
 	"cmp"
@@ -34,7 +34,7 @@ func letterKey(owner, name string, seq uint64) string {
 }
 
 // Dead keeps, lists and drops the dead letters of the asking user.
-func (r *Relay) Dead(ctx context.Context, req *bus.Request, who Asker) error {
+func (r *Bus) Dead(ctx context.Context, req *bus.Request, who Principal) error {
 	var q protocol.Dead
 	if err := req.Decode(&q); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (r *Relay) Dead(ctx context.Context, req *bus.Request, who Asker) error {
 	return bus.Errorf(bus.Usage, "there is nothing like %q to do with dead letters", q.Do)
 }
 
-func (r *Relay) bury(ctx context.Context, who Asker, l *protocol.DeadLetter) error {
+func (r *Bus) bury(ctx context.Context, who Principal, l *protocol.DeadLetter) error {
 	if l == nil || l.Seq == 0 {
 		return bus.Errorf(bus.Usage, "there is no letter to keep")
 	}
@@ -75,7 +75,7 @@ func (r *Relay) bury(ctx context.Context, who Asker, l *protocol.DeadLetter) err
 
 // roomOf is how many bytes a letter of an owner may have. Its caller holds deadMu and
 // has counted.
-func (r *Relay) roomOf(owner string, l *protocol.DeadLetter) int {
+func (r *Bus) roomOf(owner string, l *protocol.DeadLetter) int {
 	his, all := 0, 0
 	for _, p := range r.dead {
 		if p.owner == owner {
@@ -109,7 +109,7 @@ func placeOf(owner string, l *protocol.DeadLetter, size int) letterPlace {
 }
 
 // buried returns the letters of an owner, the oldest first. Its caller holds deadMu.
-func (r *Relay) buried(ctx context.Context, owner string) ([]letterPlace, error) {
+func (r *Bus) buried(ctx context.Context, owner string) ([]letterPlace, error) {
 	if r.dead == nil {
 		dead := map[string]letterPlace{}
 		err := r.eachLetter(ctx, func(string) bool { return true }, func(l owned) {
@@ -133,7 +133,7 @@ func (r *Relay) buried(ctx context.Context, owner string) ([]letterPlace, error)
 // keepLetter stores a letter of at most room bytes: whole, or its event by the place
 // only. The error full says that there is not even room for that. Its caller holds
 // deadMu.
-func (r *Relay) keepLetter(ctx context.Context, owner string, l *protocol.DeadLetter, room int, full error) error {
+func (r *Bus) keepLetter(ctx context.Context, owner string, l *protocol.DeadLetter, room int, full error) error {
 	t, err := r.table(ctx, "dead")
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (r *Relay) keepLetter(ctx context.Context, owner string, l *protocol.DeadLe
 }
 
 // dropLetter forgets a letter. Its caller holds deadMu.
-func (r *Relay) dropLetter(ctx context.Context, owner, name string, seq uint64) error {
+func (r *Bus) dropLetter(ctx context.Context, owner, name string, seq uint64) error {
 	t, err := r.table(ctx, "dead")
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (r *Relay) dropLetter(ctx context.Context, owner, name string, seq uint64) 
 }
 
 // exhume sends the letters that q names, and removes them if it says so.
-func (r *Relay) exhume(ctx context.Context, req *bus.Request, who Asker, q protocol.Dead) error {
+func (r *Bus) exhume(ctx context.Context, req *bus.Request, who Principal, q protocol.Dead) error {
 	return r.eachOf(ctx, who, q, func(l owned) error {
 		if q.Do == protocol.DeadDrop {
 			if err := r.dropOne(ctx, l.owner, l.DeadLetter); err != nil {
@@ -189,7 +189,7 @@ func (r *Relay) exhume(ctx context.Context, req *bus.Request, who Asker, q proto
 	})
 }
 
-func (r *Relay) dropOne(ctx context.Context, owner string, l protocol.DeadLetter) error {
+func (r *Bus) dropOne(ctx context.Context, owner string, l protocol.DeadLetter) error {
 	r.deadMu.Lock()
 	defer r.deadMu.Unlock()
 	return r.dropLetter(ctx, owner, l.Name, l.Seq)
@@ -204,7 +204,7 @@ type owned struct {
 
 // letters returns the letters of who that q names, in the order of the journal.
 // Operators see those of the daemon's own handlers, too.
-func (r *Relay) letters(ctx context.Context, who Asker, q protocol.Dead) (list []owned, err error) {
+func (r *Bus) letters(ctx context.Context, who Principal, q protocol.Dead) (list []owned, err error) {
 	err = r.eachOf(ctx, who, q, func(l owned) error {
 		list = append(list, l)
 		return nil
@@ -214,7 +214,7 @@ func (r *Relay) letters(ctx context.Context, who Asker, q protocol.Dead) (list [
 
 // eachOf calls f for each letter that is asked for, in order. One at a time is read: whoever
 // takes none of them costs no more than one.
-func (r *Relay) eachOf(ctx context.Context, who Asker, q protocol.Dead, f func(owned) error) error {
+func (r *Bus) eachOf(ctx context.Context, who Principal, q protocol.Dead, f func(owned) error) error {
 	places, err := r.places(ctx, who, q)
 	if err != nil {
 		return err
@@ -245,7 +245,7 @@ func (r *Relay) eachOf(ctx context.Context, who Asker, q protocol.Dead, f func(o
 }
 
 // places are where the letters lie that are asked for.
-func (r *Relay) places(ctx context.Context, who Asker, q protocol.Dead) ([]letterPlace, error) {
+func (r *Bus) places(ctx context.Context, who Principal, q protocol.Dead) ([]letterPlace, error) {
 	r.deadMu.Lock()
 	defer r.deadMu.Unlock()
 	list, err := r.buried(ctx, who.Owner)
@@ -262,7 +262,7 @@ func (r *Relay) places(ctx context.Context, who Asker, q protocol.Dead) ([]lette
 }
 
 // eachLetter reads the letters of those owners.
-func (r *Relay) eachLetter(ctx context.Context, of func(owner string) bool, f func(owned)) error {
+func (r *Bus) eachLetter(ctx context.Context, of func(owner string) bool, f func(owned)) error {
 	t, err := r.table(ctx, "dead")
 	if err != nil {
 		return err

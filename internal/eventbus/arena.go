@@ -1,23 +1,23 @@
-package relay
+package eventbus
 
 import (
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// slab is memory for the texts of a lot, a few pieces for all of them: one for each
+// arena is memory for the texts of a lot, a few pieces for all of them: one for each
 // costs the collector more than the texts. A piece stays while one of its texts does.
-type slab struct {
+type arena struct {
 	left int // bytes that are still to come, about
 	free []byte
 }
 
-// slabBytes is a piece.
-const slabBytes = 32 << 10
+// arenaBytes is a piece.
+const arenaBytes = 32 << 10
 
-// slabFor is for the texts of new events.
-func slabFor(events []protocol.FireEvent, origin event.Origin) slab {
-	var s slab
+// arenaFor is for the texts of new events.
+func arenaFor(events []protocol.FireEvent, origin event.Origin) arena {
+	var s arena
 	for _, e := range events {
 		s.left += origin.Room(e.Tag, e.Data)
 	}
@@ -25,15 +25,15 @@ func slabFor(events []protocol.FireEvent, origin event.Origin) slab {
 }
 
 // room is where a text of n bytes is to be appended to, and keep takes it.
-func (s *slab) room(n int) []byte {
+func (s *arena) room(n int) []byte {
 	if cap(s.free) < n {
-		s.free = make([]byte, 0, max(n, min(s.left, slabBytes)))
+		s.free = make([]byte, 0, max(n, min(s.left, arenaBytes)))
 	}
 	s.left -= n
 	return s.free
 }
 
-func (s *slab) keep(text []byte) []byte {
+func (s *arena) keep(text []byte) []byte {
 	s.free = text[len(text):]
 	return text[:len(text):len(text)]
 }

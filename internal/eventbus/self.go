@@ -1,4 +1,4 @@
-package relay
+package eventbus
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 // Self is the daemon as its own user: it asks through the local socket, as a tool does, so
 // that what would be broken for others is broken for it. It is for one goroutine.
 type Self struct {
-	relay  *Relay
+	events *Bus
 	socket string
 	store  journal.Store
 	conn   *bus.Conn
@@ -24,8 +24,8 @@ type Self struct {
 const writeEvery = 6
 
 // Self returns the daemon behind the socket as its own user.
-func (r *Relay) Self(socket string, store journal.Store) *Self {
-	return &Self{relay: r, socket: socket, store: store}
+func (r *Bus) Self(socket string, store journal.Store) *Self {
+	return &Self{events: r, socket: socket, store: store}
 }
 
 // Check goes the whole way once, from the socket through the broker and a handler to the
@@ -67,7 +67,7 @@ func (s *Self) ask(ctx context.Context) error {
 }
 
 func (s *Self) put(ctx context.Context) error {
-	table, err := s.relay.table(ctx, "self")
+	table, err := s.events.table(ctx, "self")
 	if err == nil {
 		err = table.Put(ctx, "checked", []byte(time.Now().UTC().Format(time.RFC3339)))
 	}

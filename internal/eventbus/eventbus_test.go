@@ -1,4 +1,4 @@
-package relay
+package eventbus
 
 import (
 	"bytes"
@@ -25,13 +25,13 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// world is a relay behind a real broker. Whoever connects is the user that as
+// world is an event bus behind a real broker. Whoever connects is the user that as
 // says.
 type world struct {
-	t     testing.TB
-	bus   *bustest.Bus
-	relay *Relay
-	user  *atomic.Pointer[string] // nil within is the operator
+	t      testing.TB
+	bus    *bustest.Bus
+	events *Bus
+	user   *atomic.Pointer[string] // nil within is the operator
 }
 
 const limit = 4 << 20 // bytes of an event
@@ -46,15 +46,15 @@ func startWith(t testing.TB, set func(*bus.Server)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, bus: b, relay: New(j, limit, b.Log), user: &atomic.Pointer[string]{}}
-	who := func(_ context.Context, i bus.Identity) Asker {
+	w := &world{t: t, bus: b, events: New(j, limit, b.Log), user: &atomic.Pointer[string]{}}
+	who := func(_ context.Context, i bus.Identity) Principal {
 		if name := w.user.Load(); name != nil {
-			return w.relay.Asker(1234, *name, false)
+			return w.events.Principal(1234, *name, false)
 		}
-		return w.relay.Asker(i.UID(), "root", true)
+		return w.events.Principal(i.UID(), "root", true)
 	}
-	w.relay.Register(b.Server, who)
-	w.relay.RegisterFire(b.Server, who)
+	w.events.Register(b.Server, who)
+	w.events.RegisterFire(b.Server, who)
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -590,7 +590,7 @@ func (w *world) grant(text string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.relay.SetGrants(g)
+	w.events.SetGrants(g)
 }
 
 func TestOrdinaryUsersNeedGrants(t *testing.T) {
@@ -688,9 +688,9 @@ func TestPositionsOfOneUserAreBounded(t *testing.T) {
 // left waits until nobody holds the position.
 func (w *world) left(name string) {
 	for {
-		w.relay.mu.Lock()
-		h := w.relay.holders[positionKey("1234", name)]
-		w.relay.mu.Unlock()
+		w.events.mu.Lock()
+		h := w.events.holders[positionKey("1234", name)]
+		w.events.mu.Unlock()
 		if h == nil {
 			return
 		}
@@ -772,7 +772,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 		t.Errorf("%d letters, then %v", n, refused)
 	}
 	sum, whole := 0, 0
-	err := w.relay.eachLetter(t.Context(), func(string) bool { return true }, func(l owned) {
+	err := w.events.eachLetter(t.Context(), func(string) bool { return true }, func(l owned) {
 		if sum += l.size; l.Event != nil {
 			whole++
 		}
@@ -783,15 +783,15 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	// The reactor has room of its own, and a sender a share of it.
 	for seq := range uint64(40) {
 		l := &protocol.DeadLetter{Name: "deploy", Seq: seq + 1, Tag: "app/x", From: "eve", Event: json.RawMessage(`"` + strings.Repeat("x", 800<<10) + `"`)}
-		if err := w.relay.BuryOwn(t.Context(), l); err != nil {
+		if err := w.events.BuryOwn(t.Context(), l); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.relay.BuryOwn(t.Context(), &protocol.DeadLetter{Name: "deploy", Seq: 100, From: "web1", Event: json.RawMessage(`"small"`)}); err != nil {
+	if err := w.events.BuryOwn(t.Context(), &protocol.DeadLetter{Name: "deploy", Seq: 100, From: "web1", Event: json.RawMessage(`"small"`)}); err != nil {
 		t.Fatal(err)
 	}
 	sum = 0
-	letters, err := w.relay.letters(t.Context(), Asker{Owner: daemonOwner}, protocol.Dead{})
+	letters, err := w.events.letters(t.Context(), Principal{Owner: daemonOwner}, protocol.Dead{})
 	for _, l := range letters {
 		sum += l.size
 	}
@@ -822,17 +822,17 @@ func TestStat(t *testing.T) {
 func TestDeadLettersOfOneSender(t *testing.T) {
 	w := start(t)
 	for i := range uint64(maxOfSender) {
-		if err := w.relay.keepLetter(t.Context(), daemonOwner, &protocol.DeadLetter{Name: "deploy", Seq: 10 + i, From: "eve"}, maxLetter, nil); err != nil {
+		if err := w.events.keepLetter(t.Context(), daemonOwner, &protocol.DeadLetter{Name: "deploy", Seq: 10 + i, From: "eve"}, maxLetter, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, l := range []protocol.DeadLetter{{Name: "deploy", Seq: 1, From: "web1"}, {Name: "deploy", Seq: 2}, {Name: "other", Seq: 9000, From: "eve"}, {Name: "deploy", Seq: 9001, From: "eve"},
 		{Name: "deploy", Seq: 9002, Tag: "salt/job/20261121113344286549/ret/eve"}} {
-		if err := w.relay.BuryOwn(t.Context(), &l); err != nil {
+		if err := w.events.BuryOwn(t.Context(), &l); err != nil {
 			t.Fatal(err)
 		}
 	}
-	letters, err := w.relay.letters(t.Context(), Asker{Owner: daemonOwner}, protocol.Dead{})
+	letters, err := w.events.letters(t.Context(), Principal{Owner: daemonOwner}, protocol.Dead{})
 	if err != nil {
 		t.Fatal(err)
 	}
