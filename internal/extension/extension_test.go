@@ -15,8 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/filecache"
-	"github.com/brinebus/brine/internal/roots"
+	"github.com/brinebus/brine/internal/fileserver"
 )
 
 func write(t testing.TB, path, text string, mode os.FileMode) {
@@ -273,8 +272,8 @@ func TestReturn(t *testing.T) {
 
 func TestSync(t *testing.T) {
 	base, dev, dir := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "x", "modules")
-	source := roots.New(map[string][]string{"base": {base}, "dev": {dev}})
-	cache := filecache.New(t.TempDir(), source)
+	source := fileserver.NewRoots(map[string][]string{"base": {base}, "dev": {dev}})
+	cache := fileserver.NewCache(t.TempDir(), source)
 	sync := func(want ...string) {
 		t.Helper()
 		got, err := Sync(t.Context(), cache, Modules, []string{"base", "dev"}, dir)

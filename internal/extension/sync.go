@@ -13,7 +13,7 @@ import (
 	"syscall"
 
 	"github.com/brinebus/brine/internal/atomicfile"
-	"github.com/brinebus/brine/internal/filecache"
+	"github.com/brinebus/brine/internal/fileserver"
 )
 
 // maxProgram bounds one file that is synchronised.
@@ -23,7 +23,7 @@ const maxProgram = 256 << 20
 // a kind, and nothing else; of two files with one path that of the first
 // environment counts. Each file is replaced as a whole, and one that is the same is
 // not touched. It returns what was new or has changed, as "modules.NAME", sorted.
-func Sync(ctx context.Context, cache *filecache.Cache, kind Kind, envs []string, dir string) ([]string, error) {
+func Sync(ctx context.Context, cache *fileserver.Cache, kind Kind, envs []string, dir string) ([]string, error) {
 	wanted, err := fetch(ctx, cache, kind, envs)
 	if err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ func Sync(ctx context.Context, cache *filecache.Cache, kind Kind, envs []string,
 }
 
 // fetch brings the copies up to date and gives them their paths below the folder.
-func fetch(ctx context.Context, cache *filecache.Cache, kind Kind, envs []string) ([]filecache.Copy, error) {
-	var wanted []filecache.Copy
+func fetch(ctx context.Context, cache *fileserver.Cache, kind Kind, envs []string) ([]fileserver.Copy, error) {
+	var wanted []fileserver.Copy
 	for _, env := range envs {
 		copies, err := cache.FetchAll(ctx, env, kind.Folder())
 		if err != nil {
@@ -60,7 +60,7 @@ func fetch(ctx context.Context, cache *filecache.Cache, kind Kind, envs []string
 		}
 		for _, c := range copies {
 			c.Path = strings.TrimPrefix(c.Path, kind.Folder()+"/")
-			if !slices.ContainsFunc(wanted, func(o filecache.Copy) bool { return o.Path == c.Path }) {
+			if !slices.ContainsFunc(wanted, func(o fileserver.Copy) bool { return o.Path == c.Path }) {
 				wanted = append(wanted, c)
 			}
 		}
@@ -83,7 +83,7 @@ func lock(dir string) (unlock func(), err error) {
 
 // install puts a copy in its place, unless the same is there. Only the owner may use
 // it, and run it if the server's file can be run.
-func install(c filecache.Copy, place string) (changed bool, err error) {
+func install(c fileserver.Copy, place string) (changed bool, err error) {
 	if c.Size > maxProgram {
 		return false, fmt.Errorf("%s has %d bytes, the limit for a program is %d", c.Path, c.Size, maxProgram)
 	}
@@ -130,7 +130,7 @@ func makeParents(place string) error {
 
 // removeOthers removes what the server does not have, and directories that are
 // empty then.
-func removeOthers(dir string, wanted []filecache.Copy) error {
+func removeOthers(dir string, wanted []fileserver.Copy) error {
 	var dirs []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || path == dir {
@@ -140,7 +140,7 @@ func removeOthers(dir string, wanted []filecache.Copy) error {
 			dirs = append(dirs, path)
 			return nil
 		}
-		is := func(c filecache.Copy) bool { return filepath.Join(dir, c.Path) == path }
+		is := func(c fileserver.Copy) bool { return filepath.Join(dir, c.Path) == path }
 		if slices.ContainsFunc(wanted, is) {
 			return nil
 		}

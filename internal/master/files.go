@@ -7,8 +7,8 @@ import (
 
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/roots"
 )
 
 const (
@@ -71,12 +71,12 @@ func (m *Master) sendFile(ctx context.Context, r *bus.Request) error {
 func (m *Master) fileError(r *bus.Request, q protocol.GetFile, err error) error {
 	log := m.log.With("minion", r.From.Name, "env", q.Environment, "path", q.Path, "err", err)
 	switch {
-	case errors.Is(err, roots.ErrPath):
+	case errors.Is(err, fileserver.ErrPath):
 		if m.trail.Note(audit.Entry{Kind: audit.File, Who: audit.Who{Minion: r.From.Name}, Fun: "file." + r.Op, Reason: err.Error()}) {
 			log.Warn("file refused")
 		}
 		return bus.Errorf(bus.Denied, "%w", err)
-	case errors.Is(err, roots.ErrNotFound):
+	case errors.Is(err, fileserver.ErrNotFound):
 		return bus.Errorf(bus.NotFound, "%w", err)
 	}
 	if m.told.First("file "+r.From.Name, time.Now()) {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
-	"github.com/brinebus/brine/internal/filecache"
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/protocol"
 )
@@ -38,7 +38,7 @@ func TestMinionGetsFiles(t *testing.T) {
 	for name, text := range map[string]string{"a": "A", "empty": "", "dev/b": "B", "big": string(big)} {
 		w.served(name, text)
 	}
-	cache := filecache.New(t.TempDir(), peer.Files{Conn: func() *bus.Conn { return l.Conn }})
+	cache := fileserver.NewCache(t.TempDir(), peer.Files{Conn: func() *bus.Conn { return l.Conn }})
 	for _, row := range [][3]string{{"base", "a", "A"}, {"base", "empty", ""}, {"dev", "b", "B"}, {"base", "dev/b", "B"}, {"base", "big", string(big)}} {
 		place, f, err := cache.Fetch(t.Context(), row[0], row[1])
 		b, _ := os.ReadFile(place)

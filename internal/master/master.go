@@ -25,18 +25,17 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
-	"github.com/brinebus/brine/internal/deposit"
 	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/reactor"
-	"github.com/brinebus/brine/internal/roots"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/socket"
 )
@@ -70,9 +69,9 @@ type Master struct {
 	facts       *facts
 	mine        *mine
 	pillars     pillars
-	files       *roots.Roots
-	deposit     *deposit.Deposit // nil where no files are taken
-	runners     *extension.Set   // that people have added
+	files       *fileserver.Roots
+	uploads     *fileserver.Uploads // nil where no files are taken
+	runners     *extension.Set      // that people have added
 	ledger      *ledger
 	trail       *audit.Log
 	events      *eventbus.Bus
@@ -110,7 +109,7 @@ type Master struct {
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
 	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), room: newRoom(), evaluations: newEvaluations(), lookups: newEvaluations(), longReads: newTurns(1), longAnswers: newTurns(maxLongAnswers), present: newPresence(), serving: make(chan struct{})}
-	m.files, m.deposit, m.runners = roots.New(o.Config.FileRoots), newDeposit(o.Config), runners(o.Config, o.Log)
+	m.files, m.uploads, m.runners = fileserver.NewRoots(o.Config.FileRoots), newUploads(o.Config), runners(o.Config, o.Log)
 	m.tables = newTables(m.runners)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)

@@ -9,18 +9,17 @@ import (
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/deposit"
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/roots"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// newDeposit is where files of minions go, nil where the master takes none.
-func newDeposit(cfg *config.Master) *deposit.Deposit {
+// newUploads is where files of minions go, nil where the master takes none.
+func newUploads(cfg *config.Master) *fileserver.Uploads {
 	if !cfg.FileRecv {
 		return nil
 	}
-	return deposit.New(filepath.Join(cfg.CacheDir, "minions"), int64(cfg.FileRecvMaxSize)<<20)
+	return fileserver.NewUploads(filepath.Join(cfg.CacheDir, "minions"), int64(cfg.FileRecvMaxSize)<<20)
 }
 
 // push takes a piece of a file that a minion hands in.
@@ -29,7 +28,7 @@ func (m *Master) push(_ context.Context, r *bus.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	err := m.deposit.Put(salt.MinionID(r.From.Name), deposit.Piece{Path: q.Path, Upload: q.Upload, Offset: q.Offset, Data: q.Data, SHA256: q.SHA256})
+	err := m.uploads.Put(salt.MinionID(r.From.Name), fileserver.Piece{Path: q.Path, Upload: q.Upload, Offset: q.Offset, Data: q.Data, SHA256: q.SHA256})
 	if err != nil {
 		return m.pushError(r, q, err)
 	}
@@ -41,7 +40,7 @@ func (m *Master) push(_ context.Context, r *bus.Request) error {
 
 // mayPush says whether the master takes files of minions at all.
 func (m *Master) mayPush(r *bus.Request) error {
-	if m.deposit != nil {
+	if m.uploads != nil {
 		return nil
 	}
 	m.notePush(r, "", "file_recv is off")
@@ -58,15 +57,15 @@ func (m *Master) notePush(r *bus.Request, path, reason string) {
 // pushError is what the minion is told.
 func (m *Master) pushError(r *bus.Request, q protocol.Push, err error) error {
 	switch {
-	case errors.Is(err, roots.ErrPath):
+	case errors.Is(err, fileserver.ErrPath):
 		m.notePush(r, q.Path, err.Error())
 		return bus.Errorf(bus.Denied, "%w", err)
-	case errors.Is(err, deposit.ErrFull):
+	case errors.Is(err, fileserver.ErrFull):
 		m.notePush(r, q.Path, err.Error())
 		return bus.Errorf(bus.Unavailable, "%w", err).WithHint("take some away on the master, below minions/%s/files of its cachedir", r.From.Name)
-	case errors.Is(err, deposit.ErrTooLarge):
+	case errors.Is(err, fileserver.ErrTooLarge):
 		return bus.Errorf(bus.Usage, "%w", err).WithHint("file_recv_max_size in the configuration of the master says how large")
-	case errors.Is(err, deposit.ErrOrder), errors.Is(err, deposit.ErrSum):
+	case errors.Is(err, fileserver.ErrOrder), errors.Is(err, fileserver.ErrSum):
 		return bus.Errorf(bus.Usage, "%w", err)
 	}
 	if m.told.First("push "+r.From.Name, time.Now()) {

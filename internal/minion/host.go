@@ -13,13 +13,12 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/extension"
-	"github.com/brinebus/brine/internal/filecache"
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/grain"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/returner"
-	"github.com/brinebus/brine/internal/roots"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -187,12 +186,12 @@ func single(e module.Event) (protocol.Fire, error) {
 }
 
 // files are those of a master, of preferred while it lasts, or of this machine with file_client local.
-func (m *Minion) files(preferred *uplink) *filecache.Cache {
-	var source filecache.Source = peer.Files{Conn: func() *bus.Conn { return m.conn(preferred, "") }}
+func (m *Minion) files(preferred *uplink) *fileserver.Cache {
+	var source fileserver.Source = peer.Files{Conn: func() *bus.Conn { return m.conn(preferred, "") }}
 	if m.cfg.FileClient == "local" {
-		source = roots.New(m.cfg.FileRoots)
+		source = fileserver.NewRoots(m.cfg.FileRoots)
 	}
-	return filecache.New(m.cfg.CacheDir, source)
+	return fileserver.NewCache(m.cfg.CacheDir, source)
 }
 
 // masterLink implements module.MasterLink.

@@ -12,8 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/brinebus/brine/internal/filecache"
-	"github.com/brinebus/brine/internal/roots"
+	"github.com/brinebus/brine/internal/fileserver"
 )
 
 // The parameters that functions of cp share.
@@ -236,7 +235,7 @@ var cpModule = &Module{
 }
 
 // ofServer takes an address of the file server apart, or a bare path on it.
-func (c *Call) ofServer(address string) (files *filecache.Cache, name, env string, err error) {
+func (c *Call) ofServer(address string) (files *fileserver.Cache, name, env string, err error) {
 	if files, err = c.Host.files(); err != nil {
 		return nil, "", "", err
 	}
@@ -244,10 +243,10 @@ func (c *Call) ofServer(address string) (files *filecache.Cache, name, env strin
 	if !ok {
 		name, env = address, c.String("saltenv")
 	}
-	return files, name, env, errors.Join(roots.CheckEnvironment(env), roots.CheckPath(name))
+	return files, name, env, errors.Join(fileserver.CheckEnvironment(env), fileserver.CheckPath(name))
 }
 
-func paths(files []roots.File) []string {
+func paths(files []fileserver.File) []string {
 	list := make([]string, len(files))
 	for i, f := range files {
 		list[i] = f.Path
@@ -255,7 +254,7 @@ func paths(files []roots.File) []string {
 	return list
 }
 
-func places(copies []filecache.Copy, err error) (any, error) {
+func places(copies []fileserver.Copy, err error) (any, error) {
 	list := make([]string, len(copies))
 	for i, one := range copies {
 		list[i] = one.Place
@@ -273,7 +272,7 @@ func (c *Call) listMaster(ctx context.Context, of func(string) []string) (any, e
 	all, err := files.List(ctx, c.String("saltenv"))
 	list := []string{}
 	for _, f := range all {
-		if filecache.Below(f.Path, c.String("prefix")) {
+		if fileserver.Below(f.Path, c.String("prefix")) {
 			list = append(list, of(f.Path)...)
 		}
 	}
@@ -293,7 +292,7 @@ func cpCacheDir(ctx context.Context, c *Call) (any, error) {
 	list := []string{}
 	for _, f := range all {
 		include, exclude := c.String("include_pat"), c.String("exclude_pat")
-		if !filecache.Below(f.Path, name) || include != "" && !pathMatch(include, f.Path) || exclude != "" && pathMatch(exclude, f.Path) {
+		if !fileserver.Below(f.Path, name) || include != "" && !pathMatch(include, f.Path) || exclude != "" && pathMatch(exclude, f.Path) {
 			continue
 		}
 		place, _, err := files.Fetch(ctx, env, f.Path)
@@ -320,7 +319,7 @@ func cpGetDir(ctx context.Context, c *Call) (any, error) {
 		return nil, err
 	}
 	if len(copies) == 0 {
-		return nil, errors.Join(roots.ErrNotFound, errors.New("below "+c.String("path")))
+		return nil, errors.Join(fileserver.ErrNotFound, errors.New("below "+c.String("path")))
 	}
 	list := []string{}
 	for _, one := range copies {

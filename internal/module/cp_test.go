@@ -10,8 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/brinebus/brine/internal/filecache"
-	"github.com/brinebus/brine/internal/roots"
+	"github.com/brinebus/brine/internal/fileserver"
 )
 
 // serving is a minion with a file server, whose environment base has the files and
@@ -29,7 +28,7 @@ func serving(t testing.TB, files map[string]string) (h *Host, dir string) {
 		}
 	}
 	cache := t.TempDir()
-	return &Host{CacheDir: cache, Files: filecache.New(filepath.Join(cache, "files"), roots.New(map[string][]string{"base": {dir}, "dev": {filepath.Join(dir, "sub")}}))}, dir
+	return &Host{CacheDir: cache, Files: fileserver.NewCache(filepath.Join(cache, "files"), fileserver.NewRoots(map[string][]string{"base": {dir}, "dev": {filepath.Join(dir, "sub")}}))}, dir
 }
 
 func content(t testing.TB, place any) string {

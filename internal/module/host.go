@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/extension"
-	"github.com/brinebus/brine/internal/filecache"
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/process"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -46,8 +46,8 @@ type Host struct {
 	Events EventBus
 	Jobs   JobTable
 	Master MasterLink
-	Files  *filecache.Cache // of the file server; nil if there is none
-	Custom *extension.Set   // modules that people have added; nil for none
+	Files  *fileserver.Cache // of the file server; nil if there is none
+	Custom *extension.Set    // modules that people have added; nil for none
 
 	Publisher Publisher // the way to other minions
 	Mine      Mine      // what minions keep for each other
@@ -141,7 +141,7 @@ func (h *Host) master() (MasterLink, error) {
 	return h.Master, nil
 }
 
-func (h *Host) files() (*filecache.Cache, error) {
+func (h *Host) files() (*fileserver.Cache, error) {
 	if h.Files == nil {
 		return nil, unavailable("file server")
 	}

@@ -16,7 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/brinebus/brine/internal/roots"
+	"github.com/brinebus/brine/internal/fileserver"
 )
 
 // saltenv is the parameter that names an environment of the file server.
@@ -78,7 +78,7 @@ func (c *Call) download(ctx context.Context, address string) (string, error) {
 		return "", invalid("%q is not an address of the web", address)
 	}
 	base := path.Base(u.Path)
-	if base == "/" || roots.CheckEnvironment(base) != nil {
+	if base == "/" || fileserver.CheckEnvironment(base) != nil {
 		base = "index"
 	}
 	sum := sha256.Sum256([]byte(address))

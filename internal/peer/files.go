@@ -6,11 +6,11 @@ import (
 	"io"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/roots"
 )
 
-// Files implements filecache.Source over a connection to the master, or to the
+// Files implements fileserver.Source over a connection to the master, or to the
 // minion's daemon, which passes it on.
 type Files struct {
 	Conn func() *bus.Conn // the one in use, nil for none
@@ -26,22 +26,22 @@ func (f Files) call(op string, q any) (*bus.Stream, error) {
 	return c.Call(op, q)
 }
 
-// Environments implements filecache.Source.
+// Environments implements fileserver.Source.
 func (f Files) Environments(ctx context.Context) ([]string, error) {
 	var envs []string
 	err := f.list(ctx, "", func(l protocol.FileList) { envs = append(envs, l.Environments...) })
 	return envs, err
 }
 
-// List implements filecache.Source.
-func (f Files) List(ctx context.Context, env string) ([]roots.File, error) {
-	if err := roots.CheckEnvironment(env); err != nil {
+// List implements fileserver.Source.
+func (f Files) List(ctx context.Context, env string) ([]fileserver.File, error) {
+	if err := fileserver.CheckEnvironment(env); err != nil {
 		return nil, err
 	}
-	var files []roots.File
+	var files []fileserver.File
 	err := f.list(ctx, env, func(l protocol.FileList) {
 		for _, one := range l.Files {
-			files = append(files, roots.File(one))
+			files = append(files, fileserver.File(one))
 		}
 	})
 	return files, err
@@ -66,47 +66,47 @@ func (f Files) list(ctx context.Context, env string, take func(protocol.FileList
 	}
 }
 
-// Stat implements filecache.Source.
-func (f Files) Stat(ctx context.Context, env, name string) (roots.File, error) {
+// Stat implements fileserver.Source.
+func (f Files) Stat(ctx context.Context, env, name string) (fileserver.File, error) {
 	return f.get(ctx, protocol.GetFile{Environment: env, Path: name, Stat: true}, io.Discard)
 }
 
-// Get implements filecache.Source.
-func (f Files) Get(ctx context.Context, env, name, have string, w io.Writer) (roots.File, error) {
+// Get implements fileserver.Source.
+func (f Files) Get(ctx context.Context, env, name, have string, w io.Writer) (fileserver.File, error) {
 	return f.get(ctx, protocol.GetFile{Environment: env, Path: name, Have: have}, w)
 }
 
-func (f Files) get(ctx context.Context, q protocol.GetFile, w io.Writer) (roots.File, error) {
+func (f Files) get(ctx context.Context, q protocol.GetFile, w io.Writer) (fileserver.File, error) {
 	stream, err := f.call(protocol.OpFile, q)
 	if err != nil {
-		return roots.File{}, err
+		return fileserver.File{}, err
 	}
 	defer stream.Close()
 	var head protocol.File
 	if err := stream.Decode(ctx, &head); err != nil {
-		return roots.File{}, fileError(err)
+		return fileserver.File{}, fileError(err)
 	}
 	for {
 		b, err := stream.Next(ctx)
 		if _, err := w.Write(b); err != nil {
-			return roots.File{}, err
+			return fileserver.File{}, err
 		}
 		if errors.Is(err, io.EOF) {
-			return roots.File(head), nil
+			return fileserver.File(head), nil
 		}
 		if err != nil {
-			return roots.File{}, fileError(err)
+			return fileserver.File{}, fileError(err)
 		}
 	}
 }
 
-// fileError gives an answer of the master the meaning that package roots has for it.
+// fileError gives an answer of the master the meaning that package fileserver has for it.
 func fileError(err error) error {
 	switch bus.CodeOf(err) {
 	case bus.NotFound:
-		return told{err, roots.ErrNotFound}
+		return told{err, fileserver.ErrNotFound}
 	case bus.Denied:
-		return told{err, roots.ErrPath}
+		return told{err, fileserver.ErrPath}
 	}
 	return err
 }

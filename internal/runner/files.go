@@ -5,8 +5,8 @@ import (
 	"path"
 	"slices"
 
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/module"
-	"github.com/brinebus/brine/internal/roots"
 )
 
 // fileserverModule shows the file server.
@@ -46,7 +46,7 @@ func parents(name string) (dirs []string) {
 // FileServer is the files that the master has for minions.
 type FileServer interface {
 	Environments(ctx context.Context) ([]string, error)
-	List(ctx context.Context, env string) ([]roots.File, error)
+	List(ctx context.Context, env string) ([]fileserver.File, error)
 }
 
 // saltutilModule tells what of one's own the master can run.

@@ -14,9 +14,9 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/pki"
-	"github.com/brinebus/brine/internal/roots"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -218,7 +218,7 @@ func TestFileserverAndOwnRunners(t *testing.T) {
 		}
 	}
 	custom := extension.New(extension.Runners, slog.New(slog.DiscardHandler), filepath.Join(dir, "_runners"))
-	h := &Host{Files: roots.New(map[string][]string{"base": {dir}}), Custom: custom}
+	h := &Host{Files: fileserver.NewRoots(map[string][]string{"base": {dir}}), Custom: custom}
 	for function, want := range map[salt.Function]string{
 		"fileserver.file_list": "[_runners/mine a d/e/b]", "fileserver.dir_list": "[_runners d d/e]", "fileserver.envs": "[base]", "fileserver.update": "true",
 		"saltutil.sync_runners": "[runners.mine]", "saltutil.sync_all": "map[runners:[runners.mine]]",

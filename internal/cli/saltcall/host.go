@@ -8,12 +8,11 @@ import (
 
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/extension"
-	"github.com/brinebus/brine/internal/filecache"
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/grain"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/returner"
-	"github.com/brinebus/brine/internal/roots"
 	"github.com/brinebus/brine/internal/version"
 )
 
@@ -36,7 +35,7 @@ func newHost(cfg *config.Minion, log *slog.Logger) *module.Host {
 	}
 	fresh := func(context.Context) error { return nil } // facts of a call are its own: nobody keeps them
 	return &module.Host{
-		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, ConfigDir: cfg.ConfigDir, PKIDir: cfg.PKIDir, PIDFile: cfg.PIDFile, GrainsFile: file, Custom: modules, Files: filecache.New(cfg.CacheDir, roots.New(cfg.FileRoots)), CacheDir: cfg.CacheDir, Log: log, Returners: func() []string { return returner.Names(custom) }, Grains: sync.OnceValue(collect), RefreshGrains: fresh, RefreshPillar: fresh,
+		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, ConfigDir: cfg.ConfigDir, PKIDir: cfg.PKIDir, PIDFile: cfg.PIDFile, GrainsFile: file, Custom: modules, Files: fileserver.NewCache(cfg.CacheDir, fileserver.NewRoots(cfg.FileRoots)), CacheDir: cfg.CacheDir, Log: log, Returners: func() []string { return returner.Names(custom) }, Grains: sync.OnceValue(collect), RefreshGrains: fresh, RefreshPillar: fresh,
 		Fingerprint: fingerprintOf(cfg.PKIDir, "minion.pub"), MasterFingerprint: fingerprintOf(cfg.PKIDir, "minion_master.pub"),
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/filecache"
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/peer"
@@ -91,8 +91,8 @@ func (d *throughDaemon) refresh(what protocol.Refresh) func(context.Context) err
 }
 
 // filesOver are the files of the master at the other end.
-func filesOver(h *module.Host, conn *bus.Conn) *filecache.Cache {
-	return filecache.New(h.CacheDir, peer.Files{Conn: func() *bus.Conn { return conn }})
+func filesOver(h *module.Host, conn *bus.Conn) *fileserver.Cache {
+	return fileserver.NewCache(h.CacheDir, peer.Files{Conn: func() *bus.Conn { return conn }})
 }
 
 // daemonStatus tells of the daemon's connection; it implements module.MasterLink.

@@ -1,4 +1,4 @@
-package roots
+package fileserver
 
 import (
 	"bytes"
@@ -40,7 +40,7 @@ func tree(t testing.TB, files map[string]string) string {
 func TestGet(t *testing.T) {
 	first := tree(t, map[string]string{"a": "first", "sub/b": "b", "link": "->sub/b"})
 	second := tree(t, map[string]string{"a": "second", "c": "c", "%2e%2e/x": "a name like others"})
-	r := New(map[string][]string{"base": {first, second, filepath.Join(first, "none")}, "dev": {second}})
+	r := NewRoots(map[string][]string{"base": {first, second, filepath.Join(first, "none")}, "dev": {second}})
 	for _, row := range []struct{ env, path, want string }{
 		{"base", "a", "first"}, {"dev", "a", "second"}, {"base", "sub/b", "b"}, {"base", "c", "c"}, {"base", "link", "b"},
 		{"base", "%2e%2e/x", "a name like others"},
@@ -52,7 +52,7 @@ func TestGet(t *testing.T) {
 		}
 		b.Reset()
 		if again, err := r.Get(t.Context(), row.env, row.path, f.SHA256, &b); err != nil || b.Len() != 0 || again.SHA256 != f.SHA256 {
-			t.Errorf("%s, which the asker has: %q, %+v, %v", row.path, b.String(), again, err)
+			t.Errorf("%s, which the caller has: %q, %+v, %v", row.path, b.String(), again, err)
 		}
 	}
 	files, err := r.List(t.Context(), "base")
@@ -77,7 +77,7 @@ func TestNothingOutsideIsOpened(t *testing.T) {
 		"in": "in", "sub/in": "in", "abs": "->" + outside + "/secret", "out": "->" + outside, "up": "->../" + filepath.Base(outside) + "/secret",
 		"loop": "->loop", "pipe": "|", "dangling": "->nothing", "etc": "->/etc/passwd",
 	})
-	r := New(map[string][]string{"base": {root}})
+	r := NewRoots(map[string][]string{"base": {root}})
 	for name, want := range map[string]error{
 		"": ErrPath, ".": ErrPath, "..": ErrPath, "/": ErrPath, "../secret": ErrPath, "sub/../in": ErrPath, "sub/../../secret": ErrPath, "./in": ErrPath,
 		"sub//in": ErrPath, "in/": ErrPath, outside + "/secret": ErrPath, "/etc/passwd": ErrPath, "in\x00": ErrPath, "in\x00/../../secret": ErrPath,
@@ -107,7 +107,7 @@ func TestNothingOutsideIsOpened(t *testing.T) {
 
 func TestSumsFollowTheContent(t *testing.T) {
 	dir := tree(t, map[string]string{"a": "one"})
-	r := New(map[string][]string{"base": {dir}})
+	r := NewRoots(map[string][]string{"base": {dir}})
 	seen := map[string]bool{}
 	for _, content := range []string{"one", "two", "thr", "fou"} {
 		if err := os.WriteFile(filepath.Join(dir, "a"), []byte(content), 0o600); err != nil {

@@ -1,10 +1,4 @@
-// Package deposit keeps files that minions hand to their master: each minion has a
-// directory of its own, below which, whatever a path or a symbolic link says, it
-// writes and others do not.
-//
-// It does not decide who may hand in files, and it gives none out: what is in a
-// deposit is for the operator to look at.
-package deposit
+package fileserver
 
 import (
 	"crypto/sha256"
@@ -20,18 +14,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/roots"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // Bounds of what a minion keeps here, beside the size of a file: who is allowed to
 // hand in files shall not fill the disk of its master.
 const (
-	maxFiles = 1000
-	maxDirs  = 1000      // of one file there may be hundreds more
-	maxTimes = 10        // all files together, in times the largest one
-	maxParts = 4         // uploads that have begun
-	partAge  = time.Hour // of one that will not be finished any more
+	maxUploads = 1000
+	maxDirs    = 1000      // of one file there may be hundreds more
+	maxTimes   = 10        // all files together, in times the largest one
+	maxParts   = 4         // uploads that have begun
+	partAge    = time.Hour // of one that will not be finished any more
 )
 
 // The errors that say whose fault it is.
@@ -42,18 +35,20 @@ var (
 	ErrSum      = errors.New("what came is not what was sent")
 )
 
-// Deposit is the directories of all minions. It is safe for concurrent use.
-type Deposit struct {
+// Uploads are the directories of all minions, into which each hands its files. They
+// give none out: what is there is for the operator to look at. They are safe for
+// concurrent use.
+type Uploads struct {
 	dir   string
 	limit int64 // bytes of one file
 	mu    sync.Mutex
 	busy  map[salt.MinionID]*sync.Mutex
 }
 
-// New returns the deposit below dir, which is made when the first file comes: that
+// NewUploads returns the uploads below dir, which is made when the first file comes: that
 // of web1 is DIR/web1/files. No file has more than limit bytes.
-func New(dir string, limit int64) *Deposit {
-	return &Deposit{dir: dir, limit: limit, busy: map[salt.MinionID]*sync.Mutex{}}
+func NewUploads(dir string, limit int64) *Uploads {
+	return &Uploads{dir: dir, limit: limit, busy: map[salt.MinionID]*sync.Mutex{}}
 }
 
 // Piece is a part of a file.
@@ -66,25 +61,25 @@ type Piece struct {
 }
 
 // Put takes a piece. The file takes its place, whole, with the last one.
-func (d *Deposit) Put(id salt.MinionID, p Piece) error {
-	if err := errors.Join(roots.CheckPath(p.Path), checkUpload(p.Upload)); err != nil {
+func (u *Uploads) Put(id salt.MinionID, p Piece) error {
+	if err := errors.Join(CheckPath(p.Path), checkUpload(p.Upload)); err != nil {
 		return err
 	}
-	defer d.lock(id)()
-	root, err := d.open(id)
+	defer u.lock(id)()
+	root, err := u.open(id)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
 	part := path.Join("parts", p.Upload)
 	if p.Offset == 0 {
-		err = d.begin(root, p)
+		err = u.begin(root, p)
 	}
 	if err == nil {
-		err = d.add(root, part, p)
+		err = u.add(root, part, p)
 	}
 	if err == nil && p.SHA256 != "" {
-		err = d.finish(root, part, p)
+		err = u.finish(root, part, p)
 	}
 	if err != nil {
 		_ = root.Remove(part) // it may not be there
@@ -101,21 +96,21 @@ func checkUpload(name string) error {
 }
 
 // lock keeps the pieces of one minion apart.
-func (d *Deposit) lock(id salt.MinionID) (unlock func()) {
-	d.mu.Lock()
-	m := d.busy[id]
+func (u *Uploads) lock(id salt.MinionID) (unlock func()) {
+	u.mu.Lock()
+	m := u.busy[id]
 	if m == nil {
 		m = new(sync.Mutex)
-		d.busy[id] = m
+		u.busy[id] = m
 	}
-	d.mu.Unlock()
+	u.mu.Unlock()
 	m.Lock()
 	return m.Unlock
 }
 
 // open opens the directory of a minion.
-func (d *Deposit) open(id salt.MinionID) (*os.Root, error) {
-	dir := filepath.Join(d.dir, string(id))
+func (u *Uploads) open(id salt.MinionID) (*os.Root, error) {
+	dir := filepath.Join(u.dir, string(id))
 	for _, name := range []string{"files", "parts"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
 			return nil, err
@@ -125,7 +120,7 @@ func (d *Deposit) open(id salt.MinionID) (*os.Root, error) {
 }
 
 // begin looks whether there is room, and removes what was left unfinished.
-func (d *Deposit) begin(root *os.Root, p Piece) error {
+func (u *Uploads) begin(root *os.Root, p Piece) error {
 	parts, err := fs.ReadDir(root.FS(), "parts")
 	if err != nil {
 		return err
@@ -144,18 +139,18 @@ func (d *Deposit) begin(root *os.Root, p Piece) error {
 	if left >= maxParts {
 		return fmt.Errorf("%w: %s of it are under way", ErrFull, salt.Count(left, "file"))
 	}
-	return d.checkRoom(root)
+	return u.checkQuota(root)
 }
 
-// checkRoom says whether the minion may hand in one more file.
-func (d *Deposit) checkRoom(root *os.Root) error {
+// checkQuota says whether the minion may hand in one more file.
+func (u *Uploads) checkQuota(root *os.Root) error {
 	files, dirs, bytes := 0, 0, int64(0)
 	err := fs.WalkDir(root.FS(), "files", func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if e.IsDir() {
-			dirs++ // a file that can not take its place leaves those on the way to it
+			dirs++ // a file that cannot take its place leaves those on the way to it
 			return nil
 		}
 		info, err := e.Info()
@@ -168,18 +163,18 @@ func (d *Deposit) checkRoom(root *os.Root) error {
 	switch {
 	case err != nil:
 		return err
-	case files >= maxFiles:
+	case files >= maxUploads:
 		return fmt.Errorf("%w: it has %d", ErrFull, files)
 	case dirs >= maxDirs:
 		return fmt.Errorf("%w: they are in %d directories", ErrFull, dirs)
-	case bytes > maxTimes*d.limit:
+	case bytes > maxTimes*u.limit:
 		return fmt.Errorf("%w: they have %d bytes", ErrFull, bytes)
 	}
 	return nil
 }
 
 // add appends a piece to what came before.
-func (d *Deposit) add(root *os.Root, part string, p Piece) error {
+func (u *Uploads) add(root *os.Root, part string, p Piece) error {
 	flags := os.O_WRONLY | os.O_APPEND
 	if p.Offset == 0 {
 		flags |= os.O_CREATE | os.O_EXCL
@@ -198,15 +193,15 @@ func (d *Deposit) add(root *os.Root, part string, p Piece) error {
 		return err
 	case info.Size() != p.Offset:
 		return ErrOrder
-	case p.Offset+int64(len(p.Data)) > d.limit:
-		return fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, d.limit)
+	case p.Offset+int64(len(p.Data)) > u.limit:
+		return fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, u.limit)
 	}
 	_, err = f.Write(p.Data)
 	return err
 }
 
 // finish puts the file into its place if it is what was sent.
-func (d *Deposit) finish(root *os.Root, part string, p Piece) error {
+func (u *Uploads) finish(root *os.Root, part string, p Piece) error {
 	f, err := root.Open(part)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package deposit
+package fileserver
 
 import (
 	"crypto/sha256"
@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/roots"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -28,7 +27,7 @@ func whole(path, text string) Piece {
 
 func TestPut(t *testing.T) {
 	dir := t.TempDir()
-	d := New(dir, 100)
+	d := NewUploads(dir, 100)
 	for _, p := range []Piece{
 		{Path: "etc/fstab", Upload: "a", Data: []byte("one ")},
 		{Path: "etc/fstab", Upload: "a", Offset: 4, Data: []byte("two "), SHA256: ""},
@@ -57,14 +56,14 @@ func TestPut(t *testing.T) {
 }
 
 // A minion in the wrong hands reaches nothing outside of its own directory.
-func TestNothingOutsideIsWritten(t *testing.T) {
+func TestUploadsWriteNothingOutside(t *testing.T) {
 	dir := t.TempDir()
-	d := New(filepath.Join(dir, "minions"), 100)
+	d := NewUploads(filepath.Join(dir, "minions"), 100)
 	for _, path := range []string{
 		"", ".", "..", "/", "/etc/passwd", "../web2/files/x", "../../../x", "a/../../x", "a/..", "./a", "a//b", "a/", `a\b`, "a\nb", "a\x00b", "\xff", strings.Repeat("x", 2000),
 	} {
-		if err := d.Put("web1", whole(path, "evil")); !errors.Is(err, roots.ErrPath) {
-			t.Errorf("path %q: %v, want %v", path, err, roots.ErrPath)
+		if err := d.Put("web1", whole(path, "evil")); !errors.Is(err, ErrPath) {
+			t.Errorf("path %q: %v, want %v", path, err, ErrPath)
 		}
 	}
 	for _, upload := range []string{"", ".", "..", "../files/x", "a/b", "a\x00", strings.Repeat("x", 65)} {
@@ -85,7 +84,7 @@ func TestNothingOutsideIsWritten(t *testing.T) {
 // Whatever links somebody else has put there: what is written stays within.
 func TestLinksLeadNowhere(t *testing.T) {
 	dir := t.TempDir()
-	d := New(filepath.Join(dir, "minions"), 100)
+	d := NewUploads(filepath.Join(dir, "minions"), 100)
 	if err := d.Put("web1", whole("first", "x")); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +120,7 @@ func TestLinksLeadNowhere(t *testing.T) {
 
 func TestPiecesThatDoNotFit(t *testing.T) {
 	dir := t.TempDir()
-	d := New(dir, 10)
+	d := NewUploads(dir, 10)
 	put := func(offset int64, text, sum string) error {
 		return d.Put("web1", Piece{Path: "x", Upload: "u", Offset: offset, Data: []byte(text), SHA256: sum})
 	}
@@ -153,7 +152,7 @@ func TestPiecesThatDoNotFit(t *testing.T) {
 
 func TestRoom(t *testing.T) {
 	dir := t.TempDir()
-	d := New(dir, 10)
+	d := NewUploads(dir, 10)
 	for i := range maxTimes + 1 {
 		if err := d.Put("web1", whole(fmt.Sprint("file", i), "1234567890")); err != nil {
 			t.Fatalf("file %d: %v", i, err)
@@ -165,7 +164,7 @@ func TestRoom(t *testing.T) {
 	if err := d.Put("web2", whole("more", "x")); err != nil {
 		t.Errorf("another minion: %v", err)
 	}
-	for i := range maxFiles - 1 {
+	for i := range maxUploads - 1 {
 		if err := os.WriteFile(filepath.Join(dir, "web2", "files", fmt.Sprint(i)), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +176,7 @@ func TestRoom(t *testing.T) {
 
 func TestUploadsThatAreNotFinished(t *testing.T) {
 	dir := t.TempDir()
-	d := New(dir, 10)
+	d := NewUploads(dir, 10)
 	begin := func(id salt.MinionID, i int) error {
 		return d.Put(id, Piece{Path: "x", Upload: fmt.Sprint("u", i), Data: []byte("x")})
 	}
@@ -207,7 +206,7 @@ func FuzzPut(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, path, upload string) {
-		d := New(filepath.Join(dir, "in"), 1000)
+		d := NewUploads(filepath.Join(dir, "in"), 1000)
 		err := d.Put("web1", Piece{Path: path, Upload: upload, Data: []byte("x"), SHA256: sum("x")})
 		list, readErr := os.ReadDir(dir)
 		if readErr != nil || len(list) > 1 || len(list) == 1 && list[0].Name() != "in" {
@@ -226,7 +225,7 @@ func FuzzPut(f *testing.F) {
 // place, but the directories on the way to it are made.
 func TestDirectoriesAreBounded(t *testing.T) {
 	dir := t.TempDir()
-	d := New(dir, 100)
+	d := NewUploads(dir, 100)
 	refused := false
 	for i := range 10 {
 		name := fmt.Sprintf("d%d/", i) + strings.Repeat("x/", 300) + strings.Repeat("y", 300)

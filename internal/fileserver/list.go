@@ -1,4 +1,4 @@
-package roots
+package fileserver
 
 import (
 	"context"
@@ -8,13 +8,13 @@ import (
 
 // A list costs a walk over the whole tree, and whoever asks gets one that was begun
 // after that: a file that was there by then is in it. Those who ask meanwhile share the
-// next walk. Each walk is paid for with restFactor times as long, at most maxRest; what
+// next walk. Each walk is paid for with pauseFactor times as long, at most maxPause; what
 // is due beyond credit is waited for. So who asks without end keeps the disk busy for a
 // small part of the time; whoever asks meanwhile waits for the next walk, too.
 const (
-	restFactor = 9
-	maxRest    = 10 * time.Second
-	credit     = 5 * time.Second
+	pauseFactor = 9
+	maxPause    = 10 * time.Second
+	credit      = 5 * time.Second
 )
 
 // lists remembers the lists of environments.
@@ -45,7 +45,7 @@ func (l *lists) get(ctx context.Context, env string, walk func() ([]File, error)
 	if one.began.After(asked) {
 		return one.files, nil
 	}
-	if err := one.rest(ctx); err != nil {
+	if err := one.pause(ctx); err != nil {
 		return nil, err
 	}
 	began := time.Now()
@@ -54,7 +54,7 @@ func (l *lists) get(ctx context.Context, env string, walk func() ([]File, error)
 	if one.paid.Before(began) {
 		one.paid = began
 	}
-	one.paid = one.paid.Add(took + min(restFactor*took, maxRest))
+	one.paid = one.paid.Add(took + min(pauseFactor*took, maxPause))
 	if err != nil {
 		return nil, err
 	}
@@ -74,8 +74,8 @@ func (l *lists) one(env string) *listing {
 	return l.of[env]
 }
 
-// rest waits until no more than the credit is due.
-func (one *listing) rest(ctx context.Context) error {
+// pause waits until no more than the credit is due.
+func (one *listing) pause(ctx context.Context) error {
 	pause := time.NewTimer(time.Until(one.paid.Add(-credit)))
 	defer pause.Stop()
 	select {

@@ -1,9 +1,11 @@
-// Package roots reads the directories of file_roots: regular files, by environment
-// and by a path below one of the environment's directories. Nothing outside of them
-// is ever opened, whatever a path or a symbolic link says.
+// Package fileserver serves files and keeps what came of them: [Roots] reads the
+// directories of file_roots, [Cache] keeps a minion's copies of what a file server has,
+// and [Uploads] keeps the files that minions hand to their master. Whatever a path or a
+// symbolic link says, each stays below its own directories.
 //
-// It does not decide who may have a file, and it writes nothing.
-package roots
+// It does not decide who may have a file or hand one in, and it knows no connection:
+// what is between a server and a cache is a [Source].
+package fileserver
 
 import (
 	"context"
@@ -49,9 +51,9 @@ type Roots struct {
 	lists lists
 }
 
-// New returns the view of the given directories, the first of an environment wins.
+// NewRoots returns the view of the given directories, the first of an environment wins.
 // A directory that does not exist is empty.
-func New(dirs map[string][]string) *Roots { return &Roots{dirs: dirs} }
+func NewRoots(dirs map[string][]string) *Roots { return &Roots{dirs: dirs} }
 
 // CheckPath tells whether path can name a file: relative, with slashes, without
 // empty, "." and ".." parts, backslashes and control characters. It is never
@@ -121,7 +123,7 @@ func listRoot(ctx context.Context, dir string, found map[string]File) error {
 			return context.Cause(ctx)
 		}
 		if err != nil || d.IsDir() || CheckPath(name) != nil {
-			return nil // what can not be read is not there
+			return nil // what cannot be read is not there
 		}
 		info, err := root.Stat(name)
 		if err != nil || !info.Mode().IsRegular() {
@@ -186,7 +188,7 @@ func (r *Roots) open(env, name string) (*os.File, File, error) {
 }
 
 // openIn opens a regular file below dir. The system call does not wait, so that a
-// pipe holds up nobody; what leaves dir is, as far as the asker is told, not there.
+// pipe holds up nobody; what leaves dir is, as far as the caller is told, not there.
 func openIn(dir, name string) (*os.File, fs.FileInfo, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -1,10 +1,4 @@
-// Package filecache keeps a minion's copies of the files of a file server. The
-// content lies under its own sum, which is checked when it is written and again when
-// it is used; a tree of hard links gives it the names that people know,
-// files/ENVIRONMENT/PATH.
-//
-// It does not know where files come from: that is a [Source].
-package filecache
+package fileserver
 
 import (
 	"cmp"
@@ -21,30 +15,31 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-
-	"github.com/brinebus/brine/internal/roots"
 )
 
 // Source is a file server.
 type Source interface {
 	Environments(ctx context.Context) ([]string, error)
 	// List returns the files of an environment, sorted by path, without sums.
-	List(ctx context.Context, env string) ([]roots.File, error)
+	List(ctx context.Context, env string) ([]File, error)
 	// Stat returns a file with its sum; an unknown one is an error that wraps
-	// roots.ErrNotFound.
-	Stat(ctx context.Context, env, path string) (roots.File, error)
+	// ErrNotFound.
+	Stat(ctx context.Context, env, path string) (File, error)
 	// Get writes the content to w, unless its sum is have.
-	Get(ctx context.Context, env, path, have string, w io.Writer) (roots.File, error)
+	Get(ctx context.Context, env, path, have string, w io.Writer) (File, error)
 }
 
-// Cache is the copies below one directory. Several processes may use it at once.
+// Cache is the copies below one directory. The content lies under its own sum, which
+// is checked when it is written and again when it is used; a tree of hard links gives it
+// the names that people know, files/ENVIRONMENT/PATH. Several processes may use it at
+// once.
 type Cache struct {
 	Source
 	dir string
 }
 
-// New returns the cache in dir, which is made when it is first needed.
-func New(dir string, s Source) *Cache { return &Cache{s, dir} }
+// NewCache returns the cache in dir, which is made when it is first needed.
+func NewCache(dir string, s Source) *Cache { return &Cache{s, dir} }
 
 // The two halves of the directory.
 const (
@@ -57,27 +52,27 @@ func (c *Cache) Dir(env string) string { return filepath.Join(c.dir, names, env)
 
 // Fetch brings the copy of a file up to date and returns it with the place where
 // it lies. What the source sends is taken only if it has the sum that it promised.
-func (c *Cache) Fetch(ctx context.Context, env, name string) (string, roots.File, error) {
-	if err := errors.Join(roots.CheckEnvironment(env), roots.CheckPath(name)); err != nil {
-		return "", roots.File{}, err
+func (c *Cache) Fetch(ctx context.Context, env, name string) (string, File, error) {
+	if err := errors.Join(CheckEnvironment(env), CheckPath(name)); err != nil {
+		return "", File{}, err
 	}
 	root, err := c.open()
 	if err != nil {
-		return "", roots.File{}, err
+		return "", File{}, err
 	}
 	defer root.Close()
 	link := path.Join(names, env, name)
 	have := sumOf(root, link)
 	tmp, sum, file, err := c.download(ctx, root, env, name, have)
 	if err != nil {
-		return "", roots.File{}, err
+		return "", File{}, err
 	}
 	place := filepath.Join(c.dir, link)
 	if have != "" && file.SHA256 == have {
 		return place, file, root.Remove(tmp)
 	}
 	if sum != file.SHA256 {
-		return "", roots.File{}, errors.Join(fmt.Errorf("%s in environment %s: the content that came has the sum %s, not %s", name, env, sum, file.SHA256), root.Remove(tmp))
+		return "", File{}, errors.Join(fmt.Errorf("%s in environment %s: the content that came has the sum %s, not %s", name, env, sum, file.SHA256), root.Remove(tmp))
 	}
 	return place, file, c.keep(root, tmp, sum, link)
 }
@@ -98,16 +93,16 @@ func (c *Cache) open() (*os.Root, error) {
 }
 
 // download writes what the source sends to a temporary file and returns its sum.
-func (c *Cache) download(ctx context.Context, root *os.Root, env, name, have string) (tmp, sum string, file roots.File, err error) {
+func (c *Cache) download(ctx context.Context, root *os.Root, env, name, have string) (tmp, sum string, file File, err error) {
 	tmp = path.Join(content, ".tmp-"+rand.Text())
 	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return "", "", roots.File{}, err
+		return "", "", File{}, err
 	}
 	h := sha256.New()
 	file, err = c.Get(ctx, env, name, have, io.MultiWriter(f, h))
 	if err = cmp.Or(err, f.Close()); err != nil {
-		return "", "", roots.File{}, errors.Join(err, root.Remove(tmp))
+		return "", "", File{}, errors.Join(err, root.Remove(tmp))
 	}
 	return tmp, hex.EncodeToString(h.Sum(nil)), file, nil
 }
@@ -197,7 +192,7 @@ func (c *Cache) FetchAll(ctx context.Context, env, prefix string) ([]Copy, error
 			continue
 		}
 		place, file, err := c.Fetch(ctx, env, f.Path)
-		if errors.Is(err, roots.ErrNotFound) {
+		if errors.Is(err, ErrNotFound) {
 			continue // it went since the list was made
 		}
 		if err != nil {
@@ -210,7 +205,7 @@ func (c *Cache) FetchAll(ctx context.Context, env, prefix string) ([]Copy, error
 
 // Copy is a file with the place of its copy.
 type Copy struct {
-	roots.File
+	File
 	Place string
 }
 
@@ -222,7 +217,7 @@ func Below(name, dir string) bool {
 
 // Cached returns the place of a copy, whether or not it is up to date.
 func (c *Cache) Cached(env, name string) (string, bool) {
-	if errors.Join(roots.CheckEnvironment(env), roots.CheckPath(name)) != nil {
+	if errors.Join(CheckEnvironment(env), CheckPath(name)) != nil {
 		return "", false
 	}
 	place := filepath.Join(c.Dir(env), name)
@@ -231,9 +226,9 @@ func (c *Cache) Cached(env, name string) (string, bool) {
 }
 
 // Copies returns the files of an environment of which there are copies.
-func (c *Cache) Copies(ctx context.Context, env string) ([]roots.File, error) {
-	if err := roots.CheckEnvironment(env); err != nil {
+func (c *Cache) Copies(ctx context.Context, env string) ([]File, error) {
+	if err := CheckEnvironment(env); err != nil {
 		return nil, err
 	}
-	return roots.New(map[string][]string{env: {c.Dir(env)}}).List(ctx, env)
+	return NewRoots(map[string][]string{env: {c.Dir(env)}}).List(ctx, env)
 }

@@ -1,4 +1,4 @@
-package roots
+package fileserver
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 // Whoever asks without end has the tree walked over for a tenth of the time, beside
 // what the credit allows, and each list was begun after it was asked for.
-func TestListsRest(t *testing.T) {
+func TestListsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for took, span := range map[time.Duration]time.Duration{time.Millisecond: time.Minute, 100 * time.Millisecond: 10 * time.Minute, 5 * time.Second: time.Hour} {
 			var l lists
@@ -22,9 +22,9 @@ func TestListsRest(t *testing.T) {
 				<-time.After(took)
 				return []File{{Path: "a", Size: began}}, nil
 			}
-			var askers sync.WaitGroup
+			var callers sync.WaitGroup
 			for range 5 {
-				askers.Go(func() {
+				callers.Go(func() {
 					for end := time.Now().Add(span); time.Now().Before(end); <-time.After(took / 10) {
 						asked := time.Now().UnixNano()
 						if files, err := l.get(t.Context(), "base", walk); err != nil || len(files) != 1 || files[0].Size < asked {
@@ -33,8 +33,8 @@ func TestListsRest(t *testing.T) {
 					}
 				})
 			}
-			askers.Wait()
-			price := took + min(restFactor*took, maxRest)
+			callers.Wait()
+			price := took + min(pauseFactor*took, maxPause)
 			if most := int((span+credit)/price) + 2; walks > most || walks < most*9/10 {
 				t.Errorf("walks of %s: %d in %s, want about %d", took, walks, span, most)
 			}

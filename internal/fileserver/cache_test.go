@@ -1,4 +1,4 @@
-package filecache
+package fileserver
 
 import (
 	"context"
@@ -8,13 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/brinebus/brine/internal/roots"
 )
 
 // server is a file server in a folder, and how many bytes it has sent.
 type server struct {
-	*roots.Roots
+	*Roots
 	dir  string
 	sent int
 	lie  string // sent after the content
@@ -22,7 +20,7 @@ type server struct {
 
 func newServer(t *testing.T) *server {
 	dir := t.TempDir()
-	return &server{Roots: roots.New(map[string][]string{"base": {dir}}), dir: dir}
+	return &server{Roots: NewRoots(map[string][]string{"base": {dir}}), dir: dir}
 }
 
 func (s *server) put(t *testing.T, name, text string) {
@@ -42,7 +40,7 @@ func (s *server) remove(t *testing.T, name string) {
 	}
 }
 
-func (s *server) Get(ctx context.Context, env, name, have string, w io.Writer) (roots.File, error) {
+func (s *server) Get(ctx context.Context, env, name, have string, w io.Writer) (File, error) {
 	f, err := s.Roots.Get(ctx, env, name, have, io.MultiWriter(w, (*counter)(&s.sent)))
 	if s.lie != "" {
 		_, _ = io.WriteString(w, s.lie)
@@ -77,7 +75,7 @@ func contents(t *testing.T, c *Cache) (names []string) {
 
 func TestFetch(t *testing.T) {
 	s := newServer(t)
-	c := New(filepath.Join(t.TempDir(), "cache"), s)
+	c := NewCache(filepath.Join(t.TempDir(), "cache"), s)
 	if _, ok := c.Cached("base", "a"); ok {
 		t.Error("there is a copy of what was never fetched")
 	}
@@ -116,7 +114,7 @@ func TestFetch(t *testing.T) {
 
 func TestDamageIsNoticed(t *testing.T) {
 	s := newServer(t)
-	c := New(t.TempDir(), s)
+	c := NewCache(t.TempDir(), s)
 	s.put(t, "a", "right")
 	wantCopy(t, c, "a", "right")
 	if err := os.WriteFile(filepath.Join(c.Dir("base"), "a"), []byte("wrong"), 0o600); err != nil {
@@ -138,13 +136,13 @@ func TestDamageIsNoticed(t *testing.T) {
 	}
 }
 
-// TestNothingOutsideIsWritten is a master, or a user, that names other places.
-func TestNothingOutsideIsWritten(t *testing.T) {
+// TestCacheWritesNothingOutside is a master, or a user, that names other places.
+func TestCacheWritesNothingOutside(t *testing.T) {
 	s := newServer(t)
 	dir := t.TempDir()
-	c := New(filepath.Join(dir, "cache"), s)
+	c := NewCache(filepath.Join(dir, "cache"), s)
 	for _, row := range [][2]string{{"base", "../x"}, {"..", "x"}, {"../..", "x"}, {"base", "/x"}, {"", "x"}, {"base", ""}, {"a/b", "x"}, {"base", "x\x00"}, {"base", `..\x`}} {
-		if _, _, err := c.Fetch(t.Context(), row[0], row[1]); !errors.Is(err, roots.ErrPath) {
+		if _, _, err := c.Fetch(t.Context(), row[0], row[1]); !errors.Is(err, ErrPath) {
 			t.Errorf("%q of %q: %v", row[1], row[0], err)
 		}
 		if place, ok := c.Cached(row[0], row[1]); ok {
@@ -173,8 +171,8 @@ func TestNothingOutsideIsWritten(t *testing.T) {
 // together with those of the other: none is ever served for the other.
 func TestSourcesShareNothing(t *testing.T) {
 	base, dev := newServer(t), newServer(t)
-	s := &server{Roots: roots.New(map[string][]string{"base": {base.dir}, "dev": {dev.dir}}), dir: base.dir}
-	c := New(filepath.Join(t.TempDir(), "cache"), s)
+	s := &server{Roots: NewRoots(map[string][]string{"base": {base.dir}, "dev": {dev.dir}}), dir: base.dir}
+	c := NewCache(filepath.Join(t.TempDir(), "cache"), s)
 	for name, text := range map[string]string{"app": "base", "x/app": "base x", "xapp": "base xapp"} {
 		base.put(t, name, text)
 		dev.put(t, name, "dev of "+name)

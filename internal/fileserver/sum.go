@@ -1,4 +1,4 @@
-package roots
+package fileserver
 
 import (
 	"crypto/sha256"
