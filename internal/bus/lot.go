@@ -91,7 +91,7 @@ func (s *Server) answerLot(l *lots, list []booked) {
 	errs := s.callLot(l, list)
 	for i, b := range list {
 		if errors.Is(errs[i], ErrAlone) {
-			go s.serve(b, l.alone)
+			s.schedule(b, l.alone)
 			continue
 		}
 		s.serve(b, func(context.Context, *Request) error { return errs[i] })

@@ -5,7 +5,7 @@ import "time"
 // Bounds of how often one machine may ask. A minion that works hard sends hundreds
 // of receipts and returns a second, and thousands of events with one request.
 const (
-	defaultPace = 5000   // requests of one machine in a second; twice as many at once
+	defaultPace = 5000   // requests of one machine in a second; twice as many before one is refused
 	maxPaced    = 20_000 // askers that are remembered; beyond it all begin anew
 )
 
@@ -25,7 +25,8 @@ type pace struct {
 
 // take says whether the asker may ask once more now, and whether it shall be got rid
 // of since it does not stop asking: for as many requests as it may make in a second.
-func (p *paces) take(asker string, now time.Time) (taken, cut bool) {
+// ahead is for how long it should not be heard, to be back at its pace.
+func (p *paces) take(asker string, now time.Time) (ahead time.Duration, taken, cut bool) {
 	burst := 2 * p.perSecond
 	own := p.of[asker]
 	if own == nil {
@@ -42,21 +43,30 @@ func (p *paces) take(asker string, now time.Time) (taken, cut bool) {
 	}
 	if own.left >= 1 {
 		own.left--
-		return true, false
+		return p.ahead(burst - own.left), true, false
 	}
 	if own.over++; own.over < p.perSecond {
-		return false, false
+		return longestPush, false, false
 	}
 	own.over = 0
-	return false, true
+	return longestPush, false, true
 }
 
-// pushBack is for how long a sender beyond its pace is not read from: it then waits on its own
-// side, which is cheaper than to refuse what it sends.
-const pushBack = 50 * time.Millisecond
+// A sender that is ahead of its pace is not read from until it is back at it: it then waits
+// on its own side, which is cheaper than to refuse what it sends, and costs it nothing.
+const (
+	aheadTime   = 50 * time.Millisecond // so many requests it may have at once
+	longestPush = 500 * time.Millisecond
+)
 
-// tooFast pushes back a sender beyond its pace. A machine is refused, too, and its
-// connection ended if it goes on. Pieces of a long request are let pass: their bytes are
+// ahead is for how long a sender should not be heard that made so many requests too early.
+func (p *paces) ahead(early float64) time.Duration {
+	d := time.Duration(early/p.perSecond*float64(time.Second)) - aheadTime
+	return max(0, min(d, longestPush))
+}
+
+// tooFast pushes back a sender that is ahead of its pace. A machine that gets far ahead all
+// the same is refused, too, and its connection ended if it goes on. Pieces of a long request are let pass: their bytes are
 // bounded, and half a message would be taken for junk.
 func (s *Server) tooFast(from Identity, reply string, data []byte) error {
 	if isOperator(from) || len(data) > 0 && data[0] == framePart {
@@ -64,18 +74,15 @@ func (s *Server) tooFast(from Identity, reply string, data []byte) error {
 	}
 	s.mu.Lock()
 	whole := s.partial[reply] == nil
-	taken, cut := true, false
+	ahead, taken, cut := time.Duration(0), true, false
 	if whole {
-		taken, cut = s.paces.take(asker(from), time.Now())
+		ahead, taken, cut = s.paces.take(asker(from), time.Now())
 	}
 	s.mu.Unlock()
-	if taken {
-		return nil
+	if s.Slow != nil && ahead > 0 {
+		s.Slow(from, ahead)
 	}
-	if s.Slow != nil {
-		s.Slow(from, pushBack)
-	}
-	if from.Role == RoleUser || from.Role == RoleClient {
+	if taken || from.Role == RoleUser || from.Role == RoleClient {
 		return nil
 	}
 	if cut && s.Cut != nil {

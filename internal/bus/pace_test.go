@@ -12,7 +12,7 @@ func TestPace(t *testing.T) {
 	cuts := 0
 	count := func(asker string, tries int) (taken int) {
 		for range tries {
-			ok, cut := p.take(asker, now)
+			_, ok, cut := p.take(asker, now)
 			if ok {
 				taken++
 			}
@@ -41,5 +41,26 @@ func TestPace(t *testing.T) {
 	}
 	if len(p.of) > maxPaced {
 		t.Errorf("%d askers are remembered, the limit is %d", len(p.of), maxPaced)
+	}
+}
+
+// TestPaceIsKeptBeforeAnythingIsRefused: long before a sender is refused it is not read
+// from, for as long as it is ahead.
+func TestPaceIsKeptBeforeAnythingIsRefused(t *testing.T) {
+	p, now := paces{perSecond: 1000}, time.Unix(1_700_000_000, 0)
+	var pushed time.Duration
+	for n := range 3000 {
+		ahead, taken, _ := p.take("minion:a", now)
+		switch {
+		case !taken:
+			t.Fatalf("the request %d is refused: it was read though it was ahead", n)
+		case n < 50 && ahead > 0:
+			t.Fatalf("after %d requests it is not heard for %s", n, ahead)
+		}
+		now = now.Add(ahead) // as a reader that keeps to it
+		pushed += ahead
+	}
+	if least := 2900 * time.Millisecond; pushed < least {
+		t.Errorf("3000 requests were read within %s, want at least %s", pushed, least)
 	}
 }

@@ -149,6 +149,7 @@ type Server struct {
 	shares  map[string]*share    // of what is under way to askers
 	told    map[string]time.Time // when a refusal was last logged, by asker
 	paces   paces
+	begins  begins
 	marks   marks
 	wg      sync.WaitGroup
 	ctx     context.Context
@@ -414,8 +415,17 @@ func (s *Server) dispatch(r *Request) {
 		return
 	}
 	if !inLot {
-		go s.serve(b, h)
+		s.schedule(b, h)
 	}
+}
+
+// schedule answers a booked request when it is its sender's turn.
+func (s *Server) schedule(b booked, h Handler) {
+	if isOperator(b.From) {
+		go s.serve(b, h)
+		return
+	}
+	s.begins.add(b.asker, func() { s.serve(b, h) })
 }
 
 // booked is a request that is counted among those under way.
@@ -505,6 +515,9 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 				err = errors.New("panic")
 			}
 		}()
+		if err := ctx.Err(); err != nil {
+			return err // it ended before its turn
+		}
 		if err := s.authorize(ctx, r); err != nil {
 			return err
 		}

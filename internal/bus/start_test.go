@@ -1,0 +1,44 @@
+package bus
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestOneSenderBeginsLittleAtOnce: what one sender asks for is begun a few at a time,
+// whatever others have, what only waits gives its place away, and all are begun.
+func TestOneSenderBeginsLittleAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b begins
+		var begun atomic.Int64
+		var all sync.WaitGroup
+		end := make(chan struct{})
+		for range 5 * maxBegun {
+			all.Add(1)
+			b.add("minion:a", func() {
+				begun.Add(1)
+				<-end
+				all.Done()
+			})
+		}
+		other := make(chan struct{})
+		b.add("minion:b", func() { close(other) })
+		<-other
+		synctest.Wait()
+		if n := begun.Load(); n != maxBegun {
+			t.Errorf("%d were begun at once, want %d", n, maxBegun)
+		}
+		for begun.Load() < 5*maxBegun {
+			time.Sleep(beginTime) // of the bubble: the clock goes on when all wait
+		}
+		close(end)
+		all.Wait()
+		synctest.Wait()
+		if len(b.of) > 0 {
+			t.Errorf("%d senders are remembered that have nothing under way", len(b.of))
+		}
+	})
+}
