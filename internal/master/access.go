@@ -121,17 +121,6 @@ func (m *Master) setAccess(a *access) {
 // them.
 func (m *Master) nodegroups() map[string]any { return m.access.Load().nodegroups }
 
-// fleet is the master's knowledge of its minions, as package acl takes it.
-type fleet struct{ *Master }
-
-// IDs implements acl.Fleet.
-func (f fleet) IDs() []salt.MinionID { return f.keys.ids() }
-
-// Facts implements acl.Fleet.
-func (f fleet) Facts(id salt.MinionID) target.Facts {
-	return target.Facts{ID: id, Grains: f.facts.grains(id), Pillar: f.pillars.of(id)}
-}
-
 // asker is who wants something of the master, as verified.
 type asker struct {
 	name     string // for people: fred
@@ -321,8 +310,8 @@ func (m *Master) permitPublish(ctx context.Context, who asker, q protocol.Publis
 	if q.ReturnTag != "" { // the minions fire what they return, as by that function
 		question.Beside = []acl.Inner{{Command: acl.Command(module.Sending(q.ReturnTag))}}
 	}
-	t, mistake := m.parseTarget(ctx, who, q)
-	end, err := m.takeTurn(ctx, who, t)
+	t, mistake := m.fleet.ParseTarget(ctx, who.identity.String(), q)
+	end, err := m.fleet.TakeTurn(ctx, who.identity.String(), t)
 	if err != nil {
 		return permitted{}, err
 	}
@@ -334,7 +323,7 @@ func (m *Master) permitPublish(ctx context.Context, who asker, q protocol.Publis
 	}
 	var start job.Start
 	if mistake == nil {
-		start, mistake = m.resolve(t, may.within)
+		start, mistake = m.fleet.Resolve(t, may.within)
 	}
 	if mistake != nil {
 		m.trail.Note(e)
@@ -400,7 +389,7 @@ func (m *Master) explain(ctx context.Context, who asker, e runner.Explain, own s
 	if q.Target == nil || !who.subject.Operator && !(out.Allowed && who.is(q.Subject)) {
 		return out, nil
 	}
-	start, err := m.resolve(q.Target, d.Within)
+	start, err := m.fleet.Resolve(q.Target, d.Within)
 	out.Minions = start.Minions
 	if !out.Allowed && d.Nearest != nil {
 		out.Outside = append(out.Outside, m.outside(start.Minions, d.Nearest)...)
@@ -410,13 +399,13 @@ func (m *Master) explain(ctx context.Context, who asker, e runner.Explain, own s
 
 // explainedTarget reads the target of a question, and waits for the turn to look at it.
 func (m *Master) explainedTarget(ctx context.Context, who asker, e runner.Explain) (t *target.Target, end func(), err error) {
-	if t, err = m.parseTarget(ctx, who, protocol.Publish{Target: e.Target, TargetType: e.TargetType}); err == nil {
+	if t, err = m.fleet.ParseTarget(ctx, who.identity.String(), protocol.Publish{Target: e.Target, TargetType: e.TargetType}); err == nil {
 		err = m.mayTarget(who, t)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	end, err = m.takeTurn(ctx, who, t)
+	end, err = m.fleet.TakeTurn(ctx, who.identity.String(), t)
 	return t, end, err
 }
 
@@ -441,7 +430,7 @@ func (m *Master) subjectOf(ctx context.Context, who asker, e runner.Explain, own
 func (m *Master) outside(ids []salt.MinionID, t *target.Target) []salt.MinionID {
 	var out []salt.MinionID
 	for _, id := range ids {
-		if ok, err := t.Match(fleet{m}.Facts(id)); (!ok || err != nil) && len(out) < maxOutside {
+		if ok, err := t.Match(m.fleet.Facts(id)); (!ok || err != nil) && len(out) < maxOutside {
 			out = append(out, id)
 		}
 	}

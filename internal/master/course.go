@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -374,9 +375,9 @@ func (c *course) send(ids []salt.MinionID) {
 	there := make([]salt.MinionID, 0, len(ids))
 	c.mu.Lock()
 	for _, id := range ids {
-		ready, seen := c.m.present.has(id)
+		ready, seen := c.m.fleet.Connected(id)
 		if !ready {
-			c.away(id, c.m.lastSeen(seen))
+			c.away(id, fleet.LastSeen(seen))
 			continue
 		}
 		c.tracker.Sent(id, time.Now())

@@ -198,7 +198,7 @@ func (m *Master) gone(i bus.Identity) {
 		return
 	}
 	id := salt.MinionID(i.Name)
-	if m.present.leave(id, i.Inbox(), time.Now()) {
+	if m.fleet.Leave(id, i.Inbox(), time.Now()) {
 		m.log.Info("minion disconnected", "minion", id)
 		m.jobs.lost(id)
 	}
@@ -357,7 +357,7 @@ func (m *Master) cutRefused(ids map[salt.MinionID]bool, clients bool) {
 		if err == nil && state == pki.Unknown {
 			// The store was read just now and may be ahead of what was announced: who
 			// sees the end of the connection must find nothing of the minion.
-			m.forgetFacts(salt.MinionID(i.Name))
+			m.fleet.Forget(m.ctx, salt.MinionID(i.Name))
 		}
 		cut()
 	})
@@ -383,35 +383,13 @@ func (m *Master) announceKeys(changes []change) {
 			gaveWay++
 		case c.after == pki.Unknown:
 			m.tellKey(c.keyName, actDelete)
-			m.forgetFacts(c.id)
+			m.fleet.Forget(m.ctx, c.id)
 		case c.after == pki.Accepted || c.after == pki.Rejected:
 			m.tellKey(c.keyName, act(c.after))
 		}
 	}
 	if gaveWay > 0 && m.told.First("keys gave way", time.Now()) {
 		m.log.Warn("too many keys wait to be accepted: those that were not seen for the longest time make room", "limit", pki.MaxWaiting, "limit_of_host", pki.MaxWaitingOfHost, "now", gaveWay)
-	}
-}
-
-// forgetFacts drops what a minion without any accepted key once said.
-func (m *Master) forgetFacts(id salt.MinionID) {
-	if accepted, err := m.keys.token(id); err != nil || accepted != "" {
-		return
-	}
-	m.pillars.set(id, nil)
-	if err := m.mine.forget(m.ctx, id); err != nil {
-		m.log.Warn("mine of a deleted minion not dropped", "minion", id, "err", err)
-	}
-	if err := m.facts.forget(m.ctx, id); err != nil {
-		m.log.Warn("facts of a deleted minion not dropped", "minion", id, "err", err)
-	}
-}
-
-// forgetDeleted drops what minions left in the mine whose keys were deleted while
-// the master did not run.
-func (m *Master) forgetDeleted() {
-	for _, id := range m.mine.ids() {
-		m.forgetFacts(id)
 	}
 }
 
@@ -426,8 +404,8 @@ func (m *Master) tellKey(name keyName, act string) {
 
 // hello makes a minion a target: it has subscribed to its jobs.
 func (m *Master) hello(ctx context.Context, r *bus.Request) error {
-	if err := checkGrains(r.Body); err != nil {
-		return m.badHello(r, err)
+	if err := m.fleet.CheckGrains(r); err != nil {
+		return err
 	}
 	var q protocol.Hello
 	if err := r.Decode(&q); err != nil {
@@ -438,11 +416,11 @@ func (m *Master) hello(ctx context.Context, r *bus.Request) error {
 		return bus.Errorf(bus.Denied, "only the daemon of a minion takes jobs")
 	}
 	id := salt.MinionID(i.Name)
-	if err := m.facts.store(ctx, id, q.Grains.V); err != nil {
+	if err := m.fleet.StoreGrains(ctx, id, q.Grains.V); err != nil {
 		return fmt.Errorf("store the facts of %s: %w", id, err)
 	}
 	m.cutTwin(id, r.Inbox())
-	m.present.join(id, r.Inbox())
+	m.fleet.Join(id, r.Inbox())
 	if _, alive := m.broker.Owner(r.Inbox()); !alive {
 		m.gone(i) // it went while it was let in
 	}
@@ -468,55 +446,3 @@ func (m *Master) cutTwin(id salt.MinionID, inbox string) {
 
 // maxHellos is how often in a minute it is told that a minion has connected.
 const maxHellos = 3
-
-// badHello tells of grains that are not taken; the minion is told each time.
-func (m *Master) badHello(r *bus.Request, err error) error {
-	if n, tell := m.often.Count("grains "+r.From.Name, time.Now(), 1); tell {
-		m.log.Warn("grains refused", "minion", r.From.Name, "err", err, "repeated", n)
-	}
-	return err
-}
-
-// grains takes the facts of a minion anew.
-func (m *Master) grains(ctx context.Context, r *bus.Request) error {
-	if err := checkGrains(r.Body); err != nil {
-		return m.badHello(r, err)
-	}
-	var q protocol.Hello
-	if err := r.Decode(&q); err != nil {
-		return err
-	}
-	if err := m.facts.store(ctx, salt.MinionID(r.From.Name), q.Grains.V); err != nil {
-		return bus.Errorf(bus.Usage, "%v", err)
-	}
-	m.events.Announce("minion/refresh/"+r.From.Name, map[string]any{"Minion data cache refresh": r.From.Name})
-	return nil
-}
-
-// announcePresence fires salt/presence events where the configuration asks.
-func (m *Master) announcePresence() {
-	if !m.cfg.PresenceEvents {
-		return
-	}
-	tick := time.NewTicker(max(m.cfg.LoopInterval, time.Second))
-	defer tick.Stop()
-	for {
-		select {
-		case <-m.ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if joined, left := m.present.changes(); len(joined)+len(left) > 0 {
-			m.events.Announce("salt/presence/change", map[string]any{"new": texts(joined), "lost": texts(left)})
-		}
-		m.events.Announce("salt/presence/present", map[string]any{"present": texts(m.present.ids())})
-	}
-}
-
-func texts(ids []salt.MinionID) []any {
-	list := make([]any, len(ids))
-	for i, id := range ids {
-		list[i] = string(id)
-	}
-	return list
-}

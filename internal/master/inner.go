@@ -4,6 +4,7 @@ import (
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/protocol"
@@ -111,16 +112,16 @@ func (f tables) reach(s acl.Scope, list []acl.Command, d acl.Decision) job.Reach
 // verdict is the one place where rules are asked about functions: for what is to happen,
 // and for who only wants to know.
 func (m *Master) verdict(rules *acl.Rules, q acl.Question) acl.Decision {
-	q.Fleet, q.Functions = fleet{m}, m.tables
+	q.Fleet, q.Functions = m.fleet, m.tables
 	q.Parse = func(expr, kind string) (*target.Target, error) {
 		k, err := target.ParseKind(kind)
-		if err == nil && len(expr) > longTarget && k != target.List {
-			err = bus.Errorf(bus.Usage, "a target inside a command has at most %d bytes", longTarget)
+		if err == nil && len(expr) > fleet.LongTarget && k != target.List {
+			err = bus.Errorf(bus.Usage, "a target inside a command has at most %d bytes", fleet.LongTarget)
 		}
 		if err != nil {
 			return nil, err
 		}
-		return m.readTarget(protocol.Publish{Target: expr, TargetType: kind}, k)
+		return m.fleet.ReadTarget(protocol.Publish{Target: expr, TargetType: kind}, k)
 	}
 	return rules.Decide(q)
 }

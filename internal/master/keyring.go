@@ -268,8 +268,8 @@ func (k *keyring) byToken(id salt.MinionID, token string) (pki.PublicKey, pki.St
 	return pki.PublicKey{}, pki.Unknown, nil
 }
 
-// token names the accepted key of id, "" where there is none.
-func (k *keyring) token(id salt.MinionID) (string, error) {
+// Token names the accepted key of id, "" where there is none.
+func (k *keyring) Token(id salt.MinionID) (string, error) {
 	entries, err := k.store.Of(id)
 	if err != nil {
 		return "", err
@@ -302,8 +302,8 @@ func (k *keyring) accepts(id salt.MinionID, token string) bool {
 	return token != "" && k.holders[id] == token
 }
 
-// ids returns the ids with an accepted key, sorted. The slice must not be changed.
-func (k *keyring) ids() []salt.MinionID {
+// IDs returns the ids with an accepted key, sorted. The slice must not be changed.
+func (k *keyring) IDs() []salt.MinionID {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.accepted

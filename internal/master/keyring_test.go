@@ -48,7 +48,7 @@ func TestAnAcceptedMinionStaysATarget(t *testing.T) {
 		}
 		accepted = append(accepted, id)
 		for range 50 {
-			if ids := k.ids(); !slices.Equal(ids, accepted) {
+			if ids := k.IDs(); !slices.Equal(ids, accepted) {
 				t.Fatalf("%d minions are targets after %d were accepted", len(ids), len(accepted))
 			}
 		}
@@ -104,7 +104,7 @@ func TestKeysWithoutEnd(t *testing.T) {
 	if err != nil || len(waiting) != 7 || len(k.known) != 8 {
 		t.Errorf("%d keys wait and %d are known, want 7 and 8: %v", len(waiting), len(k.known), err)
 	}
-	if !slices.Equal(k.ids(), []salt.MinionID{"good"}) {
-		t.Errorf("targets: %s", k.ids())
+	if !slices.Equal(k.IDs(), []salt.MinionID{"good"}) {
+		t.Errorf("targets: %s", k.IDs())
 	}
 }

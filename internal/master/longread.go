@@ -25,12 +25,12 @@ func (m *Master) longRead(who asker) *longRead {
 // begin takes the turn, the first time. A runner reads one event after the other.
 func (l *longRead) begin(ctx context.Context, _ int) (err error) {
 	if l.endOfAnswer == nil {
-		if l.endOfAnswer, err = l.m.longAnswers.begin(ctx, l.who); err != nil {
+		if l.endOfAnswer, err = l.m.longAnswers.Acquire(ctx, l.who); err != nil {
 			return err
 		}
 	}
 	if l.endOfRead == nil {
-		l.endOfRead, err = l.m.longReads.begin(ctx, l.who)
+		l.endOfRead, err = l.m.longReads.Acquire(ctx, l.who)
 	}
 	return err
 }

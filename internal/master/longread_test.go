@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/semaphore"
 )
 
 // Long events are read by one at a time, and whoever does not take the answer keeps nobody
 // from reading but themselves.
 func TestLongReadsTakeTurns(t *testing.T) {
-	m := &Master{longReads: newTurns(1), longAnswers: newTurns(maxLongAnswers)}
+	m := &Master{longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers)}
 	by := func(name string) *longRead {
 		return m.longRead(asker{identity: bus.Identity{Role: bus.RoleUser, Name: name}})
 	}

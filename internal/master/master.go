@@ -30,6 +30,7 @@ import (
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/link"
@@ -37,6 +38,7 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/reactor"
 	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/semaphore"
 	"github.com/brinebus/brine/internal/socket"
 )
 
@@ -66,22 +68,18 @@ type Master struct {
 	server      *bus.Server
 	journal     *journal.Journal
 	plans       *journal.Table
-	facts       *facts
-	mine        *mine
-	pillars     pillars
+	fleet       *fleet.Fleet
 	files       *fileserver.Roots
 	uploads     *fileserver.Uploads // nil where no files are taken
 	runners     *extension.Set      // that people have added
 	ledger      *ledger
 	trail       *audit.Log
 	events      *eventbus.Bus
-	present     *presence
 	jobs        *jobs
 	room        *room
-	evaluations *turns
-	longReads   *turns
-	longAnswers *turns
-	lookups     *turns // of people among their own jobs
+	longReads   *semaphore.Keyed
+	longAnswers *semaphore.Keyed
+	lookups     *semaphore.Keyed // of people among their own jobs
 	waiting     keyWaiters
 	serving     chan struct{}    // closed when everything is open; connections wait for it
 	told        logging.Throttle // of words on keys that are not accepted
@@ -108,7 +106,7 @@ type Master struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), room: newRoom(), evaluations: newEvaluations(), lookups: newEvaluations(), longReads: newTurns(1), longAnswers: newTurns(maxLongAnswers), present: newPresence(), serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), room: newRoom(), lookups: fleet.NewEvaluations(), longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers), serving: make(chan struct{})}
 	m.files, m.uploads, m.runners = fileserver.NewRoots(o.Config.FileRoots), newUploads(o.Config), runners(o.Config, o.Log)
 	m.tables = newTables(m.runners)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -230,19 +228,21 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if m.ledger, err = openLedger(ctx, m.journal, m.durable); err != nil {
 		return err
 	}
-	if m.facts, err = openFacts(ctx, m.journal); err != nil {
-		return err
-	}
 	if err := m.openPlans(ctx); err != nil {
 		return err
 	}
-	if m.mine, err = openMine(ctx, m.journal); err != nil {
-		return err
-	}
-	if err := m.openPresence(ctx); err != nil {
+	if err := m.openFleet(ctx); err != nil {
 		return err
 	}
 	return m.openGate(ctx)
+}
+
+func (m *Master) openFleet(ctx context.Context) (err error) {
+	m.fleet, err = fleet.Open(ctx, fleet.Options{
+		Journal: m.journal, Keys: m.keys, Events: m.events, Nodegroups: m.nodegroups, PillarRoots: m.cfg.PillarRoots, Log: m.log,
+		MayReadMine: m.mayReadMine,
+	})
+	return err
 }
 
 // tellLost tells listeners of what is lost of the store.
@@ -319,7 +319,7 @@ func (m *Master) Run(ctx context.Context) error {
 		return err
 	}
 	m.keys.take() // nothing of it is news
-	m.forgetDeleted()
+	m.fleet.ForgetDeleted(m.ctx)
 	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
 	if err := m.server.Start(); err != nil {
 		return err
@@ -330,10 +330,12 @@ func (m *Master) Run(ctx context.Context) error {
 	}
 	close(m.serving)
 	m.react(m.rules)
-	m.wg.Go(m.keepSeen)
+	m.wg.Go(func() { m.fleet.Keep(m.ctx, m.log) })
 	m.broker.WatchStore(m.tellLost)
 	m.wg.Go(func() { m.watchKeys(changed) })
-	m.wg.Go(m.announcePresence)
+	if m.cfg.PresenceEvents {
+		m.wg.Go(func() { m.fleet.Announce(m.ctx, m.cfg.LoopInterval, m.events) })
+	}
 	m.wg.Go(m.sweepTokens)
 	m.wg.Go(m.watchExpiry)
 	m.wg.Go(func() { m.ledger.keep(m.ctx, m.log) })

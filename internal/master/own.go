@@ -98,7 +98,7 @@ func (m *Master) deleteOwn(ctx context.Context, who asker, e audit.Entry, id str
 // ownEvents reads what the journal has of the jobs that the asker has started. It looks
 // at the events of all jobs for that, so each asker reads one thing at a time.
 func (m *Master) ownEvents(ctx context.Context, who asker, q journal.Query, f func(event.Event) error) error {
-	end, err := m.lookups.begin(ctx, who.identity.String())
+	end, err := m.lookups.Acquire(ctx, who.identity.String())
 	if err != nil {
 		return err
 	}

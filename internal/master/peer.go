@@ -9,6 +9,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // peer is a minion that asks. Which one, the connection says; the message has no
@@ -32,6 +33,16 @@ func (m *Master) peerPublish(ctx context.Context, r *bus.Request) error {
 		return err
 	}
 	return m.publishFor(ctx, r, q, m.peer(r.From))
+}
+
+// mayReadMine decides whether a minion may read entries of the mine: those that the
+// commands name, of the minions that a target means.
+func (m *Master) mayReadMine(ctx context.Context, r *bus.Request, commands []acl.Command, t *target.Target, q protocol.MineGet) error {
+	e, err := m.permit(m.peer(r.From), acl.Question{Scope: acl.Mine, Commands: commands, Target: t}, q.Target, q.TargetType)
+	if err == nil {
+		err = m.unwritten(m.trail.Record(ctx, e))
+	}
+	return r.Decide(err)
 }
 
 // plain says whether a request has nothing in it beside what a minion may ask for.

@@ -11,6 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Bounds of what a caller may ask for.
@@ -70,8 +71,8 @@ func (m *Master) subset(ids []salt.MinionID, n int) []salt.MinionID {
 	ids = slices.Clone(ids)
 	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	slices.SortStableFunc(ids, func(a, b salt.MinionID) int {
-		here, _ := m.present.has(a)
-		there, _ := m.present.has(b)
+		here, _ := m.fleet.Connected(a)
+		there, _ := m.fleet.Connected(b)
 		switch {
 		case here == there:
 			return 0
@@ -94,86 +95,6 @@ func functionList(commands []job.Command) string {
 		s += string(c.Function)
 	}
 	return s
-}
-
-// parseTarget reads a target.
-func (m *Master) parseTarget(ctx context.Context, who asker, q protocol.Publish) (*target.Target, error) {
-	kind, err := target.ParseKind(q.TargetType)
-	if err != nil {
-		return nil, bus.Errorf(bus.Usage, "%v", err)
-	}
-	if len(q.Target) > longTarget && kind != target.List {
-		end, err := m.evaluations.begin(ctx, who.identity.String())
-		if err != nil {
-			return nil, err
-		}
-		defer end()
-	}
-	return m.readTarget(q, kind)
-}
-
-// readTarget reads a target in the time that it takes.
-func (m *Master) readTarget(q protocol.Publish, kind target.Kind) (*target.Target, error) {
-	t, err := target.Parse(q.Target, kind, target.Options{Delimiter: q.Delimiter, Nodegroups: m.nodegroups()})
-	if err != nil {
-		return nil, bus.Errorf(bus.Usage, "target: %v", err)
-	}
-	if bad := t.Impossible(); len(bad) > 0 {
-		return nil, bus.Errorf(bus.Usage, "target: %q can be the id of no minion", bad[0])
-	}
-	return t, nil
-}
-
-// resolve finds the minions that a target means, by what the master knows. It looks
-// at those only that all of within mean, so that others cost no time and make no
-// mistakes.
-func (m *Master) resolve(t *target.Target, within []*target.Target) (job.Start, error) {
-	var start job.Start
-	known := m.keys.ids()
-	if named, ok := t.IDs(); ok { // each of which the decision has looked at
-		for _, id := range named {
-			if _, found := slices.BinarySearch(known, id); found {
-				start.Minions = append(start.Minions, id)
-			} else {
-				start.Missing = append(start.Missing, id)
-			}
-		}
-		return start, nil
-	}
-	limit := time.Now().Add(maxEvaluation)
-	for _, id := range known {
-		if err := inTime(limit); err != nil {
-			return job.Start{}, err
-		}
-		ok, err := m.meant(id, t, within)
-		if err != nil {
-			return job.Start{}, bus.Errorf(bus.Usage, "target: %v", err)
-		}
-		if ok {
-			start.Minions = append(start.Minions, id)
-		}
-	}
-	return start, nil
-}
-
-// factsFor is what targets look at of a minion: large grains take time to read.
-func (m *Master) factsFor(id salt.MinionID, list []*target.Target) target.Facts {
-	f := target.Facts{ID: id, Pillar: m.pillars.of(id)}
-	if slices.ContainsFunc(list, (*target.Target).NeedsGrains) {
-		f.Grains = m.facts.grains(id)
-	}
-	return f
-}
-
-// meant tells whether all of within mean a minion, and then whether t does.
-func (m *Master) meant(id salt.MinionID, t *target.Target, within []*target.Target) (bool, error) {
-	facts := m.factsFor(id, append(within[:len(within):len(within)], t))
-	for _, w := range within {
-		if ok, err := w.Match(facts); !ok || err != nil {
-			return false, nil
-		}
-	}
-	return t.Match(facts)
 }
 
 // noMatch is where this asker finds what a target means.
@@ -268,7 +189,7 @@ func (m *Master) record(ctx context.Context, p *plan) error {
 	e := &p.Envelope
 	data := map[string]any{
 		"jid": string(e.JID), "tgt": e.Target, "tgt_type": e.TargetType, "user": e.User, "fun": e.Fun(), "arg": eventArgs(e),
-		"minions": texts(p.Start.Minions), "missing": texts(p.Start.Missing),
+		"minions": value.Texts(p.Start.Minions), "missing": value.Texts(p.Start.Missing),
 	}
 	if p.Metadata != nil {
 		data["metadata"] = p.Metadata

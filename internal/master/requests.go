@@ -17,9 +17,9 @@ func (m *Master) register() {
 	s := m.server
 	for name, h := range map[string]bus.Handler{
 		"ask":         m.ask, // the key of anybody
-		"changeMine":  m.changeMine,
+		"changeMine":  m.fleet.ChangeMine,
 		"follow":      m.follow,
-		"grains":      m.grains,
+		"grains":      m.fleet.Refresh,
 		"hello":       m.hello,
 		"keyDeed":     m.keyDeed,
 		"letters":     m.letters,
@@ -30,10 +30,10 @@ func (m *Master) register() {
 		"minionFire":  m.minionFire,
 		"peerPublish": m.peerPublish,
 		"peerRun":     m.peerRun,
-		"pillar":      m.pillar,
+		"pillar":      m.fleet.SendPillar,
 		"publish":     m.publish,
 		"push":        m.push,
-		"readMine":    m.readMine,
+		"readMine":    m.fleet.ReadMine,
 		"returned":    m.returned,
 		"revoke":      m.revoke,
 		"run":         m.run,

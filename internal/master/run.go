@@ -26,15 +26,15 @@ import (
 func (m *Master) runnerHost(who asker, long *longRead) *runner.Host {
 	return &runner.Host{
 		Files: m.files, Custom: m.runners,
-		Accepted: m.keys.ids,
+		Accepted: m.keys.IDs,
 		Resolve: func(expression, kind string) ([]salt.MinionID, error) {
 			p, err := m.forRunner(m.ctx, who, protocol.Publish{Target: expression, TargetType: kind})
 			return p.start.Minions, err
 		},
-		Presence: m.present.has,
-		Grains:   m.facts.grains,
-		Mine:     m.mine.shown,
-		Pillar:   m.compilePillar,
+		Presence: m.fleet.Connected,
+		Grains:   m.fleet.Grains,
+		Mine:     m.fleet.Mine,
+		Pillar:   m.fleet.CompilePillar,
 		Execute: func(ctx context.Context, e runner.Execute) ([]job.Update, error) {
 			return m.execute(ctx, who, e, false)
 		},
@@ -160,19 +160,19 @@ func (m *Master) execute(ctx context.Context, who asker, e runner.Execute, own b
 // forRunner is a test.ping that a runner needs itself: who may run the runner may have
 // it done.
 func (m *Master) forRunner(ctx context.Context, who asker, q protocol.Publish) (permitted, error) {
-	t, err := m.parseTarget(ctx, who, q)
+	t, err := m.fleet.ParseTarget(ctx, who.identity.String(), q)
 	if err == nil {
 		err = m.mayTarget(who, t)
 	}
 	if err != nil {
 		return permitted{}, err
 	}
-	end, err := m.takeTurn(ctx, who, t)
+	end, err := m.fleet.TakeTurn(ctx, who.identity.String(), t)
 	if err != nil {
 		return permitted{}, err
 	}
 	defer end()
-	start, err := m.resolve(t, nil)
+	start, err := m.fleet.Resolve(t, nil)
 	d := acl.Decision{Verdict: acl.Allow, Rule: "runner"}
 	question := acl.Question{Commands: aclCommands(q.Commands), Minions: start.Minions}
 	return permitted{start: start, target: t, entry: entry(who, question, d, q.Target, q.TargetType)}, err

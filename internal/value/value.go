@@ -327,3 +327,12 @@ func encodeFloat(b []byte, f float64) []byte {
 	}
 	return b
 }
+
+// Texts makes a list of values of names.
+func Texts[T ~string](names []T) []any {
+	list := make([]any, len(names))
+	for i, name := range names {
+		list[i] = string(name)
+	}
+	return list
+}

@@ -1,4 +1,4 @@
-package master
+package semaphore
 
 import (
 	"context"
@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// Dear targets of one asker wait for each other, those of another do not wait for them.
-func TestEvaluationsAreShared(t *testing.T) {
-	e := newEvaluations()
-	e.slots = make(chan struct{}, 2)
-	end, err := e.begin(t.Context(), "user:1")
+// What one key asks for waits for itself, and that of another does not wait for it.
+func TestKeysTakeTurns(t *testing.T) {
+	e := New(2)
+	end, err := e.Acquire(t.Context(), "user:1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,21 +18,21 @@ func TestEvaluationsAreShared(t *testing.T) {
 	defer cancel()
 	for range 50 { // none of them takes a slot
 		go func() {
-			if end, err := e.begin(t.Context(), "user:1"); err == nil {
+			if end, err := e.Acquire(t.Context(), "user:1"); err == nil {
 				end()
 			}
 		}()
 	}
-	if _, err := e.begin(short, "user:1"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := e.Acquire(short, "user:1"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a second one of the same user: %v", err)
 	}
-	other, err := e.begin(t.Context(), "user:2")
+	other, err := e.Acquire(t.Context(), "user:2")
 	if err != nil {
 		t.Fatal(err)
 	}
 	other()
 	end()
-	end, err = e.begin(t.Context(), "user:1") // behind the fifty
+	end, err = e.Acquire(t.Context(), "user:1") // behind the fifty
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +47,7 @@ func TestEvaluationsAreShared(t *testing.T) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("%d turns and %d slots are left", left, len(e.slots))
+			t.Fatalf("%d locks and %d slots are left", left, len(e.slots))
 		case <-time.After(time.Millisecond):
 		}
 	}

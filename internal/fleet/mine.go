@@ -1,4 +1,4 @@
-package master
+package fleet
 
 import (
 	"context"
@@ -189,31 +189,31 @@ func (m *mine) forget(ctx context.Context, id salt.MinionID) error {
 	return m.table.Delete(ctx, string(id))
 }
 
-// changeMine changes what the minion that asks keeps: its own entries and nobody
+// ChangeMine changes what the minion that asks keeps: its own entries and nobody
 // else's, since the message does not say whose.
-func (m *Master) changeMine(ctx context.Context, r *bus.Request) error {
+func (f *Fleet) ChangeMine(ctx context.Context, r *bus.Request) error {
 	var q protocol.MineChange
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
 	id := salt.MinionID(r.From.Name)
-	if err := m.mine.change(ctx, id, q); err != nil {
-		if bus.CodeOf(err) == bus.Usage && m.told.First("mine "+string(id), time.Now()) {
-			m.log.Warn("mine not changed", "minion", id, "err", err)
+	if err := f.mine.change(ctx, id, q); err != nil {
+		if bus.CodeOf(err) == bus.Usage && f.warned.First("mine "+string(id), time.Now()) {
+			f.Log.Warn("mine not changed", "minion", id, "err", err)
 		}
 		return err
 	}
-	if _, accepted := slices.BinarySearch(m.keys.ids(), id); !accepted {
-		m.forgetFacts(id) // its key was deleted meanwhile
+	if _, accepted := slices.BinarySearch(f.Keys.IDs(), id); !accepted {
+		f.Forget(context.WithoutCancel(ctx), id) // its key was deleted meanwhile
 	}
-	m.log.Debug("mine changed", "minion", id, "put", len(q.Put), "deleted", len(q.Delete), "clear", q.Clear)
+	f.Log.Debug("mine changed", "minion", id, "put", len(q.Put), "deleted", len(q.Delete), "clear", q.Clear)
 	return nil
 }
 
-// readMine answers with what the minion that asks may read: of each minion of its
+// ReadMine answers with what the minion that asks may read: of each minion of its
 // target the entries that it names, as far as mine_get lets it and their owner does
 // not keep them from it.
-func (m *Master) readMine(ctx context.Context, r *bus.Request) error {
+func (f *Fleet) ReadMine(ctx context.Context, r *bus.Request) error {
 	var q protocol.MineGet
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -221,8 +221,6 @@ func (m *Master) readMine(ctx context.Context, r *bus.Request) error {
 	if len(q.Names) == 0 || len(q.Names) > maxMineRead {
 		return bus.Errorf(bus.Usage, "%d names of the mine at once: there may be 1 to %d", len(q.Names), maxMineRead)
 	}
-	who := m.peer(r.From)
-	t, mistake := m.parseTarget(ctx, who, protocol.Publish{Target: q.Target, TargetType: q.TargetType})
 	commands := make([]acl.Command, len(q.Names))
 	for i, name := range q.Names {
 		if err := checkMineName(name); err != nil {
@@ -230,32 +228,35 @@ func (m *Master) readMine(ctx context.Context, r *bus.Request) error {
 		}
 		commands[i].Function = salt.Function(name)
 	}
-	e, err := m.permit(who, acl.Question{Scope: acl.Mine, Commands: commands, Target: t}, q.Target, q.TargetType)
-	if err == nil {
-		err = m.unwritten(m.trail.Record(ctx, e))
-	}
-	if r.Decide(err) != nil {
+	principal := r.From.String()
+	t, mistake := f.ParseTarget(ctx, principal, protocol.Publish{Target: q.Target, TargetType: q.TargetType})
+	if err := f.MayReadMine(ctx, r, commands, t, q); err != nil {
 		return err
 	}
 	if mistake != nil {
 		return mistake
 	}
-	end, err := m.takeTurn(ctx, who, t)
+	end, err := f.TakeTurn(ctx, principal, t)
 	if err != nil {
 		return err
 	}
 	defer end()
+	return f.sendMine(ctx, r, t, q.Names)
+}
+
+// sendMine sends those of the entries with these names that the minion that asks may have.
+func (f *Fleet) sendMine(ctx context.Context, r *bus.Request, t *target.Target, names []string) error {
 	limit := time.Now().Add(maxEvaluation)
-	reader := newMineReader(m, salt.MinionID(who.minion()))
-	for _, id := range m.named(t) {
-		items := reader.items(id, m.mine.of(id), q.Names)
+	reader := f.newMineReader(salt.MinionID(r.From.Name))
+	for _, id := range f.named(t) {
+		items := reader.items(id, f.mine.of(id), names)
 		if len(items) == 0 {
 			continue // whoever has nothing for the reader is not even looked at
 		}
 		if err := inTime(limit); err != nil {
 			return err
 		}
-		ok, err := m.meant(id, t, nil)
+		ok, err := f.means(id, t, nil)
 		if err != nil {
 			return bus.Errorf(bus.Usage, "target: %v", err)
 		}
@@ -269,19 +270,6 @@ func (m *Master) readMine(ctx context.Context, r *bus.Request) error {
 		}
 	}
 	return nil
-}
-
-// named are the accepted minions that a target may mean: all, unless it names ids.
-func (m *Master) named(t *target.Target) []salt.MinionID {
-	ids, ok := t.IDs()
-	if !ok {
-		return m.keys.ids()
-	}
-	known := m.keys.ids()
-	return slices.DeleteFunc(ids, func(id salt.MinionID) bool {
-		_, found := slices.BinarySearch(known, id)
-		return !found
-	})
 }
 
 // mineItem is a protocol.MineItem whose data is encoded already.
@@ -299,8 +287,8 @@ type mineReader struct {
 	known  map[string]bool
 }
 
-func newMineReader(m *Master, id salt.MinionID) *mineReader {
-	return &mineReader{facts: fleet{m}.Facts(id), groups: m.nodegroups(), known: map[string]bool{}}
+func (f *Fleet) newMineReader(id salt.MinionID) *mineReader {
+	return &mineReader{facts: f.Facts(id), groups: f.Nodegroups(), known: map[string]bool{}}
 }
 
 // items are the entries of id that the reader may have, of those with these names.

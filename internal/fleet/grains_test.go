@@ -1,4 +1,4 @@
-package master
+package fleet
 
 import (
 	"runtime"
@@ -15,7 +15,7 @@ func TestGrainsAreKeptSmall(t *testing.T) {
 	if err := checkGrains(text); err != nil {
 		t.Fatal(err)
 	}
-	f := &facts{byID: map[salt.MinionID]fact{}}
+	g := &grains{byID: map[salt.MinionID]fact{}}
 	before := heapInUse()
 	const minions = 100
 	for i := range minions {
@@ -24,8 +24,8 @@ func TestGrainsAreKeptSmall(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := salt.MinionID("web" + string(rune('a'+i)))
-		f.byID[id] = newFact(v.(map[string]any), text)
-		if len(f.grains(id)) != 2 {
+		g.byID[id] = newFact(v.(map[string]any), text)
+		if len(g.of(id)) != 2 {
 			t.Fatal("they are not read back")
 		}
 	}
@@ -33,7 +33,7 @@ func TestGrainsAreKeptSmall(t *testing.T) {
 	if limit := int64(2 * maxGrains); each > limit {
 		t.Errorf("the grains of a minion take %d bytes, want %d at most", each, limit)
 	}
-	runtime.KeepAlive(f)
+	runtime.KeepAlive(g)
 	t.Logf("%d bytes of text take %d", len(text), each)
 }
 

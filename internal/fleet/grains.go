@@ -1,4 +1,4 @@
-package master
+package fleet
 
 import (
 	"context"
@@ -35,9 +35,9 @@ func checkGrains(body []byte) error {
 		WithHint("see which of the grains configuration, the file of grains or a module for them makes so many; 'salt-call --local grains.items' shows them")
 }
 
-// facts is the master's store of what minions say of themselves. It lives in the
+// grains are the master's store of what minions say of themselves. It lives in the
 // journal and is held in memory to match targets.
-type facts struct {
+type grains struct {
 	table *journal.Table
 	mu    sync.RWMutex
 	byID  map[salt.MinionID]fact
@@ -58,12 +58,12 @@ type handed struct {
 	grains map[string]any
 }
 
-func openFacts(ctx context.Context, j *journal.Journal) (*facts, error) {
+func openGrains(ctx context.Context, j *journal.Journal) (*grains, error) {
 	table, err := j.Table(ctx, "grains")
 	if err != nil {
 		return nil, err
 	}
-	f := &facts{table: table, byID: map[salt.MinionID]fact{}}
+	g := &grains{table: table, byID: map[salt.MinionID]fact{}}
 	err = table.Each(ctx, func(key string, b []byte) {
 		id, err := salt.ParseMinionID(key)
 		if err != nil || checkGrains(b) != nil {
@@ -71,11 +71,11 @@ func openFacts(ctx context.Context, j *journal.Journal) (*facts, error) {
 		}
 		if v, err := value.Decode(b); err == nil {
 			if grains, ok := v.(map[string]any); ok {
-				f.byID[id] = newFact(grains, b)
+				g.byID[id] = newFact(grains, b)
 			}
 		}
 	})
-	return f, err
+	return g, err
 }
 
 func newFact(grains map[string]any, text []byte) fact {
@@ -86,43 +86,43 @@ func newFact(grains map[string]any, text []byte) fact {
 	return fact{grains: grains}
 }
 
-// grains returns what id last said, nil for nothing. The map must not be changed.
-func (f *facts) grains(id salt.MinionID) map[string]any {
-	f.mu.RLock()
-	said := f.byID[id]
-	f.mu.RUnlock()
+// of returns what id last said, nil for nothing. The map must not be changed.
+func (g *grains) of(id salt.MinionID) map[string]any {
+	g.mu.RLock()
+	said := g.byID[id]
+	g.mu.RUnlock()
 	if said.text == nil {
 		return said.grains
 	}
-	return f.read(said.text)
+	return g.read(said.text)
 }
 
 // read decodes a text, or finds it at hand.
-func (f *facts) read(text *[]byte) map[string]any {
-	f.handMu.Lock()
-	defer f.handMu.Unlock()
-	for _, h := range f.hand {
+func (g *grains) read(text *[]byte) map[string]any {
+	g.handMu.Lock()
+	defer g.handMu.Unlock()
+	for _, h := range g.hand {
 		if h.text == text {
 			return h.grains
 		}
 	}
 	v, _ := value.Decode(*text) // it was encoded here
 	grains, _ := v.(map[string]any)
-	f.hand = append(f.hand, handed{text, grains})
-	if len(f.hand) > maxAtHand {
-		f.hand = slices.Delete(f.hand, 0, 1)
+	g.hand = append(g.hand, handed{text, grains})
+	if len(g.hand) > maxAtHand {
+		g.hand = slices.Delete(g.hand, 0, 1)
 	}
 	return grains
 }
 
-func (f *facts) forget(ctx context.Context, id salt.MinionID) error {
-	f.mu.Lock()
-	delete(f.byID, id)
-	f.mu.Unlock()
-	return f.table.Delete(ctx, string(id))
+func (g *grains) forget(ctx context.Context, id salt.MinionID) error {
+	g.mu.Lock()
+	delete(g.byID, id)
+	g.mu.Unlock()
+	return g.table.Delete(ctx, string(id))
 }
 
-func (f *facts) store(ctx context.Context, id salt.MinionID, v any) error {
+func (g *grains) store(ctx context.Context, id salt.MinionID, v any) error {
 	grains, ok := v.(map[string]any)
 	if !ok {
 		return fmt.Errorf("grains of %s are no map", id)
@@ -134,11 +134,11 @@ func (f *facts) store(ctx context.Context, id salt.MinionID, v any) error {
 	if err := checkGrains(b); err != nil {
 		return err
 	}
-	if err := f.table.Put(ctx, string(id), b); err != nil {
+	if err := g.table.Put(ctx, string(id), b); err != nil {
 		return err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.byID[id] = newFact(grains, b)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.byID[id] = newFact(grains, b)
 	return nil
 }

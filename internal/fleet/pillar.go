@@ -1,4 +1,4 @@
-package master
+package fleet
 
 import (
 	"context"
@@ -41,23 +41,23 @@ func (p *pillars) set(id salt.MinionID, data map[string]any) {
 	p.byID[id] = data
 }
 
-// pillar compiles the pillar of the minion that asks and sends it to that one
+// SendPillar compiles the pillar of the minion that asks and sends it to that one
 // only. Which minion that is, the connection says.
-func (m *Master) pillar(ctx context.Context, r *bus.Request) error {
+func (f *Fleet) SendPillar(ctx context.Context, r *bus.Request) error {
 	id := salt.MinionID(r.From.Name)
-	data, err := pillar.Compile(target.Facts{ID: id, Grains: m.facts.grains(id)}, pillar.Options{Roots: m.cfg.PillarRoots, Nodegroups: m.nodegroups()})
+	data, err := pillar.Compile(target.Facts{ID: id, Grains: f.grains.of(id)}, pillar.Options{Roots: f.PillarRoots, Nodegroups: f.Nodegroups()})
 	if err != nil {
-		m.log.Error("pillar not compiled", "minion", id, "err", err)
+		f.Log.Error("pillar not compiled", "minion", id, "err", err)
 		return bus.Errorf(bus.Unavailable, "the pillar of %s has a mistake; the log of the master names its place", id)
 	}
-	m.pillars.set(id, data)
+	f.pillars.set(id, data)
 	return r.Send(ctx, protocol.Pillar{Data: value.Value{V: data}})
 }
 
-// compilePillar returns what a minion would get, of one environment or of all
+// CompilePillar returns what a minion would get, of one environment or of all
 // (""), if it had the grains of supposed beside those that are known.
-func (m *Master) compilePillar(id salt.MinionID, env string, supposed map[string]any) (map[string]any, error) {
-	roots := m.cfg.PillarRoots
+func (f *Fleet) CompilePillar(id salt.MinionID, env string, supposed map[string]any) (map[string]any, error) {
+	roots := f.PillarRoots
 	if env != "" {
 		dirs, ok := roots[env]
 		if !ok {
@@ -65,10 +65,10 @@ func (m *Master) compilePillar(id salt.MinionID, env string, supposed map[string
 		}
 		roots = map[string][]string{env: dirs}
 	}
-	grains := maps.Clone(m.facts.grains(id))
+	grains := maps.Clone(f.grains.of(id))
 	if grains == nil {
 		grains = map[string]any{}
 	}
 	maps.Copy(grains, supposed)
-	return pillar.Compile(target.Facts{ID: id, Grains: grains}, pillar.Options{Roots: roots, Nodegroups: m.nodegroups()})
+	return pillar.Compile(target.Facts{ID: id, Grains: grains}, pillar.Options{Roots: roots, Nodegroups: f.Nodegroups()})
 }

@@ -1,0 +1,140 @@
+package fleet
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/semaphore"
+	"github.com/brinebus/brine/internal/target"
+)
+
+// Bounds of finding the minions that a target means.
+const (
+	// cheapCost is what is done at once, in the units of target.Cost: some milliseconds.
+	cheapCost = 100_000
+	// LongTarget is from where on it takes noticeable time to read an expression, in bytes.
+	LongTarget = 4 << 10
+	// maxEvaluation is how long one target may take. It is looked at before each minion.
+	maxEvaluation = 5 * time.Second
+)
+
+// NewEvaluations is what shares half of the processors between those who ask for what
+// takes long: of each principal one thing at a time.
+func NewEvaluations() *semaphore.Keyed { return semaphore.New(max(1, runtime.GOMAXPROCS(0)/2)) }
+
+// ParseTarget reads the target that a principal asks for; a long one in its turn.
+func (f *Fleet) ParseTarget(ctx context.Context, principal string, q protocol.Publish) (*target.Target, error) {
+	kind, err := target.ParseKind(q.TargetType)
+	if err != nil {
+		return nil, bus.Errorf(bus.Usage, "%v", err)
+	}
+	if len(q.Target) > LongTarget && kind != target.List {
+		end, err := f.evaluations.Acquire(ctx, principal)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+	}
+	return f.ReadTarget(q, kind)
+}
+
+// ReadTarget reads a target in the time that it takes.
+func (f *Fleet) ReadTarget(q protocol.Publish, kind target.Kind) (*target.Target, error) {
+	t, err := target.Parse(q.Target, kind, target.Options{Delimiter: q.Delimiter, Nodegroups: f.Nodegroups()})
+	if err != nil {
+		return nil, bus.Errorf(bus.Usage, "target: %v", err)
+	}
+	if bad := t.Impossible(); len(bad) > 0 {
+		return nil, bus.Errorf(bus.Usage, "target: %q can be the id of no minion", bad[0])
+	}
+	return t, nil
+}
+
+// TakeTurn waits until a principal may evaluate a target, if that takes long; t is nil for
+// one that cannot be read.
+func (f *Fleet) TakeTurn(ctx context.Context, principal string, t *target.Target) (end func(), err error) {
+	if t == nil || !t.Backtracks() && t.Cost()*len(f.Keys.IDs()) <= cheapCost {
+		return func() {}, nil
+	}
+	return f.evaluations.Acquire(ctx, principal)
+}
+
+// inTime refuses to go on with a target that takes too long.
+func inTime(limit time.Time) error {
+	if time.Now().Before(limit) {
+		return nil
+	}
+	return bus.Errorf(bus.Usage, "target: %v: %s are not enough", target.ErrTooExpensive, maxEvaluation)
+}
+
+// Resolve finds the minions that a target means, by what the master knows. It looks
+// at those only that all of within mean, so that others cost no time and make no
+// mistakes.
+func (f *Fleet) Resolve(t *target.Target, within []*target.Target) (job.Start, error) {
+	var start job.Start
+	known := f.Keys.IDs()
+	if named, ok := t.IDs(); ok { // each of which the decision has looked at
+		for _, id := range named {
+			if _, found := slices.BinarySearch(known, id); found {
+				start.Minions = append(start.Minions, id)
+			} else {
+				start.Missing = append(start.Missing, id)
+			}
+		}
+		return start, nil
+	}
+	limit := time.Now().Add(maxEvaluation)
+	for _, id := range known {
+		if err := inTime(limit); err != nil {
+			return job.Start{}, err
+		}
+		ok, err := f.means(id, t, within)
+		if err != nil {
+			return job.Start{}, bus.Errorf(bus.Usage, "target: %v", err)
+		}
+		if ok {
+			start.Minions = append(start.Minions, id)
+		}
+	}
+	return start, nil
+}
+
+// factsFor are Facts with grains only where a target needs them: large ones take time to
+// read.
+func (f *Fleet) factsFor(id salt.MinionID, list []*target.Target) target.Facts {
+	facts := target.Facts{ID: id, Pillar: f.pillars.of(id)}
+	if slices.ContainsFunc(list, (*target.Target).NeedsGrains) {
+		facts.Grains = f.grains.of(id)
+	}
+	return facts
+}
+
+// means tells whether all of within mean a minion, and then whether t does.
+func (f *Fleet) means(id salt.MinionID, t *target.Target, within []*target.Target) (bool, error) {
+	facts := f.factsFor(id, append(within[:len(within):len(within)], t))
+	for _, w := range within {
+		if ok, err := w.Match(facts); !ok || err != nil {
+			return false, nil
+		}
+	}
+	return t.Match(facts)
+}
+
+// named are the accepted minions that a target may mean: all, unless it names ids.
+func (f *Fleet) named(t *target.Target) []salt.MinionID {
+	known := f.Keys.IDs()
+	ids, ok := t.IDs()
+	if !ok {
+		return known
+	}
+	return slices.DeleteFunc(ids, func(id salt.MinionID) bool {
+		_, found := slices.BinarySearch(known, id)
+		return !found
+	})
+}
