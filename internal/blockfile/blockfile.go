@@ -53,11 +53,21 @@ func (l Lost) Map() map[string]any {
 // Report is what was found.
 type Report struct {
 	Blocks  int
+	Read    int // of them; the others are known not to have changed
 	Bytes   int64
 	Records uint64
 	Lost    []Lost
 	Last    map[string]uint64 // the last sequence of each stream
 	Torn    map[string]bool   // whether its end is damaged
+
+	streams map[string]*learned // of a Checker that learns
+}
+
+// learned is what was found of a stream.
+type learned struct {
+	msgs   string // the folder of its blocks
+	blocks []numbered
+	unsure bool // there is more to it than the blocks say
 }
 
 // Checker looks at a store.
@@ -72,6 +82,8 @@ type Checker struct {
 	Pause func() error
 
 	newestOnly bool // of each stream, unless there is something wrong with that
+	known      bool // blocks that are what their summaries were made of are not read
+	learn      bool // summaries are gathered, and kept
 }
 
 // copies is the folder for blocks as they were, beside the store's own.
@@ -82,7 +94,7 @@ const (
 
 // Check looks at all streams.
 func (c Checker) Check() (*Report, error) {
-	r := &Report{Last: map[string]uint64{}, Torn: map[string]bool{}}
+	r := &Report{Last: map[string]uint64{}, Torn: map[string]bool{}, streams: map[string]*learned{}}
 	dirs, err := filepath.Glob(filepath.Join(c.Dir, "jetstream", "*", "streams", "*", "msgs"))
 	if err != nil {
 		return r, err
@@ -105,9 +117,15 @@ func (c Checker) stream(dir string, r *Report) error {
 		blocks = blocks[max(0, len(blocks)-2):] // the newest may have no message yet
 	}
 	lost := len(r.Lost)
+	if c.learn {
+		r.streams[name] = &learned{msgs: dir}
+		if err := dropSummaries(c.Dir, name, blocks); err != nil {
+			return err
+		}
+	}
 	for i, n := range blocks {
 		b := &block{checker: c, stream: name, dir: dir, number: n, newest: i == len(blocks)-1, report: r}
-		if err := b.check(); err != nil {
+		if err := b.look(); err != nil {
 			return err
 		}
 		r.Blocks++
@@ -117,10 +135,14 @@ func (c Checker) stream(dir string, r *Report) error {
 			}
 		}
 	}
-	if c.Repair && !c.Running && len(r.Lost) > lost { // the index is of the blocks as they were
-		if err := os.Remove(filepath.Join(dir, "index.db")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if len(r.Lost) > lost {
+		r.unsure(name)
+	}
+	switch {
+	case !c.Repair || c.Running:
+		return nil
+	case len(r.Lost) > lost, c.learn && !c.known: // the index is of the blocks as they were
+		return removeIndex(dir)
 	}
 	return nil
 }
@@ -158,6 +180,8 @@ type block struct {
 	text  []byte
 	found []damage
 	last  record // the latest message
+	tally *tally
+	torn  int // where a write was cut off, 0 for nowhere: in an empty block nothing is
 }
 
 // damage is a part of a block that has no readable record.
@@ -168,6 +192,103 @@ type damage struct {
 	after     time.Time
 	before    time.Time
 	discarded bool // it is cut off
+}
+
+// look passes over a block that is known, and reads another one.
+func (b *block) look() error {
+	if !b.checker.learn {
+		return b.check()
+	}
+	path := blockPath(b.dir, b.number)
+	now := time.Now()
+	id, err := identify(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		b.report.unsure(b.stream)
+		return nil // it was removed meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	if s, ok := readSummary(b.checker.Dir, b.stream, b.number, id); ok && b.checker.known && !b.newest {
+		b.passOver(s)
+		b.report.learn(b.stream, numbered{b.number, s})
+		return nil
+	}
+	b.tally = newTally()
+	if err := b.check(); err != nil || b.newest && b.checker.Running {
+		return err
+	}
+	return b.note(path, id, now)
+}
+
+// passOver is walk for a block that need not be read.
+func (b *block) passOver(s *summary) {
+	b.last = record{seq: b.report.Last[b.stream]}
+	for _, at := range []span{s.head, s.tail} {
+		if at.seq > 0 {
+			b.pass(record{seq: at.seq, time: time.Unix(0, at.at).UTC(), kind: message})
+		}
+	}
+	b.report.Bytes += int64(s.id.size)
+	b.report.Last[b.stream] = max(b.report.Last[b.stream], b.last.seq, s.high)
+}
+
+// note gathers the summary of a block that was read, and keeps it if the block will not
+// change unnoticed.
+func (b *block) note(path string, id identity, when time.Time) error {
+	if len(b.found) > 0 || len(b.text) < sumSize {
+		b.report.unsure(b.stream)
+		return nil
+	}
+	text := b.text
+	if b.torn > 0 {
+		text = text[:b.torn]
+	}
+	s := b.tally.summarise(nil)
+	copy(s.sum[:], text[len(text)-sumSize:])
+	after, err := identify(path)
+	if err != nil {
+		return err
+	}
+	s.id = after
+	b.report.learn(b.stream, numbered{b.number, s})
+	if after != id || uint64(len(b.text)) != id.size || !id.settled(when) || b.newest {
+		return nil
+	}
+	return s.write(b.checker.Dir, b.stream, b.number)
+}
+
+func (r *Report) learn(stream string, n numbered) {
+	r.streams[stream].blocks = append(r.streams[stream].blocks, n)
+}
+
+// unsure says that the server is to read the blocks of that stream itself.
+func (r *Report) unsure(stream string) {
+	if l := r.streams[stream]; l != nil {
+		l.unsure = true
+	}
+}
+
+// index writes the indexes of the streams, which no server has open.
+func (r *Report) index(dir string) error {
+	for stream, l := range r.streams {
+		if l.unsure {
+			continue
+		}
+		err := applyRemovals(l.msgs, stream, l.blocks, func(n numbered) error {
+			if n.number == l.blocks[len(l.blocks)-1].number {
+				return nil
+			}
+			return n.write(dir, stream, n.number)
+		})
+		if err == nil {
+			err = writeIndex(l.msgs, stream, l.blocks)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (b *block) check() (err error) {
@@ -186,9 +307,13 @@ func (b *block) check() (err error) {
 	if len(b.found) > 0 && b.checker.Running { // or it was written while it was read
 		if again, err := os.ReadFile(path); err != nil || !bytes.Equal(again, b.text) {
 			b.text, b.found = again, nil
+			if b.tally != nil {
+				b.tally = newTally()
+			}
 			b.walk()
 		}
 	}
+	b.report.Read++
 	b.report.Bytes += int64(len(b.text))
 	b.report.Last[b.stream] = max(b.report.Last[b.stream], b.last.seq)
 	return b.settle(path)
@@ -206,6 +331,9 @@ func (b *block) walk() {
 		}
 		records++
 		b.pass(r)
+		if b.tally != nil {
+			b.tally.add(r, subjectOf(b.text[at:]))
+		}
 		at += r.size
 	}
 	b.report.Records += records
@@ -242,6 +370,7 @@ func (b *block) damaged(at int) (end int) {
 		d.discarded = true // nothing is behind it
 	}
 	if d.discarded && b.newest && b.onlyTorn(at) {
+		b.torn = at
 		return d.end // a write that was cut off, of which nobody was told, unless the power went, too
 	}
 	b.found = append(b.found, d)
@@ -278,7 +407,7 @@ func (b *block) onlyTorn(at int) bool {
 // settle tells of the damage, and repairs it.
 func (b *block) settle(path string) error {
 	if len(b.found) == 0 {
-		return nil
+		return b.cutTorn(path)
 	}
 	kept := ""
 	if b.checker.Repair && !(b.checker.Running && b.newest) {
@@ -300,6 +429,15 @@ func (b *block) settle(path string) error {
 		}
 	}
 	return nil
+}
+
+// cutTorn takes away the beginning of a record that was never finished, behind which the
+// server would go on where an index says that the block is whole.
+func (b *block) cutTorn(path string) error {
+	if b.torn == 0 || !b.checker.Repair || b.checker.Running {
+		return nil
+	}
+	return os.Truncate(path, int64(b.torn))
 }
 
 // keep copies the block as it was; the oldest copies go.

@@ -58,20 +58,23 @@ func (m Mark) Write(dir string) error {
 	return atomicfile.Write(markPath(dir), b, 0o600)
 }
 
+const unknownBoot = "unknown" // then each start is taken for one after a power cut
+
 // boot names the time since which the kernel has lost nothing of what was written.
 func boot() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "unknown" // then each start is taken for one after a power cut
+		return unknownBoot
 	}
 	return strings.TrimSpace(string(b))
 }
 
 // Recover prepares a store that is not open for the server: after anything but an orderly
-// stop it looks at all of it, and repairs it. A sequence that may have been shown is not
-// given out again, whatever was lost: the streams of High go on behind it. It returns what
-// was lost, and the mark, which is written, for the time to come.
-func Recover(dir string) (Mark, []Lost, error) {
+// stop it looks at all of it that it does not know, repairs it, and writes the indexes, so
+// that the server does not read everything again. A sequence that may have been shown is
+// not given out again, whatever was lost: the streams of High go on behind it. It returns
+// what was found, and the mark, which is written, for the time to come.
+func Recover(dir string) (Mark, *Report, error) {
 	m, err := ReadMark(dir)
 	if err != nil {
 		return m, nil, err
@@ -80,19 +83,22 @@ func Recover(dir string) (Mark, []Lost, error) {
 	if err != nil {
 		return m, nil, err
 	}
-	lost := r.Lost
 	for stream, high := range m.High {
 		last, torn := r.Last[stream], r.Torn[stream]
-		if last >= high || !m.Clean && !torn && m.Boot == boot() && m.Boot != "unknown" {
+		if last >= high || !m.Clean && !torn && m.sameBoot() {
 			continue // nothing was lost with the power
 		}
-		lost = endAt(lost, stream, last, high)
+		r.Lost = endAt(r.Lost, stream, last, high)
 		if err := SkipTo(dir, stream, high); err != nil {
 			return m, nil, fmt.Errorf("repair the store: %w", err)
 		}
+		r.unsure(stream)
 	}
-	m.Clean, m.Boot, m.Lost = false, boot(), append(m.Lost, lost...)
-	return m, lost, m.Write(dir)
+	if err := r.index(dir); err != nil {
+		return m, nil, fmt.Errorf("write the index of the store: %w", err)
+	}
+	m.Clean, m.Boot, m.Lost = false, boot(), append(m.Lost, r.Lost...)
+	return m, r, m.Write(dir)
 }
 
 // inspect looks at the ends of the streams after an orderly stop, and at all else if they
@@ -109,8 +115,12 @@ func inspect(dir string, m Mark) (*Report, error) {
 			return r, err
 		}
 	}
+	c.known, c.learn = m.sameBoot(), true
 	return c.Check()
 }
+
+// sameBoot says whether the kernel has lost nothing since the store was opened.
+func (m Mark) sameBoot() bool { return m.Boot == boot() && m.Boot != unknownBoot }
 
 // ends looks at the newest blocks alone.
 func ends(dir string) (*Report, error) {

@@ -45,7 +45,14 @@ const (
 type sums struct{ hash hash.Hash64 }
 
 func newSums(stream string, block int) (sums, error) {
-	key := sha256.Sum256(fmt.Appendf(nil, "%s-%d", stream, block))
+	return sumsFor(fmt.Sprintf("%s-%d", stream, block))
+}
+
+// streamSums is for the index of a stream.
+func streamSums(stream string) (sums, error) { return sumsFor(stream) }
+
+func sumsFor(name string) (sums, error) {
+	key := sha256.Sum256([]byte(name))
 	h, err := highwayhash.New64(key[:])
 	return sums{h}, err
 }
@@ -76,6 +83,11 @@ func frame(b []byte) (r record, subject, body int, ok bool) {
 	r.seq &^= tombBit | erasedBit
 	r.time = time.Unix(0, int64(binary.LittleEndian.Uint64(b[12:]))).UTC()
 	return r, subject, body, true
+}
+
+// subjectOf returns the subject of the readable record at the beginning of b.
+func subjectOf(b []byte) []byte {
+	return b[headSize : headSize+int(binary.LittleEndian.Uint16(b[20:]))]
 }
 
 // read reads the record at the beginning of b; it is false if there is no whole one.

@@ -279,6 +279,9 @@ func (b *Broker) open(so *server.Options, fatal <-chan string) error {
 	var err error
 	b.wg.Go(b.heal)
 	b.wg.Go(b.keepSynced)
+	if b.opts.StoreDir != "" {
+		b.wg.Go(b.learnStore)
+	}
 	if b.nc, err = b.internal(b.gate.daemon); err != nil {
 		return err
 	}

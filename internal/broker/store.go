@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"runtime/debug"
 	"time"
 
@@ -13,13 +14,15 @@ func (b *Broker) recoverStore() error {
 	if b.opts.StoreDir == "" {
 		return nil
 	}
-	mark, lost, err := blockfile.Recover(b.opts.StoreDir)
+	begun := time.Now()
+	mark, r, err := blockfile.Recover(b.opts.StoreDir)
 	if err != nil {
 		return err
 	}
 	debug.FreeOSMemory() // of the blocks that were read, some of 8 MiB
-	b.mark, b.lost = &mark, lost
-	b.tellLost(lost)
+	b.mark, b.lost = &mark, r.Lost
+	b.opts.Log.Debug("the store was looked at", "blocks", r.Blocks, "read", r.Read, "took", time.Since(begun).Round(time.Millisecond))
+	b.tellLost(r.Lost)
 	return nil
 }
 
@@ -59,6 +62,34 @@ func (b *Broker) watchStore(found func([]blockfile.Lost)) {
 		b.opts.Log.Error("the store was not looked at", "err", err)
 	case len(r.Lost) > 0:
 		found(r.Lost)
+	}
+}
+
+// learnEvery is how often blocks that the server has finished are looked for. What came
+// since then is read by a start after a kill.
+const learnEvery = 5 * time.Second
+
+// learnStore keeps what the next start needs to know of finished blocks.
+func (b *Broker) learnStore() {
+	tick := time.NewTicker(learnEvery)
+	defer tick.Stop()
+	l := blockfile.NewLearner(b.opts.StoreDir, func() error {
+		select {
+		case <-b.quit:
+			return context.Canceled
+		case <-time.After(checkPause):
+			return nil
+		}
+	})
+	for {
+		select {
+		case <-b.quit:
+			return
+		case <-tick.C:
+		}
+		if err := l.Learn(); err != nil && !errors.Is(err, context.Canceled) && b.gate.told.First("learn "+err.Error(), time.Now()) {
+			b.opts.Log.Warn("what is in the store is not written down: a start after a kill takes longer", "err", err)
+		}
 	}
 }
 

@@ -1,0 +1,124 @@
+package blockfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Learner keeps summaries of the blocks that a running server has finished, so that the
+// next start reads only those that came after. What it misses costs that start time, and
+// nothing else. It is for one goroutine.
+type Learner struct {
+	dir   string // of the store
+	seen  map[string]identity
+	pause func() error
+}
+
+// NewLearner returns one for the store in dir. pause is called after each block that was
+// read; an error ends Learn.
+func NewLearner(dir string, pause func() error) *Learner {
+	return &Learner{dir, map[string]identity{}, pause}
+}
+
+// Learn reads the blocks that are new or were changed.
+func (l *Learner) Learn() error {
+	dirs, err := filepath.Glob(filepath.Join(l.dir, "jetstream", "*", "streams", "*", "msgs"))
+	if err != nil {
+		return err
+	}
+	for _, msgs := range dirs {
+		if err := l.stream(msgs); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errChanged) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Learner) stream(msgs string) error {
+	name := filepath.Base(filepath.Dir(msgs))
+	blocks, err := blocksOf(msgs)
+	if err != nil || len(blocks) < 2 {
+		return err
+	}
+	done, learned := blocks[:len(blocks)-1], false
+	for _, n := range done {
+		news, err := l.block(msgs, name, n)
+		if err != nil {
+			return err
+		}
+		learned = learned || news
+	}
+	if !learned {
+		return nil
+	}
+	l.forget(msgs, blocks)
+	if err := dropSummaries(l.dir, name, done); err != nil {
+		return err
+	}
+	return applyRemovals(msgs, name, l.known(msgs, name, done), func(n numbered) error {
+		return errors.Join(n.write(l.dir, name, n.number), l.pause())
+	})
+}
+
+// block says whether it has kept a summary.
+func (l *Learner) block(msgs, stream string, n int) (bool, error) {
+	path := blockPath(msgs, n)
+	now := time.Now()
+	id, err := identify(path)
+	if err != nil || l.seen[path] == id || !id.settled(now) {
+		return false, err
+	}
+	if _, ok := readSummary(l.dir, stream, n, id); ok {
+		l.seen[path] = id
+		return false, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return false, err
+	}
+	t, err := tallyOf(stream, n, text)
+	if errors.Is(err, errChanged) || len(text) < sumSize { // it is damaged: the next start says so
+		l.seen[path] = id
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if after, err := identify(path); err != nil || after != id {
+		return false, err
+	}
+	s := t.summarise(nil)
+	s.id = id
+	copy(s.sum[:], text[len(text)-sumSize:])
+	if err := s.write(l.dir, stream, n); err != nil {
+		return false, err
+	}
+	l.seen[path] = id
+	return true, l.pause()
+}
+
+// forget drops what is known of blocks that are no more.
+func (l *Learner) forget(msgs string, blocks []int) {
+	have := map[string]bool{}
+	for _, n := range blocks {
+		have[blockPath(msgs, n)] = true
+	}
+	for path := range l.seen {
+		if filepath.Dir(path) == msgs && !have[path] {
+			delete(l.seen, path)
+		}
+	}
+}
+
+// known returns the blocks of which there are summaries.
+func (l *Learner) known(msgs, stream string, blocks []int) (known []numbered) {
+	for _, n := range blocks {
+		if s, ok := readSummary(l.dir, stream, n, l.seen[blockPath(msgs, n)]); ok {
+			known = append(known, numbered{n, s})
+		}
+	}
+	return known
+}

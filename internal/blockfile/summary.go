@@ -1,0 +1,295 @@
+package blockfile
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server/avl"
+)
+
+// summary is what a start needs to know of a block. It is kept beside the store, so that
+// the block need not be read again as long as the file is the same one.
+type summary struct {
+	id   identity
+	sum  [sumSize]byte // of the newest record, by which the server knows the end of the block
+	head span          // of the first record
+	tail span          // of the last one
+	high uint64        // of the removals that it tells of, the highest sequence
+
+	messages uint64
+	bytes    uint64
+	first    span              // the first message
+	dead     avl.SequenceSet   // sequences behind first that have no message
+	removals []uint64          // sequences of messages that are no more, in other blocks too
+	subjects map[string]uint64 // how many messages each has
+}
+
+// span is a place in a stream: a sequence, and when it was given.
+type span struct {
+	seq uint64
+	at  int64
+}
+
+// identity says whether a file is still what it was. What changes a file changes its ctime,
+// which no program can set back.
+type identity struct {
+	size, inode  uint64
+	mtime, ctime int64
+}
+
+func identify(path string) (identity, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return identity{}, err
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return identity{}, fmt.Errorf("stat %s: %w", path, errors.ErrUnsupported)
+	}
+	return identity{uint64(info.Size()), s.Ino, info.ModTime().UnixNano(), s.Ctim.Nano()}, nil
+}
+
+// settleTime is how old the last change of a file must be before its identity says anything:
+// the kernel's clock for files ticks every few milliseconds, and two changes within one
+// tick look the same.
+const settleTime = 2 * time.Second
+
+func (i identity) settled(now time.Time) bool {
+	limit := now.Add(-settleTime).UnixNano()
+	return i.mtime < limit && i.ctime < limit
+}
+
+// tally gathers a summary from the records of a block.
+type tally struct {
+	live     []entry
+	subjects []string
+	numbers  map[string]int
+	summary  summary
+}
+
+// entry is a message of a block.
+type entry struct {
+	span
+	size    int
+	subject int
+}
+
+func newTally() *tally { return &tally{numbers: map[string]int{}} }
+
+// add counts a readable record, as the server does when it reads a block without an index.
+func (t *tally) add(r record, subject []byte) {
+	s := &t.summary
+	at := span{r.seq, r.time.UnixNano()}
+	switch {
+	case r.kind == tombstone:
+		s.removals = append(s.removals, r.seq)
+		s.high = max(s.high, r.seq)
+		return
+	case r.seq <= s.tail.seq:
+		return
+	}
+	if s.head.seq == 0 {
+		s.head = at
+	}
+	s.tail = at
+	if r.kind != message {
+		return
+	}
+	n, ok := t.numbers[string(subject)]
+	if !ok {
+		n = len(t.subjects)
+		t.subjects = append(t.subjects, string(subject))
+		t.numbers[t.subjects[n]] = n
+	}
+	t.live = append(t.live, entry{at, r.size, n})
+}
+
+// summarise returns the summary of the block without the messages that gone names.
+func (t *tally) summarise(gone func(seq uint64) bool) *summary {
+	s := t.summary
+	s.subjects = make(map[string]uint64, len(t.subjects))
+	next := uint64(0)
+	for _, e := range t.live {
+		if gone != nil && gone(e.seq) {
+			continue
+		}
+		if s.messages == 0 {
+			s.first, next = e.span, e.seq
+		}
+		for ; next < e.seq; next++ {
+			s.dead.Insert(next)
+		}
+		next++
+		s.messages++
+		s.bytes += uint64(e.size)
+		s.subjects[t.subjects[e.subject]]++
+	}
+	for ; s.messages > 0 && next <= s.tail.seq; next++ {
+		s.dead.Insert(next)
+	}
+	return &s
+}
+
+// has says whether the message is there, as far as the summary knows.
+func (s *summary) has(seq uint64) bool {
+	return s.messages > 0 && seq >= s.first.seq && seq <= s.tail.seq && !s.dead.Exists(seq)
+}
+
+// summaries is the folder for them, beside the store's own.
+const summaries = "summaries"
+
+func summaryPath(dir, stream string, block int) string {
+	return filepath.Join(dir, summaries, stream, strconv.Itoa(block))
+}
+
+const summaryForm = 1 // the number of the form in which they are written
+
+// write keeps the summary. It is for the time until the next boot: what a power cut leaves of
+// the block nobody knows.
+func (s *summary) write(dir, stream string, block int) error {
+	b := []byte{summaryForm}
+	b = appendText(b, []byte(boot()))
+	for _, v := range []uint64{s.id.size, s.id.inode, s.head.seq, s.tail.seq, s.high, s.messages, s.bytes, s.first.seq} {
+		b = binary.AppendUvarint(b, v)
+	}
+	for _, v := range []int64{s.id.mtime, s.id.ctime, s.head.at, s.tail.at, s.first.at} {
+		b = binary.AppendVarint(b, v)
+	}
+	b = append(b, s.sum[:]...)
+	b = appendText(b, s.dead.Encode(nil))
+	b = binary.AppendUvarint(b, uint64(len(s.removals)))
+	for _, seq := range s.removals {
+		b = binary.AppendUvarint(b, seq)
+	}
+	b = binary.AppendUvarint(b, uint64(len(s.subjects)))
+	for _, subject := range slices.Sorted(maps.Keys(s.subjects)) {
+		b = appendText(b, []byte(subject))
+		b = binary.AppendUvarint(b, s.subjects[subject])
+	}
+	sums, err := newSums(stream, block)
+	if err != nil {
+		return err
+	}
+	path := summaryPath(dir, stream, block)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return replaceFile(path, sums.of(nil, nil, b, b))
+}
+
+// replaceFile writes it whole or not at all, as long as the power stays.
+func replaceFile(path string, b []byte) error {
+	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}
+
+func appendText(b, text []byte) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// readSummary returns what is kept of a block, if the file is still the one that it was made of.
+func readSummary(dir, stream string, block int, id identity) (*summary, bool) {
+	b, err := os.ReadFile(summaryPath(dir, stream, block))
+	if err != nil || len(b) < 1+sumSize || b[0] != summaryForm {
+		return nil, false
+	}
+	sums, err := newSums(stream, block)
+	if err != nil || !bytes.Equal(sums.of(nil, nil, b[:len(b)-sumSize], nil), b[len(b)-sumSize:]) {
+		return nil, false
+	}
+	d := decoder{b: b[1 : len(b)-sumSize]}
+	s := &summary{}
+	if now := boot(); now == unknownBoot || string(d.text()) != now {
+		return nil, false
+	}
+	for _, v := range []*uint64{&s.id.size, &s.id.inode, &s.head.seq, &s.tail.seq, &s.high, &s.messages, &s.bytes, &s.first.seq} {
+		*v = d.uint()
+	}
+	for _, v := range []*int64{&s.id.mtime, &s.id.ctime, &s.head.at, &s.tail.at, &s.first.at} {
+		*v = d.int()
+	}
+	copy(s.sum[:], d.take(sumSize))
+	if dead, _, err := avl.Decode(d.text()); err == nil {
+		s.dead = *dead
+	} else {
+		return nil, false
+	}
+	for range d.count() {
+		s.removals = append(s.removals, d.uint())
+	}
+	n := d.count()
+	s.subjects = make(map[string]uint64, n)
+	for range n {
+		subject := string(d.text())
+		s.subjects[subject] = d.uint()
+	}
+	return s, !d.failed && len(d.b) == 0 && s.id == id
+}
+
+// decoder reads what write has written.
+type decoder struct {
+	b      []byte
+	failed bool
+}
+
+func (d *decoder) uint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	d.take(n)
+	return v
+}
+
+func (d *decoder) int() int64 {
+	v, n := binary.Varint(d.b)
+	d.take(n)
+	return v
+}
+
+func (d *decoder) take(n int) []byte {
+	if n < 0 || n > len(d.b) || d.failed {
+		d.failed, d.b = true, nil
+		return nil
+	}
+	taken := d.b[:n]
+	d.b = d.b[n:]
+	return taken
+}
+
+// count reads how many follow, each of at least one byte.
+func (d *decoder) count() uint64 {
+	n := d.uint()
+	if n > uint64(len(d.b)) {
+		d.failed, d.b = true, nil
+		return 0
+	}
+	return n
+}
+
+func (d *decoder) text() []byte { return d.take(int(d.count())) }
+
+// dropSummaries removes those of blocks that are no more.
+func dropSummaries(dir, stream string, blocks []int) error {
+	entries, err := os.ReadDir(filepath.Join(dir, summaries, stream))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		n, bad := strconv.Atoi(e.Name())
+		if _, found := slices.BinarySearch(blocks, n); bad == nil && found {
+			continue
+		}
+		err = errors.Join(err, os.Remove(filepath.Join(dir, summaries, stream, e.Name())))
+	}
+	return err
+}
