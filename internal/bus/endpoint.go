@@ -75,6 +75,16 @@ func (c Check) Early() bool {
 	return false
 }
 
+// weight is for how many requests one counts in its sender's pace: what makes others work,
+// jobs and runners, takes the daemon some ten times as long as the rest.
+func (c Check) weight() float64 {
+	switch c {
+	case Published, Peers, PeerRuns:
+		return 10
+	}
+	return 1
+}
+
 func (c Check) known() bool {
 	for _, k := range checks {
 		if k.Check == c {
@@ -86,7 +96,10 @@ func (c Check) known() bool {
 
 // Sizes of requests.
 const (
-	tinyBody  = 1 << 10  // nothing, a word, or the few grains that may have a key accepted
+	tinyBody = 1 << 10 // nothing, a word, or the few grains that may have a key accepted
+	// keyBody is for the question of a key that is not accepted, where no grains can have
+	// it accepted: a version.
+	keyBody   = 512
 	shortBody = 64 << 10 // names and patterns
 	factsBody = 2 << 20  // grains; entries of the mine
 	peerBody  = 4 << 20  // what a minion publishes: it is held against rules, signed, stored and sent to many
@@ -102,7 +115,7 @@ var (
 
 // MasterEndpoints are all that a master can be asked.
 var MasterEndpoints = Endpoints{
-	{"ask", []Role{RoleMinion, RoleCaller, RoleStranger}, Own, tinyBody, "ask", "am I accepted? With a version and a few grains"},
+	{"ask", []Role{RoleMinion, RoleCaller, RoleStranger}, Own, tinyBody, "ask", "am I accepted? With a version, and a few grains where `autosign_grains_dir` is set; else it has 512 B"},
 
 	{"file", minions, Own, shortBody, "sendFile", "a file of file_roots, which are for all minions"},
 	{"files", minions, Own, shortBody, "listFiles", "the names of those files"},

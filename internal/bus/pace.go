@@ -25,8 +25,9 @@ type pace struct {
 
 // take says whether the asker may ask once more now, and whether it shall be got rid
 // of since it does not stop asking: for as many requests as it may make in a second.
-// ahead is for how long it should not be heard, to be back at its pace.
-func (p *paces) take(asker string, now time.Time) (ahead time.Duration, taken, cut bool) {
+// ahead is for how long it should not be heard, to be back at its pace. The request counts
+// for as many as its weight says.
+func (p *paces) take(asker string, weight float64, now time.Time) (ahead time.Duration, taken, cut bool) {
 	burst := 2 * p.perSecond
 	own := p.of[asker]
 	if own == nil {
@@ -41,8 +42,8 @@ func (p *paces) take(asker string, now time.Time) (ahead time.Duration, taken, c
 	if own.left > burst/2 {
 		own.over = 0 // it has come to rest
 	}
-	if own.left >= 1 {
-		own.left--
+	if own.left >= weight {
+		own.left -= weight
 		return p.ahead(burst - own.left), true, false
 	}
 	if own.over++; own.over < p.perSecond {
@@ -66,23 +67,23 @@ func (p *paces) ahead(early float64) time.Duration {
 }
 
 // tooFast pushes back a sender that is ahead of its pace. A machine that gets far ahead all
-// the same is refused, too, and its connection ended if it goes on. Pieces of a long request are let pass: their bytes are
-// bounded, and half a message would be taken for junk.
-func (s *Server) tooFast(from Identity, reply string, data []byte) error {
-	if isOperator(from) || len(data) > 0 && data[0] == framePart {
+// the same is refused, too, and its connection ended if it goes on. The first piece of a
+// long request counts for all, and is not refused: half a message would be taken for junk.
+func (s *Server) tooFast(from Identity, e *Endpoint, reply string, data []byte) error {
+	if isOperator(from) {
 		return nil
 	}
 	s.mu.Lock()
-	whole := s.partial[reply] == nil
 	ahead, taken, cut := time.Duration(0), true, false
-	if whole {
-		ahead, taken, cut = s.paces.take(asker(from), time.Now())
+	if s.partial[reply] == nil {
+		ahead, taken, cut = s.paces.take(asker(from), e.Check.weight(), time.Now())
 	}
 	s.mu.Unlock()
 	if s.Slow != nil && ahead > 0 {
 		s.Slow(from, ahead)
 	}
-	if taken || from.Role == RoleUser || from.Role == RoleClient {
+	part := len(data) > 0 && data[0] == framePart
+	if taken || part || from.Role == RoleUser || from.Role == RoleClient {
 		return nil
 	}
 	if cut && s.Cut != nil {

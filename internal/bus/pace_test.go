@@ -12,7 +12,7 @@ func TestPace(t *testing.T) {
 	cuts := 0
 	count := func(asker string, tries int) (taken int) {
 		for range tries {
-			_, ok, cut := p.take(asker, now)
+			_, ok, cut := p.take(asker, 1, now)
 			if ok {
 				taken++
 			}
@@ -37,7 +37,7 @@ func TestPace(t *testing.T) {
 		t.Errorf("an hour later %d were taken and it was cut %d times, want %d and 3", n, cuts, burst)
 	}
 	for i := range 2 * maxPaced {
-		p.take(strconv.Itoa(i), now)
+		p.take(strconv.Itoa(i), 1, now)
 	}
 	if len(p.of) > maxPaced {
 		t.Errorf("%d askers are remembered, the limit is %d", len(p.of), maxPaced)
@@ -50,7 +50,7 @@ func TestPaceIsKeptBeforeAnythingIsRefused(t *testing.T) {
 	p, now := paces{perSecond: 1000}, time.Unix(1_700_000_000, 0)
 	var pushed time.Duration
 	for n := range 3000 {
-		ahead, taken, _ := p.take("minion:a", now)
+		ahead, taken, _ := p.take("minion:a", 1, now)
 		switch {
 		case !taken:
 			t.Fatalf("the request %d is refused: it was read though it was ahead", n)

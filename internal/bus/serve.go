@@ -125,6 +125,9 @@ type Server struct {
 	// Pace is how many requests a machine may make in a second; 0 is the default. It is
 	// set before Start.
 	Pace int
+	// GrainsCount says whether grains can have a key accepted now, so that the question of
+	// one may hold some; nil is that they cannot. It is set before Start.
+	GrainsCount func() bool
 	// Authorize decides the checks that need nothing of the body but who asks: an error
 	// is the refusal. Own is not asked. It is set before Start; nil refuses all.
 	Authorize func(ctx context.Context, r *Request, c Check) error
@@ -286,7 +289,7 @@ func (s *Server) request(m *nats.Msg) {
 		s.reject(from, op, m.Reply, Errorf(NotFound, "there is no request %q for a %s", op, from.Role))
 		return
 	}
-	if err := s.tooFast(from, m.Reply, m.Data); err != nil {
+	if err := s.tooFast(from, endpoint, m.Reply, m.Data); err != nil {
 		s.reject(from, op, m.Reply, err)
 		return
 	}
@@ -332,7 +335,7 @@ func (s *Server) assemble(from Identity, e *Endpoint, m *nats.Msg) (body []byte,
 	p := s.partial[m.Reply]
 	if p == nil {
 		if !part {
-			whole := Assembler{Limit: e.Body}
+			whole := Assembler{Limit: s.limit(from, e)}
 			return whole.Add(m.Data)
 		}
 		if p, err = s.begin(asker(from), m.Reply, e); err != nil {
@@ -350,6 +353,14 @@ func (s *Server) assemble(from Identity, e *Endpoint, m *nats.Msg) (body []byte,
 		s.dropPartial(m.Reply)
 	}
 	return body, done, err
+}
+
+// limit is the size of the largest request of an endpoint for a sender.
+func (s *Server) limit(from Identity, e *Endpoint) int {
+	if from.Role == RoleStranger && (s.GrainsCount == nil || !s.GrainsCount()) {
+		return min(keyBody, e.Body)
+	}
+	return e.Body
 }
 
 // begin books a request that comes in pieces.

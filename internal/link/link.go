@@ -181,18 +181,24 @@ func (o Options) certificate() (tls.Certificate, error) {
 // settle asks, and pins the key once a master has answered: the handshake has proven
 // it, but what only greets is no master, and must not be the first that was met.
 func (l *Link) settle(ctx context.Context, h *handshake) error {
-	stream, err := l.Call(protocol.OpAsk, protocol.Ask{AutosignGrains: l.opts.AutosignGrains, Version: l.opts.Version})
-	if err != nil {
-		return err
-	}
-	l.asking = stream
 	ctx, cancel := context.WithTimeout(ctx, l.opts.Timeout)
 	defer cancel()
-	answered := l.next(ctx)
+	answered := l.ask(ctx, l.opts.AutosignGrains)
+	if bus.CodeOf(answered) == bus.Usage && len(l.opts.AutosignGrains) > 0 { // more than that master wants to know
+		answered = l.ask(ctx, nil)
+	}
 	if answered != nil && !isRefusal(answered) {
 		return answered
 	}
 	return errors.Join(h.pin(), answered)
+}
+
+// ask asks where the key stands, and reads the first answer.
+func (l *Link) ask(ctx context.Context, grains map[string]string) (err error) {
+	if l.asking, err = l.Call(protocol.OpAsk, protocol.Ask{AutosignGrains: grains, Version: l.opts.Version}); err != nil {
+		return err
+	}
+	return l.next(ctx)
 }
 
 // Ready says whether the connection has the rights of an accepted minion.

@@ -211,7 +211,9 @@ func (m *Master) ask(ctx context.Context, r *bus.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	r.Body = nil // it may stand for long
+	if r.Body = nil; !m.keys.grainsCount() { // it may stand for long
+		q.AutosignGrains = nil
+	}
 	i, ok := m.broker.Owner(r.Inbox())
 	if !ok {
 		return nil // it is gone already

@@ -441,6 +441,13 @@ func (k *keyring) admitOpen(id salt.MinionID, key pki.PublicKey, source string) 
 	return verdict{state, act(state), true}, err
 }
 
+// grainsCount says whether a key can be accepted for the grains that its minion shows.
+func (k *keyring) grainsCount() bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.rules.grainsDir != ""
+}
+
 // signByGrains accepts a waiting key whose minion shows a value that a file of
 // autosign_grains_dir lists for that grain.
 func (k *keyring) signByGrains(e pki.Entry, source string, grains map[string]string) (bool, error) {

@@ -292,6 +292,7 @@ func (m *Master) retention() time.Duration {
 func (m *Master) openServer() error {
 	m.server = bus.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
 	m.server.Cut, m.server.Slow, m.server.Authorize = m.cut, m.broker.Slow, m.authorize
+	m.server.GrainsCount = m.keys.grainsCount
 	m.register()
 	if err := m.server.Served(); err != nil {
 		return err
