@@ -35,6 +35,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/reactor"
 	"github.com/brinebus/brine/internal/runner"
@@ -72,11 +73,10 @@ type Master struct {
 	files       *fileserver.Roots
 	uploads     *fileserver.Uploads // nil where no files are taken
 	runners     *extension.Set      // that people have added
-	ledger      *ledger
+	outboxes    *outbox.Receiver    // what waits in those of minions
 	trail       *audit.Log
 	events      *eventbus.Bus
 	jobs        *jobs
-	room        *room
 	longReads   *semaphore.Keyed
 	longAnswers *semaphore.Keyed
 	lookups     *semaphore.Keyed // of people among their own jobs
@@ -106,7 +106,7 @@ type Master struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), room: newRoom(), lookups: fleet.NewEvaluations(), longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers), serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), lookups: fleet.NewEvaluations(), longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers), serving: make(chan struct{})}
 	m.files, m.uploads, m.runners = fileserver.NewRoots(o.Config.FileRoots), newUploads(o.Config), runners(o.Config, o.Log)
 	m.tables = newTables(m.runners)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -225,7 +225,7 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if err := m.openTrail(ctx); err != nil {
 		return err
 	}
-	if m.ledger, err = openLedger(ctx, m.journal, m.durable); err != nil {
+	if m.outboxes, err = outbox.NewReceiver(ctx, outbox.ReceiverOptions{Journal: m.journal, Opener: messages{m}, Durable: m.durable, Log: m.log}); err != nil {
 		return err
 	}
 	if err := m.openPlans(ctx); err != nil {
@@ -339,7 +339,7 @@ func (m *Master) Run(ctx context.Context) error {
 	}
 	m.wg.Go(m.sweepTokens)
 	m.wg.Go(m.watchExpiry)
-	m.wg.Go(func() { m.ledger.keep(m.ctx, m.log) })
+	m.wg.Go(func() { m.outboxes.Keep(m.ctx) })
 	hangups, stop := daemon.Hangups()
 	defer stop()
 	remove, err := daemon.PIDFile(m.cfg.PIDFile)

@@ -7,6 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -22,11 +23,11 @@ func (m *Master) register() {
 		"grains":      m.fleet.Refresh,
 		"hello":       m.hello,
 		"keyDeed":     m.keyDeed,
-		"letters":     m.letters,
+		"letters":     m.outboxes.Deliver,
 		"listFiles":   m.listFiles,
 		"localReturn": m.localReturn,
 		"login":       m.login,
-		"makeRoom":    m.makeRoom,
+		"makeRoom":    m.outboxes.Reserve,
 		"minionFire":  m.minionFire,
 		"peerPublish": m.peerPublish,
 		"peerRun":     m.peerRun,
@@ -41,7 +42,7 @@ func (m *Master) register() {
 	} {
 		s.Handle(name, h)
 	}
-	s.HandleLots("letters", m.letterLot)
+	s.HandleLots("letters", m.outboxes.DeliverEach)
 	local := func(ctx context.Context, i bus.Identity) eventbus.Principal {
 		return m.onBus(ctx, m.asker(ctx, i))
 	}
@@ -107,7 +108,7 @@ func (m *Master) onBus(ctx context.Context, who asker) eventbus.Principal {
 }
 
 // minionFire stores events of a minion: none in the tag spaces of the master.
-// salt-call without a daemon asks for it; a daemon sends letters.
+// salt-call without a daemon asks for it; a daemon sends what is in its outbox.
 func (m *Master) minionFire(ctx context.Context, r *bus.Request) error {
 	var q protocol.Fire
 	if err := r.Decode(&q); err != nil {
@@ -122,7 +123,7 @@ func (m *Master) minionFire(ctx context.Context, r *bus.Request) error {
 	if q.ID != "" {
 		name = event.Escape(r.From.Name) + "/" + event.Escape(q.ID)
 	}
-	p, err := m.journal.BeginAll(lotOf(events, name, 0))
+	p, err := m.journal.BeginAll(outbox.Drafts(events, name, 0))
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
@@ -253,70 +254,70 @@ func (m *Master) passOutput(ctx context.Context, id salt.MinionID, jid salt.JID,
 	return nil
 }
 
-// readReturn reads a return that comes as a letter. One of a job that this master
+// readReturn reads a return that has waited in an outbox. One of a job that this master
 // does not know, since another one has sent it, is kept as what the minion ran by
 // itself: it speaks for nobody else, and no job of this master is touched.
-func (m *Master) readReturn(ctx context.Context, id salt.MinionID, jid salt.JID, l protocol.Letter, p *post) error {
-	rep, commands, err := readLetter(l)
+func (m *Master) readReturn(ctx context.Context, id salt.MinionID, jid salt.JID, msg outbox.Message) (r outbox.Record, err error) {
+	rep, commands, err := readReport(msg)
 	if err != nil {
-		return err
+		return r, err
 	}
 	if _, err := salt.ParseJID(string(jid)); err != nil {
-		return bus.Errorf(bus.Usage, "%v", err)
+		return r, bus.Errorf(bus.Usage, "%v", err)
 	}
 	k, err := m.lookup(ctx, jid)
 	switch {
 	case err != nil:
-		return err
+		return r, err
 	case k == nil && len(commands) > 0:
-		return m.readForeign(id, jid, rep, commands, p)
+		return m.readForeign(id, jid, rep, commands)
 	}
 	if k, err = m.sentTo(ctx, id, jid); err != nil {
-		return err
+		return r, err
 	}
 	if rep.State.Returned() {
 		e, err := returnEvent(id, jid, k, rep)
 		if err != nil {
-			return bus.Errorf(bus.Usage, "%v", err)
+			return r, bus.Errorf(bus.Usage, "%v", err)
 		}
-		p.events = []event.Event{e}
+		r.Events = []event.Event{e}
 	}
-	p.after = func() {
-		m.heard(ctx, id, jid, k, rep, largePlaces(ctx, len(l.Body), p.pending))
+	r.After = func(p *journal.Pending) {
+		m.heard(ctx, id, jid, k, rep, largePlaces(ctx, len(msg.Body), p))
 	}
-	return nil
+	return r, nil
 }
 
-// readLetter reads a return, see protocol.Return. What was returned is only passed on,
+// readReport reads a return, see protocol.Return. What was returned is only passed on,
 // and so not decoded; nor is what was run, which a master knows of its own jobs.
-func readLetter(l protocol.Letter) (rep job.Report, commands []byte, err error) {
-	rep, err = job.ReadReport(l.Body, func(key string, v []byte) error {
+func readReport(msg outbox.Message) (rep job.Report, commands []byte, err error) {
+	rep, err = job.ReadReport(msg.Body, func(key string, v []byte) error {
 		if key == "commands" {
 			commands = v
 		}
 		return nil
 	})
 	if err != nil {
-		return rep, nil, bus.Errorf(bus.Usage, "unreadable letter %s: %v", l.Op, err)
+		return rep, nil, unreadable(msg, err)
 	}
 	return rep, commands, nil
 }
 
-func (m *Master) readForeign(id salt.MinionID, jid salt.JID, rep job.Report, ran []byte, p *post) error {
+func (m *Master) readForeign(id salt.MinionID, jid salt.JID, rep job.Report, ran []byte) (r outbox.Record, err error) {
 	var commands []job.Command
 	if err := json.Unmarshal(ran, &commands); err != nil || len(commands) == 0 {
-		return bus.Errorf(bus.Usage, "unreadable commands of a return: %v", err)
+		return r, bus.Errorf(bus.Usage, "unreadable commands of a return: %v", err)
 	}
 	if !rep.State.Returned() {
-		return nil // a refusal, say, which is for the one who has sent the job
+		return r, nil // a refusal, say, which is for the one who has sent the job
 	}
 	e, err := ownReturn(id, jid, commands, rep, "")
 	if err != nil {
-		return bus.Errorf(bus.Usage, "%v", err)
+		return r, bus.Errorf(bus.Usage, "%v", err)
 	}
 	m.log.Info("return of a job that another master has sent", "minion", id, "jid", jid)
-	p.events = []event.Event{e}
-	return nil
+	r.Events = []event.Event{e}
+	return r, nil
 }
 
 // sentTo returns what is known of a job that the minion was sent; for every other

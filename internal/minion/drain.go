@@ -10,12 +10,12 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
-	"github.com/brinebus/brine/internal/protocol"
+	wire "github.com/brinebus/brine/internal/outbox"
 )
 
 const (
 	// readBytes is about how much of the queue is read at once.
-	readBytes = protocol.MaxLetterBytes
+	readBytes = wire.MaxBatchBytes
 	// maxEpochs is how many epochs one request may have: fewer than the master
 	// remembers.
 	maxEpochs = 16
@@ -113,7 +113,7 @@ func (o *outbox) batch(ctx context.Context) ([]waitingLetter, error) {
 
 // read reads the letters at the head of the queue.
 func (o *outbox) read(ctx context.Context) ([]waitingLetter, error) {
-	entries, err := o.queue.Read(ctx, o.first(), protocol.MaxLetters, readBytes)
+	entries, err := o.queue.Read(ctx, o.first(), wire.MaxBatch, readBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (o *outbox) read(ctx context.Context) ([]waitingLetter, error) {
 		l, err := unpack(e)
 		if err != nil {
 			o.log.Error("unreadable letter in the outbox", "err", err)
-			l = letter{Letter: protocol.Letter{Epoch: o.epoch, Op: "unreadable"}} // which is refused, and so goes
+			l = letter{Message: wire.Message{Epoch: o.epoch, Op: "unreadable"}} // which is refused, and so goes
 		}
 		letters[i] = waitingLetter{l, e}
 	}
@@ -137,14 +137,14 @@ func (o *outbox) first() uint64 {
 
 // ask sends the letters and returns what became of them, which may be told of a
 // part.
-func (o *outbox) ask(ctx context.Context, s *session, batch []waitingLetter) ([]protocol.Delivery, error) {
-	q := protocol.Letters{Letters: make([]protocol.Letter, len(batch))}
+func (o *outbox) ask(ctx context.Context, s *session, batch []waitingLetter) ([]wire.Delivery, error) {
+	q := wire.Batch{Messages: make([]wire.Message, len(batch))}
 	size := 0
 	for i, l := range batch {
 		if err := o.fetch(&l.letter); err != nil {
 			return nil, err
 		}
-		q.Letters[i] = l.Letter
+		q.Messages[i] = l.Message
 		size += len(l.Body)
 	}
 	leave, err := askRoom(ctx, s, size)
@@ -154,19 +154,19 @@ func (o *outbox) ask(ctx context.Context, s *session, batch []waitingLetter) ([]
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, answerTime+time.Duration(size/slowest)*time.Second)
 	defer cancel()
-	var d protocol.Delivered
-	err = s.Ask(ctx, protocol.OpLetters, q, &d)
+	var d wire.Delivered
+	err = s.Ask(ctx, wire.OpDeliver, q, &d)
 	var refused *bus.Error
 	if errors.As(err, &refused) && refused.Permanent() && len(batch) == 1 {
-		return []protocol.Delivery{{Refused: refused}}, nil // the request itself, as one that is too large
+		return []wire.Delivery{{Refused: refused}}, nil // the request itself, as one that is too large
 	}
 	if err != nil {
 		return nil, err
 	}
-	if len(d.Letters) == 0 || len(d.Letters) > len(batch) {
-		return nil, fmt.Errorf("the master's answer tells of %d letters, it was sent %d", len(d.Letters), len(batch))
+	if len(d.Messages) == 0 || len(d.Messages) > len(batch) {
+		return nil, fmt.Errorf("the master's answer tells of %d letters, it was sent %d", len(d.Messages), len(batch))
 	}
-	return d.Letters, nil
+	return d.Messages, nil
 }
 
 // roomTime bounds the wait until the master has room for large letters: others'
@@ -176,16 +176,16 @@ const roomTime = 10 * time.Minute
 // askRoom waits until the master has room for letters of this size. A master that
 // knows nothing of rooms has it.
 func askRoom(ctx context.Context, s *session, size int) (leave func(), err error) {
-	if size <= protocol.SmallLetters {
+	if size <= wire.SmallBatch {
 		return func() {}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, roomTime)
 	defer cancel()
-	stream, err := s.Call(protocol.OpRoom, protocol.Room{Bytes: int64(size)})
+	stream, err := s.Call(wire.OpCapacity, wire.Capacity{Bytes: int64(size)})
 	if err != nil {
 		return nil, err
 	}
-	var room protocol.Room
+	var room wire.Capacity
 	if err := stream.Decode(ctx, &room); err != nil && bus.CodeOf(err) != bus.NotFound {
 		stream.Close()
 		return nil, err
@@ -209,7 +209,7 @@ func (o *outbox) fetch(l *letter) error {
 }
 
 // settle takes the letters out of what waits, and tells the senders.
-func (o *outbox) settle(batch []waitingLetter, told []protocol.Delivery) {
+func (o *outbox) settle(batch []waitingLetter, told []wire.Delivery) {
 	for i, l := range batch {
 		if r := told[i].Refused; r != nil {
 			o.log.Error("the master refuses what was for it; it is dropped", "op", l.Op, "err", r)

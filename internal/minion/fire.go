@@ -11,6 +11,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
+	wire "github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -196,7 +197,7 @@ func (m *Minion) tellRefused(tag string) {
 		return
 	}
 	m.wg.Go(func() {
-		out := outgoing{op: protocol.OpRefused, body: protocol.FireEvent{Tag: tag}}
+		out := outgoing{op: wire.OpRefused, body: protocol.FireEvent{Tag: tag}}
 		if err := m.putAll(m.ctx, out); err != nil {
 			m.log.Error("the master is not told of a refused event", "tag", tag, "err", err)
 		}

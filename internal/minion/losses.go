@@ -11,6 +11,7 @@ import (
 
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/bus"
+	wire "github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 )
 
@@ -148,7 +149,7 @@ func (o *outbox) drop(ctx context.Context, why string, gone func(waitingLetter) 
 		o.leave(batch[:n])
 		for _, l := range batch[:n] {
 			lost += uint64(max(l.Events, 1))
-			o.tell(l.letter, protocol.Delivery{Refused: bus.Errorf(bus.Unavailable, "it was dropped: %s", why)})
+			o.tell(l.letter, wire.Delivery{Refused: bus.Errorf(bus.Unavailable, "it was dropped: %s", why)})
 		}
 		if n < len(batch) {
 			return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/minion"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
@@ -258,11 +259,11 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 		return nil
 	})
 	m.Server.Handle("letters", func(ctx context.Context, r *bus.Request) error {
-		var q protocol.Letters
+		var q outbox.Batch
 		if err := r.Decode(&q); err != nil {
 			return err
 		}
-		for _, l := range q.Letters {
+		for _, l := range q.Messages {
 			if strings.HasPrefix(l.Op, "ret.") {
 				m.told("returned")
 			}
@@ -271,7 +272,7 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 		case <-m.hold:
 		case <-ctx.Done():
 		}
-		return r.Send(ctx, protocol.Delivered{Letters: make([]protocol.Delivery, len(q.Letters))})
+		return r.Send(ctx, outbox.Delivered{Messages: make([]outbox.Delivery, len(q.Messages))})
 	})
 	if err := m.Server.Start(); err != nil {
 		t.Fatal(err)

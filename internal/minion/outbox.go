@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/journal"
+	wire "github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 )
 
@@ -55,8 +56,8 @@ type outbox struct {
 	mu   sync.Mutex // guards the rest, and that numbers and places agree
 	n    uint64     // of the newest letter of this epoch
 	span journal.Span
-	asks map[uint64]chan protocol.Delivery // of senders that wait, by number
-	left chan struct{}                     // closed, and made anew, when letters have gone
+	asks map[uint64]chan wire.Delivery // of senders that wait, by number
+	left chan struct{}                 // closed, and made anew, when letters have gone
 	lost losses
 
 	fresh      map[uint64]waitingLetter // letters of the queue that are in memory, by place
@@ -65,7 +66,7 @@ type outbox struct {
 
 // letter is one request for the master as it is kept.
 type letter struct {
-	protocol.Letter
+	wire.Message
 	File   string `json:"file,omitempty"`   // in the outbox's folder; it holds a large body
 	Size   int64  `json:"size,omitempty"`   // of that file
 	Events int    `json:"events,omitempty"` // that it carries; 0 for a return
@@ -97,7 +98,7 @@ const (
 func openOutbox(ctx context.Context, m *Minion, link *atomic.Pointer[session], name string) (*outbox, error) {
 	o := &outbox{
 		name: name, log: m.log, link: link, dir: filepath.Join(m.cfg.CacheDir, boxFolder+name), limit: m.cfg.OutboxMaxBytes, age: m.cfg.OutboxMaxAge,
-		epoch: bus.NewNonce(), own: "salt/minion/" + string(m.id), ready: make(chan struct{}, 1), asks: map[uint64]chan protocol.Delivery{},
+		epoch: bus.NewNonce(), own: "salt/minion/" + string(m.id), ready: make(chan struct{}, 1), asks: map[uint64]chan wire.Delivery{},
 		left: make(chan struct{}), fresh: map[uint64]waitingLetter{},
 	}
 	if err := os.MkdirAll(o.dir, 0o700); err != nil {
@@ -201,7 +202,7 @@ func (o *outbox) await(ctx context.Context, s *session, p placed, patience time.
 	}
 }
 
-func told(d protocol.Delivery) (protocol.Fired, error) {
+func told(d wire.Delivery) (protocol.Fired, error) {
 	if d.Refused != nil {
 		return protocol.Fired{}, d.Refused
 	}
@@ -212,7 +213,7 @@ func told(d protocol.Delivery) (protocol.Fired, error) {
 type placed struct {
 	n, seq uint64
 	size   int
-	told   chan protocol.Delivery // nil unless it is watched
+	told   chan wire.Delivery // nil unless it is watched
 }
 
 // put stores a letter at the end of the queue. When it returns nil the letter
@@ -225,7 +226,7 @@ func (o *outbox) put(ctx context.Context, out outgoing, watch bool) (placed, err
 	if err != nil {
 		return placed{}, err
 	}
-	l := letter{Letter: protocol.Letter{Op: out.op, Body: body}, Events: out.events}
+	l := letter{Message: wire.Message{Op: out.op, Body: body}, Events: out.events}
 	// What is under way is finished, even if who asked for it is gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime+time.Duration(len(body)/slowest)*time.Second)
 	defer cancel()
@@ -274,7 +275,7 @@ func (o *outbox) store(ctx context.Context, l letter, id string, watch bool) (pl
 // remember keeps a letter that is in the queue in memory, too, if there is room: one that
 // is delivered at once need not be read back. Its caller holds mu.
 func (o *outbox) remember(l waitingLetter) {
-	if l.entry.Seq < o.span.First || len(o.fresh) >= protocol.MaxLetters || o.freshBytes+len(l.Body) > readBytes {
+	if l.entry.Seq < o.span.First || len(o.fresh) >= wire.MaxBatch || o.freshBytes+len(l.Body) > readBytes {
 		return
 	}
 	o.fresh[l.entry.Seq] = l
@@ -317,7 +318,7 @@ func (o *outbox) begin(l letter, id string, watch bool) (p placed, numbered lett
 	}
 	p.n = l.N
 	if watch {
-		p.told = make(chan protocol.Delivery, 1)
+		p.told = make(chan wire.Delivery, 1)
 		o.asks[p.n] = p.told
 	}
 	pending, err = o.queue.Begin(b, id)
@@ -331,7 +332,7 @@ func (o *outbox) forget(n uint64) {
 }
 
 // tell tells the sender of a letter what became of it, if it waits.
-func (o *outbox) tell(l letter, d protocol.Delivery) {
+func (o *outbox) tell(l letter, d wire.Delivery) {
 	if l.Epoch != o.epoch {
 		return
 	}
@@ -377,7 +378,7 @@ func (o *outbox) sweep(ctx context.Context) error {
 	}
 	named := map[string]bool{}
 	for from := o.span.First; ; {
-		entries, err := o.queue.Read(ctx, from, protocol.MaxLetters, readBytes)
+		entries, err := o.queue.Read(ctx, from, wire.MaxBatch, readBytes)
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 // bodies are those of all requests.
 var bodies = []any{
 	Ask{}, Hello{}, Fire{}, Listen{}, Publish{}, Follow{}, Run{}, KeyDeed{}, Confirm{}, Dead{}, Purge{}, Refresh{}, LocalReturn{}, Login{},
-	MineChange{}, MineGet{}, Letters{}, Files{}, GetFile{}, Push{}, Schedule{}, job.BatchOptions{},
+	MineChange{}, MineGet{}, Files{}, GetFile{}, Push{}, Schedule{}, job.BatchOptions{},
 }
 
 // FuzzBodies reads any text as the body of each request: what is read can be written.

@@ -22,6 +22,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
@@ -179,7 +180,7 @@ type simulated struct {
 
 	mu      sync.Mutex // guards what follows
 	n       uint64
-	waiting []protocol.Letter
+	waiting []outbox.Message
 }
 
 // onJob judges a job where it arrives and runs it elsewhere, as the daemon does.
@@ -202,7 +203,7 @@ func (m *simulated) run(e *job.Envelope) {
 	}
 	m.mu.Lock()
 	m.n++
-	m.waiting = append(m.waiting, protocol.Letter{Epoch: m.epoch, N: m.n, Op: "ret." + string(e.JID), Body: b})
+	m.waiting = append(m.waiting, outbox.Message{Epoch: m.epoch, N: m.n, Op: "ret." + string(e.JID), Body: b})
 	m.mu.Unlock()
 	select {
 	case m.ready <- struct{}{}:
@@ -222,11 +223,11 @@ func (m *simulated) drain() {
 }
 
 // take takes the letters of the next request, by the rules of the daemon's outbox.
-func (m *simulated) take() (list []protocol.Letter) {
+func (m *simulated) take() (list []outbox.Message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	size, n := 0, 0
-	for n < len(m.waiting) && n < protocol.MaxLetters && (n == 0 || size+len(m.waiting[n].Body) <= protocol.MaxLetterBytes) {
+	for n < len(m.waiting) && n < outbox.MaxBatch && (n == 0 || size+len(m.waiting[n].Body) <= outbox.MaxBatchBytes) {
 		size += len(m.waiting[n].Body)
 		n++
 	}
@@ -234,25 +235,25 @@ func (m *simulated) take() (list []protocol.Letter) {
 	return list
 }
 
-func (m *simulated) deliver(list []protocol.Letter) error {
+func (m *simulated) deliver(list []outbox.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	size := 0
 	for _, l := range list {
 		size += len(l.Body)
 	}
-	if size > protocol.SmallLetters {
-		room, err := m.l.Call(protocol.OpRoom, protocol.Room{Bytes: int64(size)})
+	if size > outbox.SmallBatch {
+		room, err := m.l.Call(outbox.OpCapacity, outbox.Capacity{Bytes: int64(size)})
 		if err != nil {
 			return err
 		}
 		defer room.Close()
-		var given protocol.Room
+		var given outbox.Capacity
 		if err := room.Decode(ctx, &given); err != nil {
 			return err
 		}
 	}
-	return m.l.Ask(ctx, protocol.OpLetters, protocol.Letters{Letters: list}, nil)
+	return m.l.Ask(ctx, outbox.OpDeliver, outbox.Batch{Messages: list}, nil)
 }
 
 // result is True, or for test.echo so many bytes as it is given.

@@ -1,4 +1,4 @@
-package master
+package outbox
 
 import (
 	"math/rand/v2"
@@ -18,15 +18,15 @@ func given(l *lease) bool {
 	}
 }
 
-func TestRoomIsGivenInOrder(t *testing.T) {
-	r := newRoom()
-	half, rest, small, huge := r.ask(roomBytes/2), r.ask(roomBytes/2), r.ask(1), r.ask(100*roomBytes)
+func TestCapacityIsGivenInOrder(t *testing.T) {
+	r := newCapacity()
+	half, rest, small, huge := r.ask(capacityBytes/2), r.ask(capacityBytes/2), r.ask(1), r.ask(100*capacityBytes)
 	if !given(half) || !given(rest) || given(small) || given(huge) {
 		t.Fatal("two halves are all there is")
 	}
 	r.giveBack(half)
 	if !given(small) {
-		t.Error("the next in the row gets nothing though there is room")
+		t.Error("the next in the row gets nothing though there is capacity")
 	}
 	if given(huge) {
 		t.Error("a large one begins beside others")
@@ -42,24 +42,24 @@ func TestRoomIsGivenInOrder(t *testing.T) {
 	}
 	r.giveBack(huge)
 	r.giveBack(late)
-	if r.free != roomBytes || len(r.queue) > 0 {
-		t.Errorf("in the end %d are free, want %d", r.free, roomBytes)
+	if r.free != capacityBytes || len(r.queue) > 0 {
+		t.Errorf("in the end %d are free, want %d", r.free, capacityBytes)
 	}
 }
 
-func TestRoomOfWhoGivesUp(t *testing.T) {
-	r := newRoom()
-	all := r.ask(roomBytes)
+func TestCapacityOfWhoGivesUp(t *testing.T) {
+	r := newCapacity()
+	all := r.ask(capacityBytes)
 	waiting, next := r.ask(5), r.ask(7)
 	r.giveBack(waiting) // it is gone before its turn
 	r.giveBack(all)
-	if given(waiting) || !given(next) || r.free != roomBytes-7 {
-		t.Errorf("free are %d, want %d", r.free, roomBytes-7)
+	if given(waiting) || !given(next) || r.free != capacityBytes-7 {
+		t.Errorf("free are %d, want %d", r.free, capacityBytes-7)
 	}
 }
 
-func TestRoomIsUsedOnce(t *testing.T) {
-	r := newRoom()
+func TestCapacityIsUsedOnce(t *testing.T) {
+	r := newCapacity()
 	first, second := r.ask(1), r.ask(1)
 	r.hold("web1", first)
 	r.hold("web1", second) // it asks again: what it had is used
@@ -79,15 +79,15 @@ func TestRoomIsUsedOnce(t *testing.T) {
 }
 
 // However many ask, never more than there is is given.
-func TestRoomIsNeverOverdrawn(t *testing.T) {
-	r := newRoom()
+func TestCapacityIsNeverOverdrawn(t *testing.T) {
+	r := newCapacity()
 	var out, most atomic.Int64
 	var wg sync.WaitGroup
 	for n := range 64 {
 		wg.Go(func() {
 			id := salt.MinionID(rune('a' + n))
 			for range 50 {
-				l := r.ask(rand.Int64N(roomBytes))
+				l := r.ask(rand.Int64N(capacityBytes))
 				<-l.given
 				r.hold(id, l)
 				now := out.Add(l.bytes)
@@ -100,7 +100,7 @@ func TestRoomIsNeverOverdrawn(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if most.Load() > roomBytes || r.free != roomBytes {
-		t.Errorf("%d were out at a time, %d are left of %d", most.Load(), r.free, roomBytes)
+	if most.Load() > capacityBytes || r.free != capacityBytes {
+		t.Errorf("%d were out at a time, %d are left of %d", most.Load(), r.free, capacityBytes)
 	}
 }

@@ -9,15 +9,16 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Many minions return at once, by letters, each twice at the same time: every return is
+// Many minions return at once, from their outboxes, each twice at the same time: every return is
 // stored once and confirmed as often as it came, and what does not belong there is
 // refused for itself alone.
-func TestReturnsInLots(t *testing.T) {
+func TestReturnsInBatches(t *testing.T) {
 	const minions = 25
 	w := start(t, "auto_accept: True\n")
 	links := map[salt.MinionID]*link.Link{}
@@ -50,21 +51,21 @@ func TestReturnsInLots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := protocol.Letter{Epoch: bus.NewNonce(), N: 1, Op: "ret." + string(e.JID), Body: body}
+	first := outbox.Message{Epoch: bus.NewNonce(), N: 1, Op: "ret." + string(e.JID), Body: body}
 	second := first
 	second.N, second.Op, second.Body = 2, "ret.20200101000000000000", foreign
 	var wg sync.WaitGroup
 	for id, l := range links {
 		for range 2 {
 			wg.Go(func() {
-				var told protocol.Delivered
-				if err := l.Ask(t.Context(), protocol.OpLetters, protocol.Letters{Letters: []protocol.Letter{first}}, &told); err != nil || len(told.Letters) != 1 || told.Letters[0].Refused != nil {
+				var told outbox.Delivered
+				if err := l.Ask(t.Context(), outbox.OpDeliver, outbox.Batch{Messages: []outbox.Message{first}}, &told); err != nil || len(told.Messages) != 1 || told.Messages[0].Refused != nil {
 					t.Errorf("%s: the return is answered %+v, %v", id, told, err)
 				}
 			})
 			wg.Go(func() {
-				var told protocol.Delivered
-				if err := l.Ask(t.Context(), protocol.OpLetters, protocol.Letters{Letters: []protocol.Letter{second}}, &told); err != nil || len(told.Letters) != 1 || told.Letters[0].Refused == nil {
+				var told outbox.Delivered
+				if err := l.Ask(t.Context(), outbox.OpDeliver, outbox.Batch{Messages: []outbox.Message{second}}, &told); err != nil || len(told.Messages) != 1 || told.Messages[0].Refused == nil {
 					t.Errorf("%s: a return of a job that there is not is answered %+v, %v", id, told, err)
 				}
 			})

@@ -1,0 +1,124 @@
+package outbox
+
+import (
+	"context"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// delivery is the batch of one minion, stored together with those of others.
+type delivery struct {
+	id       salt.MinionID
+	messages []*incoming
+	from     *sender // its turn is held
+}
+
+// DeliverEach is Deliver for the batches of many minions that came together, as the
+// returns of a job do: what they hold is stored with one word of the journal for all.
+// Whatever is not quick is handled alone.
+func (r *Receiver) DeliverEach(ctx context.Context, requests []*bus.Request) []error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
+	defer cancel()
+	errs, deliveries := make([]error, len(requests)), make([]*delivery, len(requests))
+	for i, req := range requests {
+		if deliveries[i] = r.quick(ctx, req); deliveries[i] == nil {
+			errs[i] = bus.ErrAlone
+		}
+	}
+	err := r.storeEach(ctx, deliveries)
+	for i, d := range deliveries {
+		if d == nil {
+			continue
+		}
+		if errs[i] = err; err == nil {
+			errs[i] = requests[i].Last(ctx, Delivered{Messages: d.outcome()})
+		}
+		d.from.end()
+	}
+	return errs
+}
+
+// quick reads a batch that can be stored with those of others. It returns nil for every
+// other one.
+func (r *Receiver) quick(ctx context.Context, req *bus.Request) *delivery {
+	var q Batch
+	if err := req.Decode(&q); err != nil || len(q.Messages) == 0 || len(q.Messages) > MaxBatch {
+		return nil
+	}
+	id := salt.MinionID(req.From.Name)
+	for _, m := range q.Messages {
+		if !r.Opener.Quick(m) {
+			return nil
+		}
+	}
+	from := r.marks.tryBegin(id)
+	if from == nil {
+		return nil
+	}
+	d := &delivery{id: id, from: from}
+	for _, m := range q.Messages {
+		in, err := r.open(ctx, id, m)
+		if err != nil {
+			from.end()
+			return nil
+		}
+		d.messages = append(d.messages, in)
+	}
+	return d
+}
+
+// storeEach stores what is not stored already, and tells those who wait for it.
+func (r *Receiver) storeEach(ctx context.Context, deliveries []*delivery) error {
+	var batches []journal.Lot
+	for _, d := range deliveries {
+		if d != nil {
+			batches = d.append(batches)
+		}
+	}
+	if len(batches) > 0 {
+		pending, err := r.Journal.BeginEach(batches)
+		if err == nil {
+			_, err = pending.Wait(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, d := range deliveries {
+		if d != nil {
+			d.stored()
+		}
+	}
+	return r.Durable()
+}
+
+// append appends what is not stored yet.
+func (d *delivery) append(batches []journal.Lot) []journal.Lot {
+	for _, in := range d.messages {
+		if len(in.Events) > 0 && !d.from.has(in.Epoch, in.N, 0) { // what is quick is one event
+			batches = append(batches, Drafts(in.Events, messageName(d.id, in.Epoch, in.N), 0))
+		}
+	}
+	return batches
+}
+
+// stored notes that all is stored.
+func (d *delivery) stored() {
+	for _, in := range d.messages {
+		if len(in.Events) > 0 {
+			d.from.set(watermark{in.Epoch, in.N, 0})
+		}
+		in.after()
+	}
+}
+
+// outcome is what the minion is told.
+func (d *delivery) outcome() []Delivery {
+	told := make([]Delivery, len(d.messages))
+	for i, in := range d.messages {
+		told[i].Refused = in.refused
+	}
+	return told
+}

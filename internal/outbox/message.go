@@ -1,0 +1,136 @@
+package outbox
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/brinebus/brine/internal/bus"
+)
+
+// OpDeliver hands over what waits in a minion's outbox: Batch → Delivered.
+const OpDeliver = "letters"
+
+// OpCapacity asks when the master can take a large batch: Capacity → Capacity, when it
+// can. The capacity is the minion's until its next batch is stored.
+const OpCapacity = "room"
+
+// Capacity is for a batch of so many bytes.
+type Capacity struct {
+	Bytes int64 `json:"bytes"`
+}
+
+// SmallBatch is the size in bytes of a batch that needs no capacity.
+const SmallBatch = 64 << 10
+
+// The limits of one batch. A message beyond MaxBatchBytes travels alone.
+const (
+	MaxBatch      = 1000 // messages
+	MaxBatchBytes = 1 << 20
+)
+
+// OpRefused is a message that tells of an event that the minion itself has refused,
+// as the master would have: a FireEvent without data.
+const OpRefused = "refused"
+
+// Batch is messages of a minion in the order in which it made them.
+type Batch struct {
+	Messages []Message `json:"letters"`
+}
+
+// Message is one request that has waited: a return, an event, or what salt-call
+// ran. Epoch and N name it for good. A message whose number is not above the last
+// one of its epoch is a repetition, however late it comes: within an epoch numbers
+// only grow, and each start of the minion begins a new epoch.
+type Message struct {
+	Epoch string          `json:"epoch"`
+	N     uint64          `json:"n"`
+	Op    string          `json:"op"`   // protocol.OpFire, protocol.OpReturn, OpRefused, or "ret." and the jid
+	Body  json.RawMessage `json:"body"` // as protocol.Encode makes it
+}
+
+// Decode reads the body into v.
+func (m Message) Decode(v any) error {
+	if own, ok := v.(encoding.BinaryUnmarshaler); ok {
+		return own.UnmarshalBinary(m.Body)
+	}
+	if err := bus.CheckBuilt(m.Body); err != nil {
+		return err
+	}
+	return json.Unmarshal(m.Body, v)
+}
+
+// The body of a Batch is a sign that no JSON begins with, and for each message a line
+// with all but its body, and the body. So a body is copied as it is, however often a
+// message is passed on. One JSON document is read too.
+const batchSign = '\x1e'
+
+// messageHead is the line of a message.
+type messageHead struct {
+	Epoch string `json:"epoch"`
+	N     uint64 `json:"n"`
+	Op    string `json:"op"`
+	Size  int    `json:"size"` // of the body in bytes
+}
+
+// MarshalBinary is AppendBinary behind nothing.
+func (q Batch) MarshalBinary() ([]byte, error) { return q.AppendBinary(nil) }
+
+// AppendBinary writes the body of a request behind b.
+func (q Batch) AppendBinary(b []byte) ([]byte, error) {
+	size := 1
+	for _, l := range q.Messages {
+		size += len(l.Body) + len(l.Epoch) + len(l.Op) + 64
+	}
+	b = append(slices.Grow(b, size), batchSign)
+	for _, l := range q.Messages {
+		head, err := json.Marshal(messageHead{l.Epoch, l.N, l.Op, len(l.Body)})
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(append(b, head...), '\n'), l.Body...)
+	}
+	return b, nil
+}
+
+// UnmarshalBinary reads the body of a request. The messages keep parts of b.
+func (q *Batch) UnmarshalBinary(b []byte) error {
+	q.Messages = nil
+	if len(b) == 0 || b[0] != batchSign {
+		if err := bus.CheckBuilt(b); err != nil {
+			return err
+		}
+		return json.Unmarshal(b, q)
+	}
+	for rest := b[1:]; len(rest) > 0; {
+		if len(q.Messages) == MaxBatch {
+			return fmt.Errorf("more than %d messages", MaxBatch)
+		}
+		line, behind, ended := bytes.Cut(rest, []byte("\n"))
+		var head messageHead
+		if err := json.Unmarshal(line, &head); err != nil {
+			return fmt.Errorf("message %d: %w", len(q.Messages)+1, err)
+		}
+		if !ended || head.Size < 0 || head.Size > len(behind) {
+			return errors.New("the body of the last message is not whole")
+		}
+		q.Messages = append(q.Messages, Message{head.Epoch, head.N, head.Op, behind[:head.Size:head.Size]})
+		rest = behind[head.Size:]
+	}
+	return nil
+}
+
+// Delivered tells what became of a batch, message by message, in their order. When there are fewer
+// than were sent, the others are to be sent again.
+type Delivered struct {
+	Messages []Delivery `json:"letters"`
+}
+
+// Delivery is what became of one message: it is stored, or refused for good.
+type Delivery struct {
+	Seq     uint64     `json:"seq,omitempty"` // of its last event in the master's journal; 0 for a repetition, and for a return
+	Refused *bus.Error `json:"refused,omitempty"`
+}

@@ -1,0 +1,221 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// storeTime bounds how long one request may take to be stored; what is large has
+// a second more for each slowest bytes.
+const storeTime = 30 * time.Second
+
+// timeFor is how long this batch may take to be stored.
+func timeFor(batch []Message) time.Duration {
+	size := 0
+	for _, m := range batch {
+		size += len(m.Body)
+	}
+	return storeTime + time.Duration(size/slowest)*time.Second
+}
+
+// maxEpoch is the longest name of an epoch; it is part of an id of the journal.
+const maxEpoch = 64
+
+// Opener knows what the messages of minions mean.
+type Opener interface {
+	// Open says what a message becomes. A [bus.Error] that is permanent refuses it for
+	// good: the same message would be refused again. After any other error it stays in
+	// the minion's outbox.
+	Open(ctx context.Context, from salt.MinionID, m Message) (Record, error)
+	// Quick says whether a message becomes one event at most, and Open of it waits for
+	// nothing: such messages of many minions are stored together.
+	Quick(m Message) bool
+}
+
+// Record is what a message becomes in the master's journal.
+type Record struct {
+	Events []event.Event
+	// After is called once they are stored, with the latest of them where it was not
+	// stored before, alone. It may be nil.
+	After func(*journal.Pending)
+}
+
+// ReceiverOptions are what a receiver needs. All are required.
+type ReceiverOptions struct {
+	Journal *journal.Journal
+	Opener  Opener
+	// Durable returns when what is stored is on the disk: only then a minion is told,
+	// which then removes its copy.
+	Durable func() error
+	Log     *slog.Logger
+}
+
+// Receiver is the master's end: it stores what minions' outboxes send, each message
+// once and in the order of its outbox.
+type Receiver struct {
+	ReceiverOptions
+	marks    *watermarks
+	capacity *capacity
+	refusals logging.Throttle
+}
+
+// NewReceiver returns a receiver that knows what is stored already. Keep has to run
+// beside it.
+func NewReceiver(ctx context.Context, o ReceiverOptions) (*Receiver, error) {
+	marks, err := openWatermarks(ctx, o.Journal, o.Durable)
+	if err != nil {
+		return nil, err
+	}
+	return &Receiver{ReceiverOptions: o, marks: marks, capacity: newCapacity()}, nil
+}
+
+// Keep writes down now and then how far each outbox is stored, until ctx ends, and a
+// last time then.
+func (r *Receiver) Keep(ctx context.Context) { r.marks.keep(ctx, r.Log) }
+
+// Deliver answers OpDeliver. The answer comes when all of the batch is in the journal,
+// once, and in order.
+func (r *Receiver) Deliver(ctx context.Context, req *bus.Request) error {
+	var q Batch
+	if err := req.Decode(&q); err != nil {
+		return err
+	}
+	if len(q.Messages) > MaxBatch {
+		return bus.Errorf(bus.Usage, "%d messages at once: the limit is %d", len(q.Messages), MaxBatch)
+	}
+	id := salt.MinionID(req.From.Name)
+	defer r.capacity.stored(id)
+	// What has begun is finished, also when the minion is cut off: the watermarks must
+	// know what became of it.
+	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeFor(q.Messages))
+	defer cancel()
+	told, err := r.store(store, id, q.Messages)
+	if err != nil && len(told) == 0 {
+		return err
+	}
+	if err := r.Durable(); err != nil {
+		return err
+	}
+	if err != nil {
+		r.Log.Error("not all messages from a minion's outbox are stored", "minion", id, "err", err)
+	}
+	return req.Last(ctx, Delivered{Messages: told})
+}
+
+// incoming is a message on its way into the journal.
+type incoming struct {
+	Message
+	Record
+	refused *bus.Error
+	pending *journal.Pending // of the last of its events; nil when all are stored already
+}
+
+// store stores messages in their order, a whole batch at a time: it begins each
+// before it waits for the first. The result ends before a message that could not be
+// stored now.
+func (r *Receiver) store(ctx context.Context, id salt.MinionID, batch []Message) ([]Delivery, error) {
+	from := r.marks.begin(id)
+	defer from.end()
+	var broken error
+	begun := make([]*incoming, 0, len(batch))
+	for _, m := range batch {
+		in, err := r.open(ctx, id, m)
+		if err == nil {
+			err = in.begin(r.Journal, id, from)
+		}
+		if err != nil {
+			broken = err // what was begun of this message is recognised when it comes again
+			break
+		}
+		begun = append(begun, in)
+	}
+	told := make([]Delivery, 0, len(begun))
+	for _, in := range begun {
+		seq, err := in.wait(ctx, from)
+		if err != nil {
+			return told, err
+		}
+		in.after()
+		told = append(told, Delivery{Seq: seq, Refused: in.refused})
+	}
+	return told, broken
+}
+
+// open reads a message. One that is refused is so for good. An error is anything else.
+func (r *Receiver) open(ctx context.Context, id salt.MinionID, m Message) (*incoming, error) {
+	in := &incoming{Message: m}
+	err := checkEpoch(m)
+	if err == nil {
+		in.Record, err = r.Opener.Open(ctx, id, m)
+	}
+	switch {
+	case err == nil:
+		return in, nil
+	case errors.As(err, &in.refused) && in.refused.Permanent():
+		if r.refusals.First(string(id), time.Now()) {
+			r.Log.Warn("a message from a minion's outbox is refused", "minion", id, "op", m.Op, "err", err)
+		}
+		in.Record = Record{}
+		return in, nil
+	}
+	return nil, err
+}
+
+func checkEpoch(m Message) error {
+	if m.Epoch == "" || len(m.Epoch) > maxEpoch {
+		return bus.Errorf(bus.Usage, "a message without a proper epoch")
+	}
+	return nil
+}
+
+// begin starts to store what is not stored already.
+func (in *incoming) begin(j *journal.Journal, id salt.MinionID, from *sender) (err error) {
+	first := 0
+	for first < len(in.Events) && from.has(in.Epoch, in.N, first) { // within a message, too, the order is kept
+		first++
+	}
+	if first == len(in.Events) {
+		return nil
+	}
+	in.pending, err = j.BeginAll(Drafts(in.Events, messageName(id, in.Epoch, in.N), first))
+	return err
+}
+
+// Drafts are events as the journal stores them under one name: those before first are
+// stored.
+func Drafts(events []event.Event, name string, first int) journal.Lot {
+	return journal.Lot{Name: name, First: first, Count: len(events) - first, Drafts: func(yield func(journal.Draft) bool) {
+		for _, e := range events[first:] {
+			if !yield(journal.Draft{Tag: e.Tag, Text: e.Append(make([]byte, 0, len(e.Tag)+len(e.From)+len(e.Data)+32))}) {
+				return
+			}
+		}
+	}}
+}
+
+// wait returns when all of it is stored. What is so of a part only is recognised by the
+// journal when the message comes again.
+func (in *incoming) wait(ctx context.Context, from *sender) (last uint64, err error) {
+	if in.pending == nil {
+		return 0, nil
+	}
+	if last, err = in.pending.Wait(ctx); err != nil {
+		return 0, err
+	}
+	from.set(watermark{in.Epoch, in.N, len(in.Events) - 1})
+	return last, nil
+}
+
+func (in *incoming) after() {
+	if in.After != nil {
+		in.After(in.pending)
+	}
+}

@@ -1,0 +1,257 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// watermarks remember which messages of each minion's outbox are stored, so that a
+// repetition is recognised however late it comes: the journal's own memory of
+// names is bounded.
+//
+// They live in memory, with a checkpoint in a table of the journal now and then.
+// What was stored after the checkpoint is read from the names in the journal
+// when the daemon starts, so a kill at any moment loses nothing of it.
+type watermarks struct {
+	journal *journal.Journal
+	table   *journal.Table
+	mu      sync.Mutex
+	senders map[salt.MinionID]*sender
+	written uint64       // the sequence of the latest checkpoint
+	durable func() error // returns when what is stored is on the disk
+}
+
+// sender is what the watermarks know of one minion. Its turn is held while messages of
+// the minion are stored: a minion that was cut off may send them again before its
+// first request has ended.
+type sender struct {
+	all   *watermarks
+	turn  sync.Mutex
+	marks []watermark // the latest at the end; guarded, as what follows, by all
+	busy  bool
+	start uint64 // while busy: what is being stored comes behind this sequence
+	dirty bool
+}
+
+// watermark says how far an epoch of a minion's outbox is stored: all messages before N,
+// and of N the events up to Item.
+type watermark struct {
+	Epoch string `json:"epoch"`
+	N     uint64 `json:"n"`
+	Item  int    `json:"item"`
+}
+
+// maxMarks is how many epochs of one minion are remembered, each a start of its
+// daemon. Only messages that were stored and not confirmed come again, so it must
+// be more than one request may hold.
+const maxMarks = 64
+
+// positionKey is the key of the checkpoint's sequence; no minion id begins with a dot.
+const positionKey = ".position"
+
+func openWatermarks(ctx context.Context, j *journal.Journal, durable func() error) (*watermarks, error) {
+	table, err := j.Table(ctx, "outboxes")
+	if err != nil {
+		return nil, err
+	}
+	w := &watermarks{journal: j, durable: durable, table: table, senders: map[salt.MinionID]*sender{}}
+	var bad error
+	err = table.Each(ctx, func(key string, value []byte) {
+		if key == positionKey {
+			bad = json.Unmarshal(value, &w.written)
+			return
+		}
+		var marks []watermark
+		if bad = json.Unmarshal(value, &marks); bad == nil {
+			w.senders[salt.MinionID(key)] = &sender{all: w, marks: marks}
+		}
+	})
+	if err == nil {
+		err = bad
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what is stored of the minions' outboxes: %w", err)
+	}
+	return w, w.catchUp(ctx)
+}
+
+// catchUp accounts for what was stored since the checkpoint.
+func (w *watermarks) catchUp(ctx context.Context) error {
+	if w.written >= w.journal.Stored() {
+		return nil
+	}
+	return w.journal.Names(ctx, w.written+1, func(_ uint64, name string, item int) {
+		if minion, epoch, n, ok := parseMessageName(name); ok {
+			w.sender(minion).set(watermark{epoch, n, item})
+		}
+	})
+}
+
+func (w *watermarks) sender(id salt.MinionID) *sender {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.senders[id]
+	if s == nil {
+		s = &sender{all: w}
+		w.senders[id] = s
+	}
+	return s
+}
+
+// begin waits for the minion's turn to store messages; end gives it back.
+func (w *watermarks) begin(id salt.MinionID) *sender {
+	s := w.sender(id)
+	s.turn.Lock()
+	s.begin()
+	return s
+}
+
+// tryBegin is begin if it is nobody's turn, else nil.
+func (w *watermarks) tryBegin(id salt.MinionID) *sender {
+	s := w.sender(id)
+	if !s.turn.TryLock() {
+		return nil
+	}
+	s.begin()
+	return s
+}
+
+func (s *sender) begin() {
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	s.busy, s.start = true, s.all.journal.Stored()
+}
+
+func (s *sender) end() {
+	s.all.mu.Lock()
+	s.busy = false
+	s.all.mu.Unlock()
+	s.turn.Unlock()
+}
+
+// has says whether an event of a message is stored.
+func (s *sender) has(epoch string, n uint64, item int) bool {
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	i := s.find(epoch)
+	return i >= 0 && (n < s.marks[i].N || n == s.marks[i].N && item <= s.marks[i].Item)
+}
+
+func (s *sender) find(epoch string) int {
+	return slices.IndexFunc(s.marks, func(m watermark) bool { return m.Epoch == epoch })
+}
+
+// set notes that the events of a message up to that one are stored.
+func (s *sender) set(m watermark) {
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	if i := s.find(m.Epoch); i >= 0 {
+		if old := s.marks[i]; m.N < old.N || m.N == old.N && m.Item <= old.Item {
+			return
+		}
+		s.marks = slices.Delete(s.marks, i, i+1)
+	}
+	s.marks = append(s.marks, m)
+	s.marks = s.marks[max(0, len(s.marks)-maxMarks):]
+	s.dirty = true
+}
+
+// checkpoint writes down what has changed, and then the sequence up to which that
+// accounts for the journal.
+func (w *watermarks) checkpoint(ctx context.Context) error {
+	position, changed := w.changes()
+	if position == w.written { // whatever is stored of a message moves it
+		return nil
+	}
+	if err := w.durable(); err != nil { // else it could be on the disk before what it tells of
+		return err
+	}
+	for id, marks := range changed {
+		b, err := json.Marshal(marks)
+		if err == nil {
+			err = w.table.Put(ctx, string(id), b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := w.table.Put(ctx, positionKey, strconv.AppendUint(nil, position, 10)); err != nil {
+		return err
+	}
+	w.written = position
+	return nil
+}
+
+// changes takes the marks that were not written down yet, and the sequence that they
+// reach to: not beyond one where messages are being stored now.
+func (w *watermarks) changes() (position uint64, changed map[salt.MinionID][]watermark) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	position, changed = w.journal.Stored(), map[salt.MinionID][]watermark{}
+	for id, s := range w.senders {
+		if s.busy {
+			position = min(position, s.start)
+		}
+		if s.dirty {
+			changed[id], s.dirty = slices.Clone(s.marks), false
+		}
+	}
+	return position, changed
+}
+
+// Both bound how much of the journal is read at the next start, where one is killed: a
+// checkpoint is written that often, and sooner when that many messages were stored.
+const (
+	checkpointEvery = 10 * time.Second
+	checkpointAfter = 50_000
+	checkpointLook  = 250 * time.Millisecond
+)
+
+// keep writes checkpoints until ctx ends, and a last one then. One that fails
+// costs time at the next start only if all later ones fail too.
+func (w *watermarks) keep(ctx context.Context, log *slog.Logger) {
+	tick := time.NewTicker(checkpointLook)
+	defer tick.Stop()
+	latest := time.Now()
+	for ctx.Err() == nil {
+		select {
+		case <-tick.C:
+			if time.Since(latest) < checkpointEvery && w.journal.Stored() < w.written+checkpointAfter {
+				continue
+			}
+		case <-ctx.Done():
+		}
+		latest = time.Now()
+		write, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
+		if err := w.checkpoint(write); err != nil {
+			log.Error("what is stored of the minions' outboxes is not written down", "err", err)
+		}
+		cancel()
+	}
+}
+
+// messageName names a message in the journal. What else is stored for a minion has no dot
+// there.
+func messageName(id salt.MinionID, epoch string, n uint64) string {
+	return event.Escape(string(id)) + "/" + event.Escape(epoch) + "." + strconv.FormatUint(n, 10)
+}
+
+func parseMessageName(s string) (id salt.MinionID, epoch string, n uint64, ok bool) {
+	minion, message, slash := strings.Cut(s, "/")
+	escaped, number, dot := strings.Cut(message, ".")
+	minion, okMinion := event.Unescape(minion)
+	epoch, okEpoch := event.Unescape(escaped)
+	n, err := strconv.ParseUint(number, 10, 64)
+	return salt.MinionID(minion), epoch, n, slash && dot && okMinion && okEpoch && err == nil
+}

@@ -1,0 +1,14 @@
+package protocol
+
+import (
+	"encoding"
+	"encoding/json"
+)
+
+// Encode makes the body of a request: JSON, unless v has a form of its own.
+func Encode(v any) ([]byte, error) {
+	if m, ok := v.(encoding.BinaryMarshaler); ok {
+		return m.MarshalBinary()
+	}
+	return json.Marshal(v)
+}
