@@ -32,6 +32,8 @@ func (m *Master) openPlans(ctx context.Context) (err error) {
 	return err
 }
 
+// storePlan survives what the job's start survives: a job that is known without its plan
+// would never reach a final state.
 func (m *Master) storePlan(ctx context.Context, p *plan, batch *job.Batch) error {
 	b, err := json.Marshal(p)
 	if err == nil && len(b) > maxPlan && !p.lasts(batch) {
@@ -45,10 +47,7 @@ func (m *Master) storePlan(ctx context.Context, p *plan, batch *job.Batch) error
 	if err != nil {
 		return err
 	}
-	if p.lasts(batch) {
-		return m.plans.Keep(ctx, string(p.Start.JID), b)
-	}
-	return m.plans.Put(ctx, string(p.Start.JID), b)
+	return m.plans.Keep(ctx, string(p.Start.JID), b)
 }
 
 func (m *Master) dropPlan(jid salt.JID) {
