@@ -14,6 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/eauth"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/protocol"
@@ -71,7 +72,7 @@ func located(err error) error {
 	return errors.Join(list...)
 }
 
-func functionsOf(t module.Table) []salt.Function {
+func functionsOf(t function.Table) []salt.Function {
 	names := t.Functions("")
 	out := make([]salt.Function, len(names))
 	for i, name := range names {

@@ -5,6 +5,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/fleet"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/protocol"
@@ -17,17 +18,17 @@ import (
 // for. It implements acl.Functions. A minion of another version may have other rows:
 // what its rows find and these do not, it refuses.
 type tables struct {
-	minions, runners, wheel module.Table
+	minions, runners, wheel function.Table
 	added                   *extension.Set // runners that people have added
 }
 
 func newTables(added *extension.Set) tables {
-	h := &runner.Host{} // rows are read here, and never run
+	h := &runner.Host{Functions: module.Builtin()} // rows are read here, and never run
 	return tables{module.Builtin(), runner.Table(h), runner.Wheel(h), added}
 }
 
 // of is the table of a scope; nil for what has none.
-func (f tables) of(s acl.Scope) module.Table {
+func (f tables) of(s acl.Scope) function.Table {
 	switch s {
 	case acl.Minions, acl.Machine:
 		return f.minions
@@ -46,7 +47,7 @@ func (f tables) Read(s acl.Scope, c acl.Command) acl.Reading {
 	if s == acl.Machine {
 		return out // the runner has told what is inside
 	}
-	r := table.Read(module.Command(c))
+	r := table.Read(function.Command(c))
 	out.Hidden = r.Hidden
 	for _, t := range r.Targets {
 		out.Targets = append(out.Targets, acl.Named(t))
@@ -68,7 +69,7 @@ func (f tables) naming(s acl.Scope, name salt.Function) acl.Naming {
 	switch {
 	case known && !class.ByName(), !known && f.added.Find(name.Module()) == nil:
 		return acl.AnyPattern
-	case !known || class == module.Secret:
+	case !known || class == function.Secret:
 		return acl.NamesModule
 	}
 	return acl.NamesFunction
@@ -76,19 +77,19 @@ func (f tables) naming(s acl.Scope, name salt.Function) acl.Naming {
 
 // asked is a command inside another as who asks for it directly would write it: the
 // master reads the texts of what minions publish as words.
-func asked(s acl.Scope, i module.Inner) acl.Inner {
+func asked(s acl.Scope, i function.Inner) acl.Inner {
 	out := acl.Inner{Scope: s, Command: acl.Command(i.Command), Target: i.Target, TargetType: i.TargetType}
 	switch i.Way {
-	case module.Published:
+	case function.Published:
 		out.Scope, out.Published = acl.Minions, true
-	case module.ByMaster:
+	case function.ByMaster:
 		out.Scope = acl.Runner
-	case module.Wheel:
+	case function.Wheel:
 		out.Scope = acl.Wheel
-	case module.OnMaster:
+	case function.OnMaster:
 		out.Scope = acl.Machine
 	}
-	if s == acl.Minions && i.Way != module.Here {
+	if s == acl.Minions && i.Way != function.Here {
 		list := []job.Command{job.Command(i.Command)}
 		if err := parseWords(list); err == nil { // or the master refuses it when the minion asks
 			out.Command = acl.Command(list[0])
@@ -102,9 +103,9 @@ func (f tables) reach(s acl.Scope, list []acl.Command, d acl.Decision) job.Reach
 	if d.Operator {
 		return job.Reach{Free: true}
 	}
-	commands := make([]module.Command, len(list))
+	commands := make([]function.Command, len(list))
 	for i, c := range list {
-		commands[i] = module.Command(c)
+		commands[i] = function.Command(c)
 	}
 	return job.Reach(f.of(s).ReachOf(commands))
 }

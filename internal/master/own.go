@@ -9,8 +9,8 @@ import (
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/journal"
-	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
@@ -27,8 +27,8 @@ func (m *Master) runOwn(ctx context.Context, r *bus.Request, q protocol.Run, who
 	long := m.longRead(who)
 	defer long.sent()
 	h, c := m.ownHost(who, e, why, long), q.Command
-	res := runner.Table(h).Run(ctx, module.Call{
-		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: &module.Host{Version: m.version, Log: m.log},
+	res := runner.Table(h).Run(ctx, function.Call{
+		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: &function.Host{Version: m.version, Log: m.log},
 	})
 	out := runResult(res, false)
 	if out.Error != "" && out.Hint == "" {

@@ -11,6 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/grain"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
@@ -60,6 +61,7 @@ func (m *Master) runnerHost(who asker, long *longRead) *runner.Host {
 		Keys:       m.keys.by(who.who()),
 		MasterKey:  m.key.Public(),
 		Config:     config.Disclose(m.inForce()),
+		Functions:  module.Builtin(),
 		Machine:    m.machine(),
 		Version:    m.version,
 		Log:        m.log,
@@ -111,9 +113,9 @@ func (m *Master) mayFire(who asker) (from string, check func(tag string) error) 
 
 // machine is the master's own machine for functions of minions that a runner
 // runs on it. It has no id, no bus and no jobs of a minion.
-func (m *Master) machine() *module.Host {
-	return &module.Host{
-		Version: m.version, Config: config.Disclose(m.inForce()), CacheDir: m.cfg.CacheDir, Log: m.log,
+func (m *Master) machine() *function.Host {
+	return &function.Host{
+		Version: m.version, Config: config.Disclose(m.inForce()), Paths: function.Paths{CacheDir: m.cfg.CacheDir}, Log: m.log,
 		Grains: sync.OnceValue(func() map[string]any {
 			facts, err := grain.Collect(m.ctx, grain.Options{})
 			if err != nil {
@@ -242,12 +244,12 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 
 func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string, data map[string]any, q protocol.Run, reach job.Reach, long *longRead) protocol.RunResult {
 	h, c := m.runnerHost(who, long), q.Command
-	table, machine := runner.Table(h), &module.Host{Version: m.version, Log: m.log, Config: h.Config, ConfigDir: m.cfg.ConfigDir, Custom: h.Custom}
+	table, machine := runner.Table(h), &function.Host{Version: m.version, Log: m.log, Config: h.Config, Paths: function.Paths{ConfigDir: m.cfg.ConfigDir}, Custom: h.Custom}
 	if q.Wheel {
 		table, machine.Custom = runner.Wheel(h), nil
 	}
-	res := table.Run(ctx, module.Call{
-		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine, Reach: module.Reach(reach),
+	res := table.Run(ctx, function.Call{
+		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine, Reach: function.Reach(reach),
 	})
 	data["return"], data["success"] = runner.Shown(c.Function, res.Return), res.Success
 	if _, err := m.events.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {
@@ -257,10 +259,10 @@ func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string
 }
 
 // runResult is what who asked is told. A refusal inside a runner is one.
-func runResult(res module.Result, wheel bool) protocol.RunResult {
+func runResult(res function.Result, wheel bool) protocol.RunResult {
 	text, hint := "", ""
 	if res.Err != nil {
-		text, hint = res.Err.Error(), runner.Hint(res.Err, wheel)
+		text, hint = res.Err.Error(), runner.Hint(res.Err, wheel, module.Builtin())
 		if bus.CodeOf(res.Err) == bus.Denied {
 			res.Retcode = protocol.RunRefused
 		}

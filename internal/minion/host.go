@@ -14,6 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/grain"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/peer"
@@ -107,28 +108,64 @@ func (m *Minion) refreshGrains(ctx context.Context) error {
 }
 
 // host is this minion as functions see it.
-func (m *Minion) host() *module.Host {
-	h := &module.Host{
-		ID: m.id, Version: m.version, Config: m.inForce(), ConfigDir: m.cfg.ConfigDir, PKIDir: m.cfg.PKIDir, PIDFile: m.cfg.PIDFile, RevokeKey: peer.Revocation(func() *bus.Conn { return m.conn(nil, "") }), Push: peer.Push(func() *bus.Conn { return m.conn(nil, "") }), CacheDir: m.cfg.CacheDir, Log: m.log, Custom: m.modules, Files: m.files(nil),
-		GrainsFile: filepath.Join(m.cfg.ConfigDir, "grains"), Grains: m.grains.now, RefreshGrains: m.refreshGrains, Pillar: m.pillarData, RefreshPillar: m.refreshPillar,
-		Events: events{m}, Publisher: m.peers(nil), Mine: m.peers(nil), Jobs: m.jobs, Returners: func() []string { return returner.Names(m.custom) }, Scheduler: m.schedule, Master: masterLink{m}, Fingerprint: m.key.Public().SHA256,
-	}
-	if s := m.session(); s != nil {
-		h.MasterFingerprint = s.Master.SHA256
-	}
-	return h
-}
+func (m *Minion) host() *function.Host { return m.hostOver(nil) }
 
 // host is this minion as functions see it that are run for the master of the uplink:
 // with its pillar and its mine.
-func (u *uplink) host() *module.Host {
-	h, reach := u.m.host(), u.m.peers(u)
-	h.Publisher, h.Mine, h.Pillar, h.Files = reach, reach, u.pillarData, u.m.files(u)
-	h.Push = peer.Push(func() *bus.Conn { return u.m.conn(u, "") })
-	if s := u.session.Load(); s != nil {
-		h.MasterFingerprint = s.Master.SHA256
-	}
+func (u *uplink) host() *function.Host {
+	h := u.m.hostOver(u)
+	h.Pillar = u.pillarData
 	return h
+}
+
+// hostOver is this minion as functions see it that reach masters over an uplink first,
+// over any for nil.
+func (m *Minion) hostOver(u *uplink) *function.Host {
+	reach, conn := m.peers(u), func() *bus.Conn { return m.conn(u, "") }
+	return &function.Host{
+		ID: m.id, Version: m.version, Config: m.inForce(), Grains: m.grains.now, Pillar: m.pillarData, Paths: m.paths(), Custom: m.modules, Log: m.log, Publisher: reach,
+		Services: &module.Services{
+			Events: events{m}, Facts: facts{m}, Files: m.files(u), Jobs: m.jobs, Keys: keys{m, u}, Master: masterLink{m}, Mine: reach, Scheduler: m.schedule,
+			Returners: func() []string { return returner.Names(m.custom) }, Push: peer.Push(conn), Revoke: peer.Revocation(func() *bus.Conn { return m.conn(nil, "") }),
+		},
+	}
+}
+
+func (m *Minion) paths() function.Paths {
+	return function.Paths{ConfigDir: m.cfg.ConfigDir, PKIDir: m.cfg.PKIDir, PIDFile: m.cfg.PIDFile, GrainsFile: filepath.Join(m.cfg.ConfigDir, "grains"), CacheDir: m.cfg.CacheDir}
+}
+
+// facts implements module.Refresher.
+type facts struct{ m *Minion }
+
+// RefreshGrains implements module.Refresher.
+func (f facts) RefreshGrains(ctx context.Context) error { return f.m.refreshGrains(ctx) }
+
+// RefreshPillar implements module.Refresher.
+func (f facts) RefreshPillar(ctx context.Context) error { return f.m.refreshPillar(ctx) }
+
+// keys implements module.Keys: the minion's own, and that of the master of the uplink, or
+// for nil of the first there is.
+type keys struct {
+	m *Minion
+	u *uplink
+}
+
+// Fingerprint implements module.Keys.
+func (k keys) Fingerprint() string { return k.m.key.Public().SHA256() }
+
+// MasterFingerprint implements module.Keys.
+func (k keys) MasterFingerprint() string {
+	s := k.m.session()
+	if k.u != nil {
+		if own := k.u.session.Load(); own != nil {
+			s = own
+		}
+	}
+	if s == nil {
+		return ""
+	}
+	return s.Master.SHA256()
 }
 
 // events implements module.EventBus.
@@ -163,11 +200,11 @@ func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Ou
 	return outcomes, nil
 }
 
-// refusedByMaster marks what is not permitted for package module, which does not
+// refusedByMaster marks what is not permitted for package function, which does not
 // know the bus.
 func refusedByMaster(err error) error {
 	if bus.CodeOf(err) == bus.Denied {
-		return fmt.Errorf("%w: %w", module.ErrRefused, err)
+		return fmt.Errorf("%w: %w", function.ErrRefused, err)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/protocol"
@@ -281,7 +282,7 @@ func (m *Minion) deliver(u *uplink, e *job.Envelope, r job.Report) bool {
 	m.log.Error("return not delivered", "jid", e.JID, "err", err)
 	out.id = ""
 	// A return that is too large, say: the caller shall not wait for it.
-	out.body = asSent(e.Commands, report(ctx, module.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1}))
+	out.body = asSent(e.Commands, report(ctx, function.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1}))
 	if _, err := u.outbox.send(ctx, out); err != nil {
 		m.log.Error("not even that was delivered", "jid", e.JID, "err", err)
 	}
@@ -312,8 +313,8 @@ func (m *Minion) execute(ctx context.Context, e *job.Envelope, u *uplink) job.Re
 		defer f.end()
 		host.Output = f
 	}
-	run := func(c job.Command) module.Result {
-		return m.run(ctx, module.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host, Reach: module.Reach(e.Reach)})
+	run := func(c job.Command) function.Result {
+		return m.run(ctx, function.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host, Reach: function.Reach(e.Reach)})
 	}
 	if !e.Compound && len(e.Commands) == 1 {
 		return report(ctx, run(e.Commands[0]))
@@ -339,8 +340,8 @@ const lastGrace = 5 * time.Second
 
 // run runs one function. One that does not return though its job was ended is left
 // to itself, so that the job, and its place among those that may run, is free.
-func (m *Minion) run(ctx context.Context, c module.Call) module.Result {
-	result := make(chan module.Result, 1)
+func (m *Minion) run(ctx context.Context, c function.Call) function.Result {
+	result := make(chan function.Result, 1)
 	go func() { result <- module.Run(ctx, c) }()
 	select {
 	case r := <-result:
@@ -356,11 +357,11 @@ func (m *Minion) run(ctx context.Context, c module.Call) module.Result {
 	}
 	m.log.Error("a function does not return though its job was ended; it is left to itself", "jid", c.JID, "fun", c.Function)
 	cause := context.Cause(ctx)
-	return module.Result{Return: "ERROR: " + cause.Error(), Retcode: 1, Err: cause}
+	return function.Result{Return: "ERROR: " + cause.Error(), Retcode: 1, Err: cause}
 }
 
 // report translates the result of one function.
-func report(ctx context.Context, res module.Result) job.Report {
+func report(ctx context.Context, res function.Result) job.Report {
 	r := job.Report{State: job.Done, Return: value.Value{V: res.Return}, Retcode: value.Value{V: res.Retcode}, Success: value.Value{V: res.Success}, Out: res.Out}
 	if !res.Success {
 		r.State = job.Failed

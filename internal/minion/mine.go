@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/protocol"
@@ -54,7 +55,7 @@ func (u *uplink) updateMine(ctx context.Context) bool {
 	m := u.m
 	jid := m.schedule.ids.Next(time.Now())
 	command := job.Command{Function: "mine.update"}
-	res := module.Run(ctx, module.Call{JID: jid, Function: command.Function, Host: u.host(), Reach: module.Reach{Free: true}})
+	res := module.Run(ctx, function.Call{JID: jid, Function: command.Function, Host: u.host(), Reach: function.Reach{Free: true}})
 	if res.Err != nil {
 		m.log.Warn("the mine is not up to date", "err", res.Err)
 	}
@@ -64,7 +65,7 @@ func (u *uplink) updateMine(ctx context.Context) bool {
 			m.log.Error("return not delivered", "jid", jid, "err", err)
 		}
 	}
-	return !errors.Is(res.Err, module.ErrUnavailable)
+	return !errors.Is(res.Err, function.ErrUnavailable)
 }
 
 // checkMine looks at the setting mine_functions.

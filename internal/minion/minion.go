@@ -2,7 +2,7 @@
 // the scripts of its machine, a connection to its master, and the functions that
 // it runs for that master.
 //
-// What can be run is package module; whether a job is genuine is package job.
+// What can be run is package module, run by package function; whether a job is genuine is package job.
 package minion
 
 import (

@@ -7,8 +7,8 @@ import (
 	"io"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/peer"
 )
 
@@ -64,7 +64,7 @@ func (m *Minion) sessionWith(master string) *session {
 // nil for one of the schedule. A job that another minion has published can not
 // publish: two minions would keep each other busy for ever. Programs that it starts
 // are told, for the sake of salt-call.
-func (m *Minion) hostOf(e *job.Envelope, u *uplink) *module.Host {
+func (m *Minion) hostOf(e *job.Envelope, u *uplink) *function.Host {
 	h := m.host()
 	if u != nil {
 		h = u.host()

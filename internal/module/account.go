@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 // account is a user of the operating system.
@@ -108,7 +110,7 @@ func parseGroup(line string) (group, bool) {
 		return group{}, false
 	}
 	gid, err := strconv.ParseUint(f[2], 10, 32)
-	return group{name: f[0], gid: int(gid), members: splitWords(f[3])}, err == nil
+	return group{name: f[0], gid: int(gid), members: function.SplitWords(f[3])}, err == nil
 }
 
 // groups returns the groups of the user, the primary one first.

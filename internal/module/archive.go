@@ -16,24 +16,25 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/process"
 )
 
 // archiveModule packs and unpacks files.
-var archiveModule = &Module{
+var archiveModule = &function.Module{
 	Name: "archive",
 	Doc:  "Functions that pack and unpack files. zip, unzip, gzip, gunzip and list need no program; tar is that of the system. Nothing is unpacked outside of its directory.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
-			Name: "gunzip", Doc: "Replace a file of gzip by what it holds and return the name.", Example: `salt '*' archive.gunzip /tmp/sourcefile.txt.gz`, Params: []Param{{Name: "gzipfile", Kind: Path, Required: true}}, Run: archiveGunzip,
+			Name: "gunzip", Doc: "Replace a file of gzip by what it holds and return the name.", Example: `salt '*' archive.gunzip /tmp/sourcefile.txt.gz`, Params: []function.Param{{Name: "gzipfile", Kind: function.Path, Required: true}}, Run: archiveGunzip,
 		},
 		{
-			Name: "gzip", Doc: "Replace a file by one of gzip and return the name.", Example: `salt '*' archive.gzip /tmp/sourcefile.txt`, Params: []Param{{Name: "sourcefile", Kind: Path, Required: true}}, Run: archiveGzip,
+			Name: "gzip", Doc: "Replace a file by one of gzip and return the name.", Example: `salt '*' archive.gzip /tmp/sourcefile.txt`, Params: []function.Param{{Name: "sourcefile", Kind: function.Path, Required: true}}, Run: archiveGzip,
 		},
 		{
-			Name: "is_encrypted", Doc: "Return whether a zip file needs a password.", Example: `salt '*' archive.is_encrypted /path/to/myfile.zip`, Params: []Param{{Name: "name", Kind: String, Required: true}, saltenv},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				place, err := c.fetch(ctx, c.String("name"), c.String("saltenv"))
+			Name: "is_encrypted", Doc: "Return whether a zip file needs a password.", Example: `salt '*' archive.is_encrypted /path/to/myfile.zip`, Params: []function.Param{{Name: "name", Kind: function.String, Required: true}, saltenv},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				place, err := fetchSource(ctx, c, c.String("name"), c.String("saltenv"))
 				if err != nil {
 					return nil, err
 				}
@@ -48,33 +49,33 @@ var archiveModule = &Module{
 		{
 			Name: "list", Doc: "Return the names in a zip file or a tar file (plain, gzip, bzip2); with verbose, directories, files and links apart. The archive is on the minion, the master (salt://) or the web.",
 			Example: "salt '*' archive.list /path/to/myfile.tar.gz\nsalt '*' archive.list salt://foo.zip verbose=True",
-			Params:  []Param{{Name: "name", Kind: String, Required: true}, {Name: "archive_format", Kind: String}, {Name: "verbose", Kind: Bool, Default: false}, saltenv}, Run: archiveList,
+			Params:  []function.Param{{Name: "name", Kind: function.String, Required: true}, {Name: "archive_format", Kind: function.String}, {Name: "verbose", Kind: function.Bool, Default: false}, saltenv}, Run: archiveList,
 		},
 		{
 			Name: "tar", Doc: "Run tar with these options on an archive, and return the names it tells. Sources are packed; what is unpacked goes to dest.",
 			Example: "salt '*' archive.tar czf /tmp/tarfile.tar.gz /tmp/file_1,/tmp/file_2\nsalt '*' archive.tar xf foo.tar dest=/target/directory",
-			Params: []Param{{Name: "options", Kind: String, Required: true}, {Name: "tarfile", Kind: String, Required: true}, {Name: "sources", Kind: Words}, {Name: "dest", Kind: Path},
-				{Name: "cwd", Kind: Path}, {Name: "runas", Kind: String}},
+			Params: []function.Param{{Name: "options", Kind: function.String, Required: true}, {Name: "tarfile", Kind: function.String, Required: true}, {Name: "sources", Kind: function.Words}, {Name: "dest", Kind: function.Path},
+				{Name: "cwd", Kind: function.Path}, {Name: "runas", Kind: function.String}},
 			Run: archiveTar,
 		},
 		{
 			Name: "unzip", Doc: "Unpack a zip file to a directory and return the names. Files that match one of the excludes are left out.", Example: `salt '*' archive.unzip /tmp/zipfile.zip /home/strongbad/ excludes=file_1,file_2`,
-			Params: []Param{{Name: "zip_file", Kind: String, Required: true}, {Name: "dest", Kind: Path, Required: true}, {Name: "excludes", Kind: Words}, saltenv}, Run: archiveUnzip,
+			Params: []function.Param{{Name: "zip_file", Kind: function.String, Required: true}, {Name: "dest", Kind: function.Path, Required: true}, {Name: "excludes", Kind: function.Words}, saltenv}, Run: archiveUnzip,
 		},
 		{
 			Name: "zip", Doc: "Pack files and directories into a zip file and return the names. Paths are relative to cwd.", Example: `salt '*' archive.zip /tmp/zipfile.zip /tmp/sourcefile1,/tmp/sourcefile2`,
-			Params: []Param{{Name: "zip_file", Kind: Path, Required: true}, {Name: "sources", Kind: Words, Required: true}, {Name: "cwd", Kind: Path}}, Run: archiveZip,
+			Params: []function.Param{{Name: "zip_file", Kind: function.Path, Required: true}, {Name: "sources", Kind: function.Words, Required: true}, {Name: "cwd", Kind: function.Path}}, Run: archiveZip,
 		},
 	},
 }
 
-func archiveTar(ctx context.Context, c *Call) (any, error) {
+func archiveTar(ctx context.Context, c *function.Call) (any, error) {
 	if which("tar") == nil {
-		return nil, unavailable("program tar")
+		return nil, function.Unavailable("program tar")
 	}
 	args := []string{"tar", "-" + strings.TrimLeft(c.String("options"), "-"), c.String("tarfile")}
 	if strings.HasPrefix(c.String("tarfile"), "-") || strings.ContainsAny(c.String("options"), " \t\n") {
-		return nil, invalid("options are letters such as czf, and an archive does not begin with a hyphen")
+		return nil, function.Invalid("options are letters such as czf, and an archive does not begin with a hyphen")
 	}
 	if c.Has("dest") {
 		args = append(args, "-C", c.String("dest"))
@@ -127,7 +128,7 @@ func replaceFile(from, to string, convert func(w io.Writer, r io.Reader) error) 
 	return os.Remove(from)
 }
 
-func archiveGzip(ctx context.Context, c *Call) (any, error) {
+func archiveGzip(ctx context.Context, c *function.Call) (any, error) {
 	to := c.String("sourcefile") + ".gz"
 	return to, replaceFile(c.String("sourcefile"), to, func(w io.Writer, r io.Reader) error {
 		z := gzip.NewWriter(w)
@@ -136,10 +137,10 @@ func archiveGzip(ctx context.Context, c *Call) (any, error) {
 	})
 }
 
-func archiveGunzip(ctx context.Context, c *Call) (any, error) {
+func archiveGunzip(ctx context.Context, c *function.Call) (any, error) {
 	to, ok := strings.CutSuffix(c.String("gzipfile"), ".gz")
 	if !ok {
-		return nil, invalid("the name %q does not end with .gz", c.String("gzipfile"))
+		return nil, function.Invalid("the name %q does not end with .gz", c.String("gzipfile"))
 	}
 	return to, replaceFile(c.String("gzipfile"), to, func(w io.Writer, r io.Reader) error {
 		z, err := gzip.NewReader(r)
@@ -157,8 +158,8 @@ type packed struct {
 	mode fs.FileMode
 }
 
-func archiveList(ctx context.Context, c *Call) (any, error) {
-	place, err := c.fetch(ctx, c.String("name"), c.String("saltenv"))
+func archiveList(ctx context.Context, c *function.Call) (any, error) {
+	place, err := fetchSource(ctx, c, c.String("name"), c.String("saltenv"))
 	if err != nil {
 		return nil, err
 	}
@@ -242,8 +243,8 @@ func decompressed(f *os.File) (io.Reader, error) {
 	return f, nil
 }
 
-func archiveUnzip(ctx context.Context, c *Call) (any, error) {
-	place, err := c.fetch(ctx, c.String("zip_file"), c.String("saltenv"))
+func archiveUnzip(ctx context.Context, c *function.Call) (any, error) {
+	place, err := fetchSource(ctx, c, c.String("zip_file"), c.String("saltenv"))
 	if err != nil {
 		return nil, err
 	}
@@ -301,7 +302,7 @@ func unpack(ctx context.Context, root *os.Root, f *zip.File) error {
 	return errors.Join(err, out.Close())
 }
 
-func archiveZip(ctx context.Context, c *Call) (_ any, err error) {
+func archiveZip(ctx context.Context, c *function.Call) (_ any, err error) {
 	out, err := os.Create(c.String("zip_file"))
 	if err != nil {
 		return nil, err
@@ -313,7 +314,7 @@ func archiveZip(ctx context.Context, c *Call) (_ any, err error) {
 			source = filepath.Join(c.String("cwd"), source)
 		}
 		if !filepath.IsAbs(source) {
-			err = invalid("the source %q is relative, and there is no cwd", source)
+			err = function.Invalid("the source %q is relative, and there is no cwd", source)
 			break
 		}
 		base := filepath.Dir(source)

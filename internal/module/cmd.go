@@ -13,23 +13,24 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/process"
 )
 
 // cmdModule runs programs.
-var cmdModule = &Module{
+var cmdModule = &function.Module{
 	Name: "cmd",
 	Doc: "Functions that run programs. Text is run by a shell, a list as the program and its arguments. " +
 		"A program runs in a process group of its own, which is killed as a whole with its job. " +
 		"With runas it gets a fresh environment of that user, not the minion's.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "exec_code",
 			Doc:     "Run code with the given interpreter and return what it wrote to stdout and stderr.",
 			Example: `salt '*' cmd.exec_code python3 'import sys; sys.stdout.write("hello")'`,
 			Params:  codeParams,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				e, err := c.runCode(ctx, true)
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				e, err := runCode(ctx, c, true)
 				return e.Stdout, err
 			},
 		},
@@ -38,8 +39,8 @@ var cmdModule = &Module{
 			Doc:     "Run code with the given interpreter and return its pid, retcode, stdout and stderr.",
 			Example: `salt '*' cmd.exec_code_all sh 'echo hello; exit 3'`,
 			Params:  codeParams,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				e, err := c.runCode(ctx, false)
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				e, err := runCode(ctx, c, false)
 				return dictionary(e), err
 			},
 		},
@@ -47,8 +48,8 @@ var cmdModule = &Module{
 			Name:    "has_exec",
 			Doc:     "Return whether the program can be found.",
 			Example: `salt '*' cmd.has_exec cat`,
-			Params:  []Param{{Name: "cmd", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "cmd", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				return which(c.String("cmd")) != nil, nil
 			},
 		},
@@ -57,8 +58,8 @@ var cmdModule = &Module{
 			Doc:     "Run a command and return its return code.",
 			Example: `salt '*' cmd.retcode 'file /bin/bash'`,
 			Params:  commandParams,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				e, err := c.runCommand(ctx, true)
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				e, err := runCommand(ctx, c, true)
 				return e.Code, err
 			},
 		},
@@ -67,9 +68,9 @@ var cmdModule = &Module{
 			Doc:     "Run a command and return what it wrote, stdout and stderr in the order written.",
 			Example: "salt '*' cmd.run 'ls -l | grep foo'\nsalt '*' cmd.run '[ls, -l, \"my file\"]' cwd=/tmp runas=nobody\nsalt '*' cmd.run cat stdin='one line' timeout=5",
 			Params:  commandParams,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				e, err := c.runCommand(ctx, true)
-				return c.reply(e, e.Stdout), err
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				e, err := runCommand(ctx, c, true)
+				return commandReply(c, e, e.Stdout), err
 			},
 		},
 		{
@@ -77,8 +78,8 @@ var cmdModule = &Module{
 			Doc:     "Run a command and return its pid, retcode, stdout and stderr.",
 			Example: `salt '*' cmd.run_all 'ls -l | grep foo'`,
 			Params:  runAllParams,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				e, err := c.runCommand(ctx, c.Bool("redirect_stderr"))
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				e, err := runCommand(ctx, c, c.Bool("redirect_stderr"))
 				return dictionary(e), err
 			},
 		},
@@ -101,9 +102,9 @@ var cmdModule = &Module{
 			Doc:     "Run a command and return what it wrote to stderr.",
 			Example: `salt '*' cmd.run_stderr 'ls -l /nosuch'`,
 			Params:  commandParams,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				e, err := c.runCommand(ctx, false)
-				return c.reply(e, e.Stderr), err
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				e, err := runCommand(ctx, c, false)
+				return commandReply(c, e, e.Stderr), err
 			},
 		},
 		{
@@ -111,9 +112,9 @@ var cmdModule = &Module{
 			Doc:     "Run a command and return what it wrote to stdout.",
 			Example: `salt '*' cmd.run_stdout 'ls -l | grep foo'`,
 			Params:  commandParams,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				e, err := c.runCommand(ctx, false)
-				return c.reply(e, e.Stdout), err
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				e, err := runCommand(ctx, c, false)
+				return commandReply(c, e, e.Stdout), err
 			},
 		},
 		{
@@ -121,8 +122,8 @@ var cmdModule = &Module{
 			Doc:     "Fetch a script, run it and return its pid, retcode, stdout and stderr. The source is a path on the minion or an address (salt://, http://, https://); args are one line or a list.",
 			Example: "salt '*' cmd.script /srv/scripts/runme.sh\nsalt '*' cmd.script /srv/scripts/runme.sh 'arg1 arg2 \"arg 3\"' runas=nobody",
 			Params:  scriptParams,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				e, err := c.runScript(ctx)
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				e, err := runScript(ctx, c)
 				return dictionary(e), err
 			},
 		},
@@ -131,8 +132,8 @@ var cmdModule = &Module{
 			Doc:     "Fetch a script, run it and return its return code.",
 			Example: `salt '*' cmd.script_retcode /srv/scripts/runme.sh 'arg1 arg2'`,
 			Params:  scriptParams,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				e, err := c.runScript(ctx)
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				e, err := runScript(ctx, c)
 				return e.Code, err
 			},
 		},
@@ -147,7 +148,7 @@ var cmdModule = &Module{
 			Name:    "shell_info",
 			Doc:     "Return whether a shell is installed, its path and its version.",
 			Example: `salt '*' cmd.shell_info bash`,
-			Params:  []Param{{Name: "shell", Kind: String, Required: true}},
+			Params:  []function.Param{{Name: "shell", Kind: function.String, Required: true}},
 			Run:     cmdShellInfo,
 		},
 		{
@@ -160,22 +161,22 @@ var cmdModule = &Module{
 			Name:    "tty",
 			Doc:     "Write a line to a terminal of the minion.",
 			Example: `salt '*' cmd.tty pts/3 'This is a test'`,
-			Params:  []Param{{Name: "device", Kind: String, Required: true}, {Name: "echo", Kind: String, Default: ""}},
+			Params:  []function.Param{{Name: "device", Kind: function.String, Required: true}, {Name: "echo", Kind: function.String, Default: ""}},
 			Run:     cmdTTY,
 		},
 		{
 			Name:    "which",
 			Doc:     "Return the path of a program, None if it is not there.",
 			Example: `salt '*' cmd.which cat`,
-			Params:  []Param{{Name: "cmd", Kind: String, Required: true}},
-			Run:     func(_ context.Context, c *Call) (any, error) { return which(c.String("cmd")), nil },
+			Params:  []function.Param{{Name: "cmd", Kind: function.String, Required: true}},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return which(c.String("cmd")), nil },
 		},
 		{
 			Name:    "which_bin",
 			Doc:     "Return the path of the first of the programs that is there, None if none is.",
 			Example: `salt '*' cmd.which_bin '[pip3, pip, pip-python]'`,
-			Params:  []Param{{Name: "cmds", Kind: Words, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "cmds", Kind: function.Words, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				for _, name := range c.Words("cmds") {
 					if path := which(name); path != nil {
 						return path, nil
@@ -189,10 +190,10 @@ var cmdModule = &Module{
 
 // The parameters of the functions that take more than a command.
 var (
-	runAllParams = slices.Concat(commandParams, []Param{{Name: "redirect_stderr", Kind: Bool, Default: false}})
-	chrootParams = slices.Concat([]Param{{Name: "root", Kind: String, Required: true}}, commandParams)
-	scriptParams = slices.Concat([]Param{{Name: "source", Kind: String, Required: true}, {Name: "args"}}, commandParams[1:], []Param{saltenv})
-	codeParams   = slices.Concat([]Param{{Name: "lang", Kind: String, Required: true}, {Name: "code", Required: true}, {Name: "args"}}, commandParams[1:])
+	runAllParams = slices.Concat(commandParams, []function.Param{{Name: "redirect_stderr", Kind: function.Bool, Default: false}})
+	chrootParams = slices.Concat([]function.Param{{Name: "root", Kind: function.String, Required: true}}, commandParams)
+	scriptParams = slices.Concat([]function.Param{{Name: "source", Kind: function.String, Required: true}, {Name: "args"}}, commandParams[1:], []function.Param{saltenv})
+	codeParams   = slices.Concat([]function.Param{{Name: "lang", Kind: function.String, Required: true}, {Name: "code", Required: true}, {Name: "args"}}, commandParams[1:])
 )
 
 // dictionary is what the functions ending in _all return.
@@ -200,20 +201,20 @@ func dictionary(e process.Ending) map[string]any {
 	return map[string]any{"pid": e.PID, "retcode": e.Code, "stdout": e.Stdout, "stderr": e.Stderr}
 }
 
-// reply is text, or for a command in the background its pid.
-func (c *Call) reply(e process.Ending, text string) any {
+// commandReply is text, or for a command in the background its pid.
+func commandReply(c *function.Call, e process.Ending, text string) any {
 	if c.Bool("bg") {
 		return map[string]any{"pid": e.PID}
 	}
 	return text
 }
 
-func cmdRunBackground(ctx context.Context, c *Call) (any, error) {
-	args, err := c.commandLine()
+func cmdRunBackground(ctx context.Context, c *function.Call) (any, error) {
+	args, err := argumentVector(c)
 	if err != nil {
 		return nil, err
 	}
-	p, err := c.command(ctx, args)
+	p, err := prepare(ctx, c, args)
 	if err != nil {
 		return nil, err
 	}
@@ -221,16 +222,16 @@ func cmdRunBackground(ctx context.Context, c *Call) (any, error) {
 	return map[string]any{"pid": pid}, err
 }
 
-func cmdRunChroot(ctx context.Context, c *Call) (any, error) {
+func cmdRunChroot(ctx context.Context, c *function.Call) (any, error) {
 	root := c.String("root")
 	if info, err := os.Stat(root); err != nil || !info.IsDir() || !filepath.IsAbs(root) {
-		return nil, invalid("root %q is not an existing directory with an absolute path", root)
+		return nil, function.Invalid("root %q is not an existing directory with an absolute path", root)
 	}
-	args, err := c.commandLine()
+	args, err := argumentVector(c)
 	if err != nil {
 		return nil, err
 	}
-	p, err := c.command(ctx, args)
+	p, err := prepare(ctx, c, args)
 	if err != nil {
 		return nil, err
 	}
@@ -238,67 +239,67 @@ func cmdRunChroot(ctx context.Context, c *Call) (any, error) {
 	if c.Has("cwd") {
 		p.Dir = c.String("cwd")
 	}
-	e, err := c.runProcess(ctx, p)
+	e, err := runProcess(ctx, c, p)
 	return dictionary(e), err
 }
 
-func cmdShell(ctx context.Context, c *Call) (any, error) {
-	text, err := toString(c.Any("cmd"))
+func cmdShell(ctx context.Context, c *function.Call) (any, error) {
+	text, err := function.ToString(c.Any("cmd"))
 	if err != nil {
-		words, err := toWords(c.Any("cmd"))
+		words, err := function.ToWords(c.Any("cmd"))
 		if err != nil {
 			return nil, err
 		}
 		text = strings.Join(words, " ")
 	}
-	e, err := c.runArgs(ctx, shellCommand(c.String("shell"), text), true)
-	return c.reply(e, e.Stdout), err
+	e, err := runArgs(ctx, c, shellCommand(c.String("shell"), text), true)
+	return commandReply(c, e, e.Stdout), err
 }
 
 // runScript copies the script to a private place, runs it and removes it.
-func (c *Call) runScript(ctx context.Context) (process.Ending, error) {
-	source, err := c.open(ctx, c.String("source"), c.String("saltenv"))
+func runScript(ctx context.Context, c *function.Call) (process.Ending, error) {
+	source, err := openSource(ctx, c, c.String("source"), c.String("saltenv"))
 	if err != nil {
 		return process.Ending{}, err
 	}
 	defer source.Close()
-	words, err := c.scriptArgs()
+	words, err := scriptArgs(c)
 	if err != nil {
 		return process.Ending{}, err
 	}
-	return c.runFile(ctx, source, nil, words, false)
+	return runFile(ctx, c, source, nil, words, false)
 }
 
 // runCode runs the argument code with the interpreter lang.
-func (c *Call) runCode(ctx context.Context, merge bool) (process.Ending, error) {
+func runCode(ctx context.Context, c *function.Call, merge bool) (process.Ending, error) {
 	lines, ok := c.Any("code").([]any)
 	if !ok {
 		lines = []any{c.Any("code")}
 	}
 	var code strings.Builder
 	for _, line := range lines {
-		text, err := toString(line)
+		text, err := function.ToString(line)
 		if err != nil {
 			return process.Ending{}, err
 		}
 		code.WriteString(text + "\n")
 	}
-	words, err := c.scriptArgs()
+	words, err := scriptArgs(c)
 	if err != nil {
 		return process.Ending{}, err
 	}
-	return c.runFile(ctx, strings.NewReader(code.String()), []string{c.String("lang")}, words, merge)
+	return runFile(ctx, c, strings.NewReader(code.String()), []string{c.String("lang")}, words, merge)
 }
 
 // scriptArgs are the words of the argument args, a line or a list.
-func (c *Call) scriptArgs() ([]string, error) {
+func scriptArgs(c *function.Call) ([]string, error) {
 	switch args := c.Any("args").(type) {
 	case nil:
 		return nil, nil
 	case []any:
-		return toWords(args)
+		return function.ToWords(args)
 	default:
-		line, err := toString(args)
+		line, err := function.ToString(args)
 		if err != nil {
 			return nil, err
 		}
@@ -308,9 +309,9 @@ func (c *Call) scriptArgs() ([]string, error) {
 
 // runFile runs the content of source as a file, by the interpreter if one is
 // given. The file lies in a new directory that only its user can enter.
-func (c *Call) runFile(ctx context.Context, source io.Reader, interpreter, words []string, merge bool) (process.Ending, error) {
+func runFile(ctx context.Context, c *function.Call, source io.Reader, interpreter, words []string, merge bool) (process.Ending, error) {
 	if c.Bool("bg") {
-		return process.Ending{}, invalid("a script can not run in the background: its file is removed when its job ends")
+		return process.Ending{}, function.Invalid("a script can not run in the background: its file is removed when its job ends")
 	}
 	dir, err := os.MkdirTemp("", "brine-")
 	if err != nil {
@@ -318,7 +319,7 @@ func (c *Call) runFile(ctx context.Context, source io.Reader, interpreter, words
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "script")
-	p, err := c.command(ctx, slices.Concat(interpreter, []string{file}, words))
+	p, err := prepare(ctx, c, slices.Concat(interpreter, []string{file}, words))
 	if err != nil {
 		return process.Ending{}, err
 	}
@@ -326,7 +327,7 @@ func (c *Call) runFile(ctx context.Context, source io.Reader, interpreter, words
 	if err := writeScript(file, source, p.Credential); err != nil {
 		return process.Ending{}, err
 	}
-	return c.runProcess(ctx, p)
+	return runProcess(ctx, c, p)
 }
 
 // writeScript writes a file that its user alone can read and run.
@@ -346,7 +347,7 @@ func writeScript(path string, source io.Reader, user *syscall.Credential) error 
 	return errors.Join(os.Chown(path, uid, gid), os.Chown(filepath.Dir(path), uid, gid))
 }
 
-func cmdShellInfo(ctx context.Context, c *Call) (any, error) {
+func cmdShellInfo(ctx context.Context, c *function.Call) (any, error) {
 	path, ok := which(c.String("shell")).(string)
 	if !ok {
 		return map[string]any{"installed": false}, nil
@@ -360,7 +361,7 @@ func cmdShellInfo(ctx context.Context, c *Call) (any, error) {
 	return info, nil
 }
 
-func cmdShells(context.Context, *Call) (any, error) {
+func cmdShells(context.Context, *function.Call) (any, error) {
 	data, err := os.ReadFile("/etc/shells")
 	if err != nil {
 		return nil, err
@@ -374,10 +375,10 @@ func cmdShells(context.Context, *Call) (any, error) {
 	return shells, nil
 }
 
-func cmdTTY(_ context.Context, c *Call) (any, error) {
+func cmdTTY(_ context.Context, c *function.Call) (any, error) {
 	device := strings.TrimPrefix(c.String("device"), "/dev/")
 	if !regexp.MustCompile(`^(tty[A-Za-z0-9]*|pts/[0-9]+)$`).MatchString(device) {
-		return nil, invalid("%q is not a terminal, for example tty1 or pts/0", device)
+		return nil, function.Invalid("%q is not a terminal, for example tty1 or pts/0", device)
 	}
 	f, err := os.OpenFile("/dev/"+device, os.O_WRONLY, 0)
 	if err != nil {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 func TestCmdRun(t *testing.T) {
@@ -150,7 +152,7 @@ func TestCmdIsKilledWithItsJob(t *testing.T) {
 				pid <- n
 				cancel(errors.New("job killed by root"))
 			}()
-			r := Run(ctx, Call{Function: "cmd.run", Args: []any{strings.Replace(script, "FIFO", fifo, 1)}})
+			r := Run(ctx, function.Call{Function: "cmd.run", Args: []any{strings.Replace(script, "FIFO", fifo, 1)}})
 			if r.Return != "ERROR: job killed by root" {
 				t.Errorf("got %v", r.Return)
 			}
@@ -193,7 +195,7 @@ func TestCmdDoesNotWaitForWhatItLeavesBehind(t *testing.T) {
 }
 
 func TestCmdLargeOutputArrivesWhole(t *testing.T) {
-	r := Run(t.Context(), Call{Function: "cmd.run_stdout", Args: []any{"yes | head -c 50000000"}, Kwargs: map[string]any{"rstrip": false}})
+	r := Run(t.Context(), function.Call{Function: "cmd.run_stdout", Args: []any{"yes | head -c 50000000"}, Kwargs: map[string]any{"rstrip": false}})
 	got, _ := r.Return.(string)
 	if len(got) != 50_000_000 || strings.Count(got, "y\n") != 25_000_000 {
 		t.Errorf("%d bytes arrived, %v", len(got), r.Err)
@@ -305,7 +307,7 @@ func TestCmdLooksForPrograms(t *testing.T) {
 
 func TestCmdLogsNeitherCommandNorOutput(t *testing.T) {
 	var log strings.Builder
-	host := &Host{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	host := &function.Host{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	run(t, host, "cmd.run", nil, "echo s3cret")
 	if !strings.Contains(log.String(), "retcode=0") || strings.Contains(log.String(), "s3cret") {
 		t.Errorf("log: %s", log.String())

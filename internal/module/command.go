@@ -10,39 +10,40 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/process"
 )
 
 // commandParams are the parameters that every function of cmd shares, after
 // its own ones.
-var commandParams = []Param{
+var commandParams = []function.Param{
 	{Name: "cmd", Required: true},
-	{Name: "cwd", Kind: String},
-	{Name: "stdin", Kind: String},
-	{Name: "runas", Kind: String},
-	{Name: "group", Kind: String},
-	{Name: "shell", Kind: String, Default: "/bin/sh"},
-	{Name: "python_shell", Kind: Bool},
-	{Name: "env", Kind: Map},
-	{Name: "clean_env", Kind: Bool, Default: false},
-	{Name: "rstrip", Kind: Bool, Default: true},
+	{Name: "cwd", Kind: function.String},
+	{Name: "stdin", Kind: function.String},
+	{Name: "runas", Kind: function.String},
+	{Name: "group", Kind: function.String},
+	{Name: "shell", Kind: function.String, Default: "/bin/sh"},
+	{Name: "python_shell", Kind: function.Bool},
+	{Name: "env", Kind: function.Map},
+	{Name: "clean_env", Kind: function.Bool, Default: false},
+	{Name: "rstrip", Kind: function.Bool, Default: true},
 	{Name: "umask"},
-	{Name: "output_encoding", Kind: String},
-	{Name: "output_loglevel", Kind: String, Default: "debug"},
-	{Name: "timeout", Kind: Float},
-	{Name: "reset_system_locale", Kind: Bool, Default: true},
-	{Name: "ignore_retcode", Kind: Bool, Default: false},
-	{Name: "success_retcodes", Kind: List},
-	{Name: "success_stdout", Kind: List},
-	{Name: "success_stderr", Kind: List},
-	{Name: "hide_output", Kind: Bool, Default: false},
-	{Name: "raise_err", Kind: Bool, Default: false},
-	{Name: "bg", Kind: Bool, Default: false},
-	{Name: "prepend_path", Kind: String},
+	{Name: "output_encoding", Kind: function.String},
+	{Name: "output_loglevel", Kind: function.String, Default: "debug"},
+	{Name: "timeout", Kind: function.Float},
+	{Name: "reset_system_locale", Kind: function.Bool, Default: true},
+	{Name: "ignore_retcode", Kind: function.Bool, Default: false},
+	{Name: "success_retcodes", Kind: function.List},
+	{Name: "success_stdout", Kind: function.List},
+	{Name: "success_stderr", Kind: function.List},
+	{Name: "hide_output", Kind: function.Bool, Default: false},
+	{Name: "raise_err", Kind: function.Bool, Default: false},
+	{Name: "bg", Kind: function.Bool, Default: false},
+	{Name: "prepend_path", Kind: function.String},
 }
 
-// command prepares the program that the shared parameters describe, to run args.
-func (c *Call) command(ctx context.Context, args []string) (*process.Program, error) {
+// prepare prepares the program that the shared parameters describe, to run args.
+func prepare(ctx context.Context, c *function.Call, args []string) (*process.Program, error) {
 	p := &process.Program{Args: args, Dir: c.String("cwd"), Timeout: seconds(c.Float("timeout"))}
 	if !c.Bool("hide_output") {
 		p.Watcher = c.Host.Output
@@ -62,10 +63,10 @@ func (c *Call) command(ctx context.Context, args []string) (*process.Program, er
 		p.Credential = id.credential()
 	}
 	var err error
-	if p.Umask, err = c.umask(); err != nil {
+	if p.Umask, err = umaskOf(c); err != nil {
 		return nil, err
 	}
-	p.Env = c.environ(user)
+	p.Env = commandEnviron(c, user)
 	p.Dir, err = workingDirectory(p.Dir, home)
 	return p, err
 }
@@ -80,13 +81,13 @@ func workingDirectory(dir, home string) (string, error) {
 	}
 	info, err := os.Stat(dir)
 	if err != nil || !info.IsDir() || !strings.HasPrefix(dir, "/") {
-		return "", invalid("cwd %q is not an existing directory with an absolute path", dir)
+		return "", function.Invalid("cwd %q is not an existing directory with an absolute path", dir)
 	}
 	return dir, nil
 }
 
-// environ is the environment that the parameters describe.
-func (c *Call) environ(user *identity) []string {
+// commandEnviron is the environment that the parameters describe.
+func commandEnviron(c *function.Call, user *identity) []string {
 	var env []string
 	switch {
 	case c.Bool("clean_env"):
@@ -100,7 +101,7 @@ func (c *Call) environ(user *identity) []string {
 		env = process.Environ(c.Bool("reset_system_locale"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Map("env"))) {
-		text, err := toString(c.Map("env")[name])
+		text, err := function.ToString(c.Map("env")[name])
 		if err != nil && c.Map("env")[name] != nil {
 			text = repr(c.Map("env")[name])
 		}
@@ -121,9 +122,9 @@ func lastPath(env []string) string {
 	return "/usr/local/bin:/usr/bin:/bin"
 }
 
-// umask returns the octal digits of the mask. A number is refused: 022 without
+// umaskOf returns the octal digits of the mask. A number is refused: 022 without
 // quotes reaches the minion as 18, and guessing would make files too open.
-func (c *Call) umask() (string, error) {
+func umaskOf(c *function.Call) (string, error) {
 	switch mask := c.Any("umask").(type) {
 	case nil:
 		return "", nil
@@ -132,28 +133,28 @@ func (c *Call) umask() (string, error) {
 			return mask, nil
 		}
 	}
-	return "", invalid(`umask must be octal digits as text, for example umask='"022"', not %s`, repr(c.Any("umask")))
+	return "", function.Invalid(`umask must be octal digits as text, for example umask='"022"', not %s`, repr(c.Any("umask")))
 }
 
-// commandLine turns the argument cmd into an argument vector: text goes to the
+// argumentVector turns the argument cmd into an argument vector: text goes to the
 // shell, unless python_shell says no; a list is a vector already, unless
 // python_shell says otherwise.
-func (c *Call) commandLine() ([]string, error) {
+func argumentVector(c *function.Call) ([]string, error) {
 	if list, ok := c.Any("cmd").([]any); ok {
-		words, err := toWords(list)
+		words, err := function.ToWords(list)
 		switch {
 		case err != nil:
 			return nil, err
 		case len(words) == 0:
-			return nil, invalid("the command is empty")
+			return nil, function.Invalid("the command is empty")
 		case c.Bool("python_shell"):
 			return shellCommand(c.String("shell"), strings.Join(words, " ")), nil
 		}
 		return words, nil
 	}
-	text, err := toString(c.Any("cmd"))
+	text, err := function.ToString(c.Any("cmd"))
 	if err != nil || strings.TrimSpace(text) == "" {
-		return nil, invalid("a command is text or a list of words, not %s", repr(c.Any("cmd")))
+		return nil, function.Invalid("a command is text or a list of words, not %s", repr(c.Any("cmd")))
 	}
 	if !c.Has("python_shell") || c.Bool("python_shell") {
 		return shellCommand(c.String("shell"), text), nil
@@ -173,27 +174,27 @@ func shellCommand(shell, text string) []string {
 }
 
 // runCommand runs what the argument cmd says.
-func (c *Call) runCommand(ctx context.Context, merge bool) (process.Ending, error) {
-	args, err := c.commandLine()
+func runCommand(ctx context.Context, c *function.Call, merge bool) (process.Ending, error) {
+	args, err := argumentVector(c)
 	if err != nil {
 		return process.Ending{}, err
 	}
-	return c.runArgs(ctx, args, merge)
+	return runArgs(ctx, c, args, merge)
 }
 
 // runArgs runs a program under the shared parameters and sets the job's return
 // code from it.
-func (c *Call) runArgs(ctx context.Context, args []string, merge bool) (process.Ending, error) {
-	p, err := c.command(ctx, args)
+func runArgs(ctx context.Context, c *function.Call, args []string, merge bool) (process.Ending, error) {
+	p, err := prepare(ctx, c, args)
 	if err != nil {
 		return process.Ending{}, err
 	}
 	p.Merge = merge
-	return c.runProcess(ctx, p)
+	return runProcess(ctx, c, p)
 }
 
 // runProcess runs a prepared program and reports on it.
-func (c *Call) runProcess(ctx context.Context, p *process.Program) (process.Ending, error) {
+func runProcess(ctx context.Context, c *function.Call, p *process.Program) (process.Ending, error) {
 	if c.Bool("bg") {
 		pid, err := p.Detach()
 		return process.Ending{PID: pid}, err
@@ -202,10 +203,10 @@ func (c *Call) runProcess(ctx context.Context, p *process.Program) (process.Endi
 	if err != nil {
 		return process.Ending{}, err
 	}
-	if err := c.settle(&e, p); err != nil {
+	if err := settleEnding(c, &e, p); err != nil {
 		return process.Ending{}, err
 	}
-	c.logCommand(ctx, &e)
+	logCommand(ctx, c, &e)
 	if !c.Bool("ignore_retcode") {
 		c.SetRetcode(e.Code)
 	}
@@ -215,8 +216,8 @@ func (c *Call) runProcess(ctx context.Context, p *process.Program) (process.Endi
 	return e, nil
 }
 
-// settle brings an ending into the form that the caller asked for.
-func (c *Call) settle(e *process.Ending, p *process.Program) (err error) {
+// settleEnding brings an ending into the form that the caller asked for.
+func settleEnding(c *function.Call, e *process.Ending, p *process.Program) (err error) {
 	for _, stream := range []*string{&e.Stdout, &e.Stderr} {
 		if *stream, err = decodeText(*stream, c.String("output_encoding")); err != nil {
 			return err
@@ -233,7 +234,7 @@ func (c *Call) settle(e *process.Ending, p *process.Program) (err error) {
 		}
 		*stream = strings.TrimPrefix(*stream+fmt.Sprintf("\nTimed out after %v and was killed", p.Timeout), "\n")
 	}
-	if c.countsAsSuccess(e) {
+	if countsAsSuccess(c, e) {
 		e.Code = 0
 	}
 	if c.Bool("hide_output") {
@@ -242,7 +243,7 @@ func (c *Call) settle(e *process.Ending, p *process.Program) (err error) {
 	return nil
 }
 
-func (c *Call) countsAsSuccess(e *process.Ending) bool {
+func countsAsSuccess(c *function.Call, e *process.Ending) bool {
 	among := func(param string, v any) bool {
 		return slices.ContainsFunc(c.List(param), func(w any) bool { return w == v })
 	}
@@ -251,13 +252,13 @@ func (c *Call) countsAsSuccess(e *process.Ending) bool {
 
 // logCommand notes how a command went at the level of output_loglevel. The
 // command itself and its output may hold secrets: they are never logged.
-func (c *Call) logCommand(ctx context.Context, e *process.Ending) {
+func logCommand(ctx context.Context, c *function.Call, e *process.Ending) {
 	var level slog.Level
 	name := c.String("output_loglevel")
 	if name == "quiet" || level.UnmarshalText([]byte(name)) != nil {
 		return // "quiet", or one of Salt's levels below debug
 	}
-	c.Host.log().Log(ctx, level, "command ended", "jid", c.JID, "fun", c.Function, "pid", e.PID, "retcode", e.Code)
+	c.Host.Logger().Log(ctx, level, "command ended", "jid", c.JID, "fun", c.Function, "pid", e.PID, "retcode", e.Code)
 }
 
 // decodeText converts output to UTF-8. Without an encoding it stays as it is.
@@ -272,5 +273,5 @@ func decodeText(s, encoding string) (string, error) {
 		}
 		return b.String(), nil
 	}
-	return "", invalid("unknown output_encoding %q, known are utf-8 and latin-1", encoding)
+	return "", function.Invalid("unknown output_encoding %q, known are utf-8 and latin-1", encoding)
 }

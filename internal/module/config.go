@@ -3,26 +3,27 @@ package module
 import (
 	"context"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/target"
 )
 
 // configModule reads the configuration of the minion.
-var configModule = &Module{
+var configModule = &function.Module{
 	Name: "config",
 	Doc:  "Functions that read the configuration of the minion.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name: "get",
 			Doc: "Return a value from the minion's configuration, else its grains, else its pillar, else the default. " +
 				"The key may lead into nested dictionaries, its names joined by the delimiter.",
 			Example: "salt '*' config.get pkg:apache\nsalt '*' config.get lib_path '{}' delimiter=,",
-			Params: []Param{
-				{Name: "key", Kind: String},
+			Params: []function.Param{
+				{Name: "key", Kind: function.String},
 				{Name: "default", Default: ""},
-				{Name: "delimiter", Kind: String, Default: ":"},
-				{Name: "omit_opts", Kind: Bool, Default: false},
-				{Name: "omit_grains", Kind: Bool, Default: false},
-				{Name: "omit_pillar", Kind: Bool, Default: false},
+				{Name: "delimiter", Kind: function.String, Default: ":"},
+				{Name: "omit_opts", Kind: function.Bool, Default: false},
+				{Name: "omit_grains", Kind: function.Bool, Default: false},
+				{Name: "omit_pillar", Kind: function.Bool, Default: false},
 			},
 			Run: configGet,
 		},
@@ -30,15 +31,15 @@ var configModule = &Module{
 			Name:    "items",
 			Doc:     "Return the whole configuration of the minion.",
 			Example: `salt '*' config.items`,
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.Host.Config, nil },
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return c.Host.Config, nil },
 		},
 		{
 			Name:    "option",
 			Doc:     "Return a value from the minion's configuration, else its grains, else its pillar, else the default. The key is not split.",
 			Example: `salt '*' config.option cachedir`,
-			Params:  []Param{{Name: "value", Kind: String, Required: true}, {Name: "default", Default: ""}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				if v := c.option(c.String("value")); v != nil {
+			Params:  []function.Param{{Name: "value", Kind: function.String, Required: true}, {Name: "default", Default: ""}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				if v := configOption(c, c.String("value")); v != nil {
 					return v, nil
 				}
 				return c.Any("default"), nil
@@ -47,9 +48,9 @@ var configModule = &Module{
 	},
 }
 
-func configGet(_ context.Context, c *Call) (any, error) {
+func configGet(_ context.Context, c *function.Call) (any, error) {
 	omit := []bool{c.Bool("omit_opts"), c.Bool("omit_grains"), c.Bool("omit_pillar")}
-	for i, source := range c.sources() {
+	for i, source := range configSources(c) {
 		if omit[i] {
 			continue
 		}
@@ -63,15 +64,15 @@ func configGet(_ context.Context, c *Call) (any, error) {
 	return c.Any("default"), nil
 }
 
-// sources are where settings are looked for, in order.
-func (c *Call) sources() []map[string]any {
-	return []map[string]any{c.Host.Config, c.Host.grains(), c.Host.pillar()}
+// configSources are where settings are looked for, in order.
+func configSources(c *function.Call) []map[string]any {
+	return []map[string]any{c.Host.Config, c.Host.Facts(), c.Host.PillarData()}
 }
 
-// option returns the setting of that whole name, such as "test.foo"; nil if
+// configOption returns the setting of that whole name, such as "test.foo"; nil if
 // there is none.
-func (c *Call) option(name string) any {
-	for _, source := range c.sources() {
+func configOption(c *function.Call, name string) any {
+	for _, source := range configSources(c) {
 		if v, ok := source[name]; ok {
 			return v
 		}

@@ -13,31 +13,32 @@ import (
 	"strings"
 
 	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/function"
 )
 
 // The parameters that functions of cp share.
 var (
-	cpSource  = Param{Name: "path", Kind: String, Required: true}
-	cpDest    = Param{Name: "dest", Kind: Path, Required: true}
-	cpPrefix  = Param{Name: "prefix", Kind: String, Default: ""}
-	cpUpload  = Param{Name: "upload_path", Kind: String, Default: ""}
-	cpParents = Param{Name: "makedirs", Kind: Bool, Default: false}
+	cpSource  = function.Param{Name: "path", Kind: function.String, Required: true}
+	cpDest    = function.Param{Name: "dest", Kind: function.Path, Required: true}
+	cpPrefix  = function.Param{Name: "prefix", Kind: function.String, Default: ""}
+	cpUpload  = function.Param{Name: "upload_path", Kind: function.String, Default: ""}
+	cpParents = function.Param{Name: "makedirs", Kind: function.Bool, Default: false}
 )
 
 // cpModule brings files of the master to the minion.
-var cpModule = &Module{
+var cpModule = &function.Module{
 	Name: "cp",
 	Doc: "Functions that bring files of the master's file_roots, and of the web, to the minion, and files of the minion to the master. The copies are kept under the " +
 		"minion's cachedir and checked by their SHA-256; only what has changed is sent. With file_client local, and with " +
 		"salt-call --local, the files are those of the minion's own file_roots.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "cache_dest",
 			Doc:     "Return where the copy of a file lies, or would lie.",
 			Example: `salt '*' cp.cache_dest salt://path/to/file`,
-			Params:  []Param{cpSource, saltenv},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				files, name, env, err := c.ofServer(c.String("path"))
+			Params:  []function.Param{cpSource, saltenv},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				files, name, env, err := ofServer(c, c.String("path"))
 				if err != nil {
 					return nil, err
 				}
@@ -49,27 +50,27 @@ var cpModule = &Module{
 			Name:    "cache_dir",
 			Doc:     "Copy all files below a directory of the master and return where the copies lie. include_pat and exclude_pat are shell patterns for whole paths.",
 			Example: `salt '*' cp.cache_dir salt://path/to/dir include_pat='*.py'`,
-			Params:  []Param{cpSource, saltenv, {Name: "include_pat", Kind: String}, {Name: "exclude_pat", Kind: String}},
+			Params:  []function.Param{cpSource, saltenv, {Name: "include_pat", Kind: function.String}, {Name: "exclude_pat", Kind: function.String}},
 			Run:     cpCacheDir,
 		},
 		{
 			Name:    "cache_file",
 			Doc:     "Copy a file of the master, or of the web, and return where the copy lies.",
 			Example: "salt '*' cp.cache_file salt://path/to/file\nsalt '*' cp.cache_file 'salt://path/to/file?saltenv=dev'",
-			Params:  []Param{cpSource, saltenv},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.fetch(ctx, c.String("path"), c.String("saltenv"))
+			Params:  []function.Param{cpSource, saltenv},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return fetchSource(ctx, c, c.String("path"), c.String("saltenv"))
 			},
 		},
 		{
 			Name:    "cache_files",
 			Doc:     "Copy several files and return where the copies lie.",
 			Example: `salt '*' cp.cache_files salt://a,salt://b`,
-			Params:  []Param{{Name: "paths", Kind: Words, Required: true}, saltenv},
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "paths", Kind: function.Words, Required: true}, saltenv},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				places := []string{}
 				for _, address := range c.Words("paths") {
-					place, err := c.fetch(ctx, address, c.String("saltenv"))
+					place, err := fetchSource(ctx, c, address, c.String("saltenv"))
 					if err != nil {
 						return nil, err
 					}
@@ -82,9 +83,9 @@ var cpModule = &Module{
 			Name:    "cache_master",
 			Doc:     "Copy all files of an environment and return where the copies lie.",
 			Example: `salt '*' cp.cache_master`,
-			Params:  []Param{saltenv},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				files, err := c.Host.files()
+			Params:  []function.Param{saltenv},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				files, err := fileServer(c.Host)
 				if err != nil {
 					return nil, err
 				}
@@ -95,8 +96,8 @@ var cpModule = &Module{
 			Name:    "envs",
 			Doc:     "Return the environments of the file server.",
 			Example: `salt '*' cp.envs`,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				files, err := c.Host.files()
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				files, err := fileServer(c.Host)
 				if err != nil {
 					return nil, err
 				}
@@ -107,28 +108,28 @@ var cpModule = &Module{
 			Name:    "get_dir",
 			Doc:     "Copy a directory of the master, with its own name, into a directory of the minion and return the files that it has now.",
 			Example: `salt '*' cp.get_dir salt://path/to/dir /minion/dest`,
-			Params:  []Param{cpSource, cpDest, saltenv},
+			Params:  []function.Param{cpSource, cpDest, saltenv},
 			Run:     cpGetDir,
 		},
 		{
 			Name:    "get_file",
 			Doc:     "Copy a file of the master to a place on the minion and return that place. An existing file keeps its mode.",
 			Example: "salt '*' cp.get_file salt://path/to/file /minion/dest\nsalt '*' cp.get_file salt://path/to/file /new/dir/file makedirs=True",
-			Params:  []Param{cpSource, cpDest, saltenv, cpParents},
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Params:  []function.Param{cpSource, cpDest, saltenv, cpParents},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				if _, _, ok := saltAddress(c.String("path"), ""); !ok {
-					return nil, invalid("%q is not an address that begins with salt://; cp.get_url takes others", c.String("path"))
+					return nil, function.Invalid("%q is not an address that begins with salt://; cp.get_url takes others", c.String("path"))
 				}
-				return c.put(ctx, c.String("path"), c.String("dest"))
+				return fetchTo(ctx, c, c.String("path"), c.String("dest"))
 			},
 		},
 		{
 			Name:    "get_file_str",
 			Doc:     "Return the content of a file of the master, or of the web.",
 			Example: `salt '*' cp.get_file_str salt://my/file`,
-			Params:  []Param{cpSource, saltenv},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				place, err := c.fetch(ctx, c.String("path"), c.String("saltenv"))
+			Params:  []function.Param{cpSource, saltenv},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				place, err := fetchSource(ctx, c, c.String("path"), c.String("saltenv"))
 				if err != nil {
 					return nil, err
 				}
@@ -139,23 +140,23 @@ var cpModule = &Module{
 			Name:    "get_url",
 			Doc:     "Copy what an address (salt://, http://, https://, file://) names to a place on the minion, by default among the copies, and return the place. With source_hash, such as sha256=..., it must have that digest.",
 			Example: "salt '*' cp.get_url salt://my/file /tmp/mine\nsalt '*' cp.get_url https://www.example.com/index.html /tmp/index.html",
-			Params:  []Param{cpSource, {Name: "dest", Kind: String, Default: ""}, saltenv, cpParents, {Name: "source_hash", Kind: String}},
+			Params:  []function.Param{cpSource, {Name: "dest", Kind: function.String, Default: ""}, saltenv, cpParents, {Name: "source_hash", Kind: function.String}},
 			Run:     cpGetURL,
 		},
 		{
 			Name:    "hash_file",
 			Doc:     "Return the digest of a file, of the master or of the minion, and its kind.",
 			Example: `salt '*' cp.hash_file salt://path/to/file`,
-			Params:  []Param{cpSource, saltenv},
+			Params:  []function.Param{cpSource, saltenv},
 			Run:     cpHashFile,
 		},
 		{
 			Name:    "is_cached",
 			Doc:     "Return where the copy of a file lies, whether or not it is up to date; an empty text if there is none.",
 			Example: `salt '*' cp.is_cached salt://path/to/file`,
-			Params:  []Param{cpSource, saltenv},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				files, name, env, err := c.ofServer(c.String("path"))
+			Params:  []function.Param{cpSource, saltenv},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				files, name, env, err := ofServer(c, c.String("path"))
 				if err != nil {
 					return nil, err
 				}
@@ -169,18 +170,18 @@ var cpModule = &Module{
 			Name:    "list_master",
 			Doc:     "Return the files of the master's file server.",
 			Example: "salt '*' cp.list_master\nsalt '*' cp.list_master dev prefix=web",
-			Params:  []Param{saltenv, cpPrefix},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.listMaster(ctx, func(name string) []string { return []string{name} })
+			Params:  []function.Param{saltenv, cpPrefix},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return listMaster(ctx, c, func(name string) []string { return []string{name} })
 			},
 		},
 		{
 			Name:    "list_master_dirs",
 			Doc:     "Return the directories of the master's file server in which there are files.",
 			Example: `salt '*' cp.list_master_dirs`,
-			Params:  []Param{saltenv, cpPrefix},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.listMaster(ctx, func(name string) (dirs []string) {
+			Params:  []function.Param{saltenv, cpPrefix},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return listMaster(ctx, c, func(name string) (dirs []string) {
 					for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 						dirs = append(dirs, dir)
 					}
@@ -192,9 +193,9 @@ var cpModule = &Module{
 			Name:    "list_minion",
 			Doc:     "Return the files of which the minion has copies.",
 			Example: `salt '*' cp.list_minion`,
-			Params:  []Param{saltenv},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				files, err := c.Host.files()
+			Params:  []function.Param{saltenv},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				files, err := fileServer(c.Host)
 				if err != nil {
 					return nil, err
 				}
@@ -207,23 +208,23 @@ var cpModule = &Module{
 			Doc: "Hand a file to the master, which keeps it below minions/ID/files of its cachedir, under the path that it has here, without symbolic links, or under upload_path. " +
 				"The master must have file_recv: True. With remove_source the file goes here.",
 			Example: `salt '*' cp.push /etc/fstab`,
-			Params:  []Param{{Name: "path", Kind: Path, Required: true}, {Name: "keep_symlinks", Kind: Bool, Default: false}, cpUpload, {Name: "remove_source", Kind: Bool, Default: false}},
+			Params:  []function.Param{{Name: "path", Kind: function.Path, Required: true}, {Name: "keep_symlinks", Kind: function.Bool, Default: false}, cpUpload, {Name: "remove_source", Kind: function.Bool, Default: false}},
 			Run:     cpPush,
 		},
 		{
 			Name:    "push_dir",
 			Doc:     "Hand the files below a directory to the master as cp.push does; with glob, those whose names match.",
 			Example: `salt '*' cp.push_dir /etc/modprobe.d/ glob='*.conf'`,
-			Params:  []Param{{Name: "path", Kind: Path, Required: true}, {Name: "glob", Kind: String, Default: ""}, cpUpload},
+			Params:  []function.Param{{Name: "path", Kind: function.Path, Required: true}, {Name: "glob", Kind: function.String, Default: ""}, cpUpload},
 			Run:     cpPushDir,
 		},
 		{
 			Name:    "stat_file",
 			Doc:     "Return the mode of a file of the master, as octal digits.",
 			Example: `salt '*' cp.stat_file salt://path/to/file`,
-			Params:  []Param{cpSource, saltenv},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				files, name, env, err := c.ofServer(c.String("path"))
+			Params:  []function.Param{cpSource, saltenv},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				files, name, env, err := ofServer(c, c.String("path"))
 				if err != nil {
 					return nil, err
 				}
@@ -235,8 +236,8 @@ var cpModule = &Module{
 }
 
 // ofServer takes an address of the file server apart, or a bare path on it.
-func (c *Call) ofServer(address string) (files *fileserver.Cache, name, env string, err error) {
-	if files, err = c.Host.files(); err != nil {
+func ofServer(c *function.Call, address string) (files *fileserver.Cache, name, env string, err error) {
+	if files, err = fileServer(c.Host); err != nil {
 		return nil, "", "", err
 	}
 	name, env, ok := saltAddress(address, c.String("saltenv"))
@@ -264,8 +265,8 @@ func places(copies []fileserver.Copy, err error) (any, error) {
 
 // listMaster lists what the server has below the prefix, by what of makes of each
 // path.
-func (c *Call) listMaster(ctx context.Context, of func(string) []string) (any, error) {
-	files, err := c.Host.files()
+func listMaster(ctx context.Context, c *function.Call, of func(string) []string) (any, error) {
+	files, err := fileServer(c.Host)
 	if err != nil {
 		return nil, err
 	}
@@ -280,8 +281,8 @@ func (c *Call) listMaster(ctx context.Context, of func(string) []string) (any, e
 	return slices.Compact(list), err
 }
 
-func cpCacheDir(ctx context.Context, c *Call) (any, error) {
-	files, name, env, err := c.ofServer(strings.TrimSuffix(c.String("path"), "/"))
+func cpCacheDir(ctx context.Context, c *function.Call) (any, error) {
+	files, name, env, err := ofServer(c, strings.TrimSuffix(c.String("path"), "/"))
 	if err != nil {
 		return nil, err
 	}
@@ -306,11 +307,11 @@ func cpCacheDir(ctx context.Context, c *Call) (any, error) {
 
 // pathMatch matches a shell pattern in which * also stands for slashes, as in Salt.
 func pathMatch(pattern, name string) bool {
-	return globMatch(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(name, "/", "\x00"))
+	return function.Glob(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(name, "/", "\x00"))
 }
 
-func cpGetDir(ctx context.Context, c *Call) (any, error) {
-	files, name, env, err := c.ofServer(strings.TrimSuffix(c.String("path"), "/"))
+func cpGetDir(ctx context.Context, c *function.Call) (any, error) {
+	files, name, env, err := ofServer(c, strings.TrimSuffix(c.String("path"), "/"))
 	if err != nil {
 		return nil, err
 	}
@@ -335,12 +336,12 @@ func cpGetDir(ctx context.Context, c *Call) (any, error) {
 	return list, nil
 }
 
-// put copies what an address names to dest, or into it if that is a directory.
-func (c *Call) put(ctx context.Context, address, dest string) (any, error) {
+// fetchTo copies what an address names to dest, or into it if that is a directory.
+func fetchTo(ctx context.Context, c *function.Call, address, dest string) (any, error) {
 	if !filepath.IsAbs(dest) {
-		return nil, invalid("dest %q is not an absolute path", dest)
+		return nil, function.Invalid("dest %q is not an absolute path", dest)
 	}
-	place, err := c.fetch(ctx, address, c.String("saltenv"))
+	place, err := fetchSource(ctx, c, address, c.String("saltenv"))
 	if err != nil {
 		return nil, err
 	}
@@ -370,8 +371,8 @@ func putFile(ctx context.Context, from, to string) error {
 	return writeFrom(ctx, to, &io.LimitedReader{R: f, N: math.MaxInt64}, 0o644)
 }
 
-func cpGetURL(ctx context.Context, c *Call) (any, error) {
-	place, err := c.fetch(ctx, c.String("path"), c.String("saltenv"))
+func cpGetURL(ctx context.Context, c *function.Call) (any, error) {
+	place, err := fetchSource(ctx, c, c.String("path"), c.String("saltenv"))
 	if err != nil {
 		return nil, err
 	}
@@ -381,21 +382,21 @@ func cpGetURL(ctx context.Context, c *Call) (any, error) {
 			form, digits = "sha256", want
 		}
 		if got, err := hashFile(ctx, place, form); err != nil || !strings.EqualFold(got, digits) {
-			return nil, errors.Join(err, invalid("%s has the %s digest %s, not %s", c.String("path"), form, got, digits))
+			return nil, errors.Join(err, function.Invalid("%s has the %s digest %s, not %s", c.String("path"), form, got, digits))
 		}
 	}
 	if c.String("dest") == "" {
 		return place, nil
 	}
-	return c.put(ctx, c.String("path"), c.String("dest"))
+	return fetchTo(ctx, c, c.String("path"), c.String("dest"))
 }
 
-func cpHashFile(ctx context.Context, c *Call) (any, error) {
+func cpHashFile(ctx context.Context, c *function.Call) (any, error) {
 	if local := c.String("path"); filepath.IsAbs(local) {
 		sum, err := hashFile(ctx, local, "sha256")
 		return map[string]any{"hsum": sum, "hash_type": "sha256"}, err
 	}
-	files, name, env, err := c.ofServer(c.String("path"))
+	files, name, env, err := ofServer(c, c.String("path"))
 	if err != nil {
 		return nil, err
 	}

@@ -11,11 +11,12 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/function"
 )
 
 // serving is a minion with a file server, whose environment base has the files and
 // lies in dir.
-func serving(t testing.TB, files map[string]string) (h *Host, dir string) {
+func serving(t testing.TB, files map[string]string) (h *function.Host, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	for name, text := range files {
@@ -28,7 +29,7 @@ func serving(t testing.TB, files map[string]string) (h *Host, dir string) {
 		}
 	}
 	cache := t.TempDir()
-	return &Host{CacheDir: cache, Files: fileserver.NewCache(filepath.Join(cache, "files"), fileserver.NewRoots(map[string][]string{"base": {dir}, "dev": {filepath.Join(dir, "sub")}}))}, dir
+	return &function.Host{Paths: function.Paths{CacheDir: cache}, Services: &Services{Files: fileserver.NewCache(filepath.Join(cache, "files"), fileserver.NewRoots(map[string][]string{"base": {dir}, "dev": {filepath.Join(dir, "sub")}}))}}, dir
 }
 
 func content(t testing.TB, place any) string {

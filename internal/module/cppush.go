@@ -9,11 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // cpPush hands a file to the master.
-func cpPush(ctx context.Context, c *Call) (any, error) {
+func cpPush(ctx context.Context, c *function.Call) (any, error) {
 	source := c.String("path")
 	if !c.Bool("keep_symlinks") {
 		var err error
@@ -21,7 +22,7 @@ func cpPush(ctx context.Context, c *Call) (any, error) {
 			return nil, err
 		}
 	}
-	if err := c.push(ctx, source, c.String("upload_path")); err != nil {
+	if err := pushFile(ctx, c, source, c.String("upload_path")); err != nil {
 		return nil, err
 	}
 	if c.Bool("remove_source") {
@@ -36,14 +37,14 @@ const maxPushed = 1000
 
 // cpPushDir hands the files below a directory to the master, those whose names the
 // glob matches.
-func cpPushDir(ctx context.Context, c *Call) (any, error) {
+func cpPushDir(ctx context.Context, c *function.Call) (any, error) {
 	dir := c.String("path")
 	var names []string
 	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return err
 		}
-		if glob := c.String("glob"); glob == "" || globMatch(glob, e.Name()) {
+		if glob := c.String("glob"); glob == "" || function.Glob(glob, e.Name()) {
 			names = append(names, name)
 		}
 		if len(names) > maxPushed {
@@ -63,17 +64,18 @@ func cpPushDir(ctx context.Context, c *Call) (any, error) {
 			below, _ := filepath.Rel(dir, name) // it is below
 			upload = filepath.Join(to, below)
 		}
-		if err := c.push(ctx, name, upload); err != nil {
+		if err := pushFile(ctx, c, name, upload); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return true, nil
 }
 
-// push hands one file to the master, where it is known by its path, or by upload.
-func (c *Call) push(ctx context.Context, name, upload string) error {
-	if c.Host.Push == nil {
-		return unavailable("connection to a master")
+// pushFile hands one file to the master, where it is known by its path, or by upload.
+func pushFile(ctx context.Context, c *function.Call, name, upload string) error {
+	push := services(c.Host).Push
+	if push == nil {
+		return function.Unavailable("connection to a master")
 	}
 	if upload == "" {
 		upload = name
@@ -90,5 +92,5 @@ func (c *Call) push(ctx context.Context, name, upload string) error {
 		return err
 	}
 	defer f.Close()
-	return c.Host.Push(ctx, strings.TrimPrefix(filepath.Clean("/"+upload), "/"), f)
+	return push(ctx, strings.TrimPrefix(filepath.Clean("/"+upload), "/"), f)
 }

@@ -7,26 +7,27 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/process"
 )
 
 var (
-	cronUser = Param{Name: "user", Kind: String, Required: true}
-	cronTime = []Param{{Name: "minute", Kind: String, Default: "*"}, {Name: "hour", Kind: String, Default: "*"}, {Name: "daymonth", Kind: String, Default: "*"},
-		{Name: "month", Kind: String, Default: "*"}, {Name: "dayweek", Kind: String, Default: "*"}}
-	cronID = Param{Name: "identifier", Kind: String}
+	cronUser = function.Param{Name: "user", Kind: function.String, Required: true}
+	cronTime = []function.Param{{Name: "minute", Kind: function.String, Default: "*"}, {Name: "hour", Kind: function.String, Default: "*"}, {Name: "daymonth", Kind: function.String, Default: "*"},
+		{Name: "month", Kind: function.String, Default: "*"}, {Name: "dayweek", Kind: function.String, Default: "*"}}
+	cronID = function.Param{Name: "identifier", Kind: function.String}
 )
 
 // cronModule manages the tables of cron.
-var cronModule = &Module{
+var cronModule = &function.Module{
 	Name: "cron",
 	Doc:  "Functions that manage the cron tables of users by the program crontab. Lines that a function does not mean stay as they are.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name: "get_entry", Doc: "Return the entry with an identifier or a command, False if there is none.", Example: `salt '*' cron.get_entry root identifier=task1`,
-			Params: []Param{cronUser, cronID, {Name: "cmd", Kind: String}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				tab, err := c.readCron(ctx)
+			Params: []function.Param{cronUser, cronID, {Name: "cmd", Kind: function.String}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				tab, err := readCron(ctx, c)
 				for _, l := range tab {
 					if l.isEntry() && (c.Has("identifier") && l.identifier == c.String("identifier") || c.Has("cmd") && l.command == c.String("cmd")) {
 						return l.dictionary(), nil
@@ -37,68 +38,68 @@ var cronModule = &Module{
 		},
 		{
 			Name: "list_tab", Doc: "Return the table of a user: its entries (crons), those with a word for the time (special) and its variables (env).", Example: `salt '*' cron.list_tab root`,
-			Params: []Param{cronUser}, Run: cronList,
+			Params: []function.Param{cronUser}, Run: cronList,
 		},
 		{
-			Name: "ls", Doc: "Return the table of a user, as cron.list_tab does.", Example: `salt '*' cron.ls root`, Params: []Param{cronUser}, Run: cronList,
+			Name: "ls", Doc: "Return the table of a user, as cron.list_tab does.", Example: `salt '*' cron.ls root`, Params: []function.Param{cronUser}, Run: cronList,
 		},
 		{
-			Name: "raw_cron", Doc: "Return the table of a user as it stands.", Example: `salt '*' cron.raw_cron root`, Params: []Param{cronUser},
-			Run: func(ctx context.Context, c *Call) (any, error) { return c.cronText(ctx) },
+			Name: "raw_cron", Doc: "Return the table of a user as it stands.", Example: `salt '*' cron.raw_cron root`, Params: []function.Param{cronUser},
+			Run: func(ctx context.Context, c *function.Call) (any, error) { return cronText(ctx, c) },
 		},
 		{
-			Name: "rm_env", Doc: "Remove a variable. Returns removed or absent.", Example: `salt '*' cron.rm_env root MAILTO`, Params: []Param{cronUser, {Name: "name", Kind: String, Required: true}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.removeCron(ctx, func(l cronLine) bool { return l.variable == c.String("name") })
+			Name: "rm_env", Doc: "Remove a variable. Returns removed or absent.", Example: `salt '*' cron.rm_env root MAILTO`, Params: []function.Param{cronUser, {Name: "name", Kind: function.String, Required: true}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return removeCron(ctx, c, func(l cronLine) bool { return l.variable == c.String("name") })
 			},
 		},
 		{
 			Name: "rm_job", Doc: "Remove the entry with a command or an identifier. Returns removed or absent.", Example: `salt '*' cron.rm_job root /usr/local/bin/task`,
-			Params: []Param{cronUser, {Name: "cmd", Kind: String, Required: true}, cronID},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.removeCron(ctx, func(l cronLine) bool { return c.isJob(l) })
+			Params: []function.Param{cronUser, {Name: "cmd", Kind: function.String, Required: true}, cronID},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return removeCron(ctx, c, func(l cronLine) bool { return isJob(c, l) })
 			},
 		},
 		{
 			Name: "set_env", Doc: "Set a variable. Returns new, updated or present.", Example: `salt '*' cron.set_env root MAILTO user@example.com`,
-			Params: []Param{cronUser, {Name: "name", Kind: String, Required: true}, {Name: "value", Kind: String, Default: ""}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Params: []function.Param{cronUser, {Name: "name", Kind: function.String, Required: true}, {Name: "value", Kind: function.String, Default: ""}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				l := cronLine{variable: c.String("name"), text: c.String("name") + `="` + c.String("value") + `"`}
 				if !isCronName(l.variable) || strings.ContainsAny(l.text, "\n\r") {
-					return nil, invalid("%q is no variable of a cron table", l.text)
+					return nil, function.Invalid("%q is no variable of a cron table", l.text)
 				}
-				return c.setCron(ctx, l, func(o cronLine) bool { return o.variable == l.variable })
+				return setCron(ctx, c, l, func(o cronLine) bool { return o.variable == l.variable })
 			},
 		},
 		{
 			Name: "set_job", Doc: "Set the entry with a command, or with an identifier. Returns new, updated or present.", Example: `salt '*' cron.set_job root '*/5' '*' '*' '*' '*' /usr/local/bin/weekly identifier=task1`,
-			Params: slices.Concat([]Param{cronUser}, required(cronTime), []Param{{Name: "cmd", Kind: String, Required: true}, {Name: "commented", Kind: Bool, Default: false}, {Name: "comment", Kind: String}, cronID}),
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Params: slices.Concat([]function.Param{cronUser}, required(cronTime), []function.Param{{Name: "cmd", Kind: function.String, Required: true}, {Name: "commented", Kind: function.Bool, Default: false}, {Name: "comment", Kind: function.String}, cronID}),
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				l := cronLine{command: c.String("cmd"), comment: c.String("comment"), identifier: c.String("identifier"), commented: c.Bool("commented")}
 				for _, p := range cronTime {
 					l.time = append(l.time, c.String(p.Name))
 				}
-				return c.setCronJob(ctx, l)
+				return setCronJob(ctx, c, l)
 			},
 		},
 		{
 			Name: "set_special", Doc: "Set the entry with a command to a word for the time, such as @daily. Returns new, updated or present.", Example: `salt '*' cron.set_special root @hourly 'echo foobar'`,
-			Params: []Param{cronUser, {Name: "special", Kind: String, Required: true}, {Name: "cmd", Kind: String, Required: true}, {Name: "commented", Kind: Bool, Default: false}, {Name: "comment", Kind: String}, cronID},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.setCronJob(ctx, cronLine{time: []string{c.String("special")}, command: c.String("cmd"), comment: c.String("comment"), identifier: c.String("identifier"), commented: c.Bool("commented")})
+			Params: []function.Param{cronUser, {Name: "special", Kind: function.String, Required: true}, {Name: "cmd", Kind: function.String, Required: true}, {Name: "commented", Kind: function.Bool, Default: false}, {Name: "comment", Kind: function.String}, cronID},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return setCronJob(ctx, c, cronLine{time: []string{c.String("special")}, command: c.String("cmd"), comment: c.String("comment"), identifier: c.String("identifier"), commented: c.Bool("commented")})
 			},
 		},
 		{
-			Name: "write_cron_file", Doc: "Replace the table of a user by a file.", Example: `salt '*' cron.write_cron_file root /tmp/new_cron`, Params: []Param{cronUser, {Name: "path", Kind: Path, Required: true}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return toolDone(ctx, append(c.crontab(), "--", c.String("path"))...)
+			Name: "write_cron_file", Doc: "Replace the table of a user by a file.", Example: `salt '*' cron.write_cron_file root /tmp/new_cron`, Params: []function.Param{cronUser, {Name: "path", Kind: function.Path, Required: true}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return toolDone(ctx, append(crontab(c), "--", c.String("path"))...)
 			},
 		},
 	},
 }
 
 // required are the same parameters without defaults.
-func required(params []Param) []Param {
+func required(params []function.Param) []function.Param {
 	list := slices.Clone(params)
 	for i := range list {
 		list[i].Required, list[i].Default = true, nil
@@ -223,17 +224,17 @@ func parseCronLine(text string) cronLine {
 	return l
 }
 
-func (c *Call) crontab(args ...string) []string {
+func crontab(c *function.Call, args ...string) []string {
 	return append([]string{"crontab", "-u", c.String("user")}, args...)
 }
 
 // cronText returns the table of the argument user; a user without one has an empty
 // one.
-func (c *Call) cronText(ctx context.Context) (string, error) {
+func cronText(ctx context.Context, c *function.Call) (string, error) {
 	if strings.HasPrefix(c.String("user"), "-") {
-		return "", invalid("%q is no user", c.String("user"))
+		return "", function.Invalid("%q is no user", c.String("user"))
 	}
-	e, err := tool(ctx, c.crontab("-l")...)
+	e, err := tool(ctx, crontab(c, "-l")...)
 	if err != nil {
 		return "", err
 	}
@@ -243,12 +244,12 @@ func (c *Call) cronText(ctx context.Context) (string, error) {
 	return e.Stdout, nil
 }
 
-func (c *Call) readCron(ctx context.Context) ([]cronLine, error) {
-	text, err := c.cronText(ctx)
+func readCron(ctx context.Context, c *function.Call) ([]cronLine, error) {
+	text, err := cronText(ctx, c)
 	return parseCron(text), err
 }
 
-func (c *Call) writeCron(ctx context.Context, tab []cronLine) error {
+func writeCron(ctx context.Context, c *function.Call, tab []cronLine) error {
 	var b strings.Builder
 	for _, l := range tab {
 		for _, line := range l.lines() {
@@ -256,7 +257,7 @@ func (c *Call) writeCron(ctx context.Context, tab []cronLine) error {
 		}
 	}
 	text := b.String()
-	p := process.Program{Args: c.crontab("-"), Env: process.Environ(true), Stdin: &text, Timeout: toolTimeout}
+	p := process.Program{Args: crontab(c, "-"), Env: process.Environ(true), Stdin: &text, Timeout: toolTimeout}
 	e, err := p.Run(ctx)
 	if err == nil && e.Code != 0 {
 		err = e.Failure("crontab")
@@ -264,8 +265,8 @@ func (c *Call) writeCron(ctx context.Context, tab []cronLine) error {
 	return err
 }
 
-func cronList(ctx context.Context, c *Call) (any, error) {
-	tab, err := c.readCron(ctx)
+func cronList(ctx context.Context, c *function.Call) (any, error) {
+	tab, err := readCron(ctx, c)
 	crons, special, env, other := []any{}, []any{}, []any{}, []any{}
 	for _, l := range tab {
 		switch {
@@ -284,37 +285,37 @@ func cronList(ctx context.Context, c *Call) (any, error) {
 }
 
 // isJob tells the entry that the arguments identifier and cmd mean.
-func (c *Call) isJob(l cronLine) bool {
+func isJob(c *function.Call, l cronLine) bool {
 	if c.Has("identifier") && l.identifier != "" {
 		return l.identifier == c.String("identifier")
 	}
 	return l.isEntry() && l.command == c.String("cmd")
 }
 
-func (c *Call) setCronJob(ctx context.Context, l cronLine) (any, error) {
+func setCronJob(ctx context.Context, c *function.Call, l cronLine) (any, error) {
 	field := cronField()
 	if len(l.time) == 1 {
 		field = cronWord()
 	}
 	for _, f := range l.time {
 		if !field.MatchString(f) {
-			return nil, invalid("%q is no time of a cron table", f)
+			return nil, function.Invalid("%q is no time of a cron table", f)
 		}
 	}
 	if strings.ContainsAny(l.command+l.identifier, "\n\r\x00") || strings.TrimSpace(l.command) == "" {
-		return nil, invalid("a command of a cron table is one line")
+		return nil, function.Invalid("a command of a cron table is one line")
 	}
-	return c.setCron(ctx, l, c.isJob)
+	return setCron(ctx, c, l, func(other cronLine) bool { return isJob(c, other) })
 }
 
 // cronLock keeps two changes of one minion apart.
 var cronLock sync.Mutex
 
 // setCron puts a line in the place of the first that is meant, or at the end.
-func (c *Call) setCron(ctx context.Context, l cronLine, meant func(cronLine) bool) (any, error) {
+func setCron(ctx context.Context, c *function.Call, l cronLine, meant func(cronLine) bool) (any, error) {
 	cronLock.Lock()
 	defer cronLock.Unlock()
-	tab, err := c.readCron(ctx)
+	tab, err := readCron(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -324,21 +325,21 @@ func (c *Call) setCron(ctx context.Context, l cronLine, meant func(cronLine) boo
 			return "present", nil
 		}
 		tab[i] = l
-		return "updated", c.writeCron(ctx, tab)
+		return "updated", writeCron(ctx, c, tab)
 	}
 	if l.isEntry() && !slices.ContainsFunc(tab, func(o cronLine) bool { return o.text == cronHead }) {
 		tab = append(tab, cronLine{text: cronHead})
 	}
 	if l.variable != "" {
-		return "new", c.writeCron(ctx, slices.Insert(tab, 0, l))
+		return "new", writeCron(ctx, c, slices.Insert(tab, 0, l))
 	}
-	return "new", c.writeCron(ctx, append(tab, l))
+	return "new", writeCron(ctx, c, append(tab, l))
 }
 
-func (c *Call) removeCron(ctx context.Context, meant func(cronLine) bool) (any, error) {
+func removeCron(ctx context.Context, c *function.Call, meant func(cronLine) bool) (any, error) {
 	cronLock.Lock()
 	defer cronLock.Unlock()
-	tab, err := c.readCron(ctx)
+	tab, err := readCron(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -346,5 +347,5 @@ func (c *Call) removeCron(ctx context.Context, meant func(cronLine) bool) (any, 
 	if len(kept) == len(tab) {
 		return "absent", nil
 	}
-	return "removed", c.writeCron(ctx, kept)
+	return "removed", writeCron(ctx, c, kept)
 }

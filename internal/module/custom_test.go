@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/function"
 )
 
 const greeting = `#!/bin/sh
@@ -29,7 +30,7 @@ esac
 `
 
 // withProgram is a minion that has the program of that name, and its log.
-func withProgram(t testing.TB, name, text string) (*Host, string, *bytes.Buffer) {
+func withProgram(t testing.TB, name, text string) (*function.Host, string, *bytes.Buffer) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
@@ -37,7 +38,7 @@ func withProgram(t testing.TB, name, text string) (*Host, string, *bytes.Buffer)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	told := new(bytes.Buffer)
-	return &Host{ID: "web1", Custom: extension.New(extension.Modules, log, dir), Log: slog.New(slog.NewTextHandler(told, nil))}, dir, told
+	return &function.Host{ID: "web1", Custom: extension.New(extension.Modules, log, dir), Log: slog.New(slog.NewTextHandler(told, nil))}, dir, told
 }
 
 func TestCustomFunctions(t *testing.T) {
@@ -75,7 +76,7 @@ func TestCustomFunctionsDoNotReplaceBuiltInOnes(t *testing.T) {
 	same(t, "test.more", good(t, h, "test.more", nil), "custom")
 	same(t, "list", len(good(t, h, "sys.list_functions", nil, "test.[mp]*").([]any)), 2)
 	server, _ := serving(t, nil)
-	h.Files, h.CacheDir = server.Files, server.CacheDir
+	h.Services, h.CacheDir = server.Services, server.CacheDir
 	good(t, h, "saltutil.sync_modules", nil)
 	if !strings.Contains(told.String(), "the built-in one stays") || !strings.Contains(told.String(), "fun=test.ping program="+dir) || strings.Contains(told.String(), "test.more") {
 		t.Errorf("the log: %s", told)
@@ -102,7 +103,7 @@ func TestCustomFunctionEndsWithItsJob(t *testing.T) {
 		}
 		cancel(killed)
 	}()
-	if r := Run(ctx, Call{Function: "greet.hang", Host: h}); !errors.Is(r.Err, killed) {
+	if r := Run(ctx, function.Call{Function: "greet.hang", Host: h}); !errors.Is(r.Err, killed) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -123,9 +124,9 @@ func TestSync(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.Custom = extension.OfMinion(extension.Modules, nil, h.CacheDir, h.log())
+	h.Custom = extension.OfMinion(extension.Modules, nil, h.CacheDir, h.Logger())
 	refreshed := 0
-	h.RefreshGrains = func(context.Context) error { refreshed++; return nil }
+	services(h).Facts = refresher(func() error { refreshed++; return nil })
 	bad(t, h, "greet.text", "is not available", nil)
 	same(t, "sync_all", good(t, h, "saltutil.sync_all", nil), map[string]any{"grains": []any{"grains.g"}, "modules": []any{"modules.greet"}, "returners": []any{"returners.r"}})
 	same(t, "at once", good(t, h, "greet.text", nil), "some text")
@@ -140,7 +141,7 @@ func TestSync(t *testing.T) {
 	good(t, h, "saltutil.sync_modules", nil)
 	bad(t, h, "greet.text", "is not available", nil)
 	bad(t, h, "saltutil.sync_modules", "not a path below", map[string]any{"saltenv": "../x"})
-	bad(t, &Host{CacheDir: "/x"}, "saltutil.sync_modules", "file server", nil)
+	bad(t, &function.Host{Paths: function.Paths{CacheDir: "/x"}}, "saltutil.sync_modules", "file server", nil)
 }
 
 // TestExamplesOfTheManual runs the programs of doc/modules.md as they stand there.

@@ -13,21 +13,22 @@ import (
 	"sync"
 
 	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/value"
 )
 
-var dataKey = Param{Name: "key", Kind: String, Required: true}
+var dataKey = function.Param{Name: "key", Kind: function.String, Required: true}
 
 // dataModule is a small store of the minion's own.
-var dataModule = &Module{
+var dataModule = &function.Module{
 	Name: "data",
 	Doc:  "Functions that keep values in a file of the minion, in its cachedir.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name: "cas", Doc: "Set a value if it is old_value now. Returns whether it was.", Example: `salt '*' data.cas key new_value old_value`,
-			Params: []Param{dataKey, {Name: "value", Required: true}, {Name: "old_value", Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.changeData(func(all map[string]any) any {
+			Params: []function.Param{dataKey, {Name: "value", Required: true}, {Name: "old_value", Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return changeData(c, func(all map[string]any) any {
 					old, ok := all[c.String("key")]
 					if !ok || !reflect.DeepEqual(old, c.Any("old_value")) {
 						return false
@@ -39,15 +40,15 @@ var dataModule = &Module{
 		},
 		{
 			Name: "clear", Doc: "Forget all values.", Example: `salt '*' data.clear`,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.changeData(func(all map[string]any) any { clear(all); return true })
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return changeData(c, func(all map[string]any) any { clear(all); return true })
 			},
 		},
 		{
 			Name: "dump", Doc: "Replace all values by those of a dictionary.", Example: `salt '*' data.dump '{eggs: spam}'`,
-			Params: []Param{{Name: "new_data", Kind: Map, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.changeData(func(all map[string]any) any {
+			Params: []function.Param{{Name: "new_data", Kind: function.Map, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return changeData(c, func(all map[string]any) any {
 					clear(all)
 					maps.Copy(all, c.Map("new_data"))
 					return true
@@ -56,9 +57,9 @@ var dataModule = &Module{
 		},
 		{
 			Name: "get", Doc: "Return a value, or the values of several keys as a dictionary.", Example: `salt '*' data.get key`,
-			Params: []Param{{Name: "key", Required: true}, {Name: "default"}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				all, err := c.readData()
+			Params: []function.Param{{Name: "key", Required: true}, {Name: "default"}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				all, err := readData(c)
 				if keys, ok := c.Any("key").([]any); ok {
 					found := map[string]any{}
 					for _, k := range keys {
@@ -75,32 +76,32 @@ var dataModule = &Module{
 			},
 		},
 		{
-			Name: "has_key", Doc: "Return whether there is a value.", Example: `salt '*' data.has_key key`, Params: []Param{dataKey},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				all, err := c.readData()
+			Name: "has_key", Doc: "Return whether there is a value.", Example: `salt '*' data.has_key key`, Params: []function.Param{dataKey},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				all, err := readData(c)
 				_, ok := all[c.String("key")]
 				return ok, err
 			},
 		},
 		{
 			Name: "items", Doc: "Return all values by key.", Example: `salt '*' data.items`,
-			Run: func(_ context.Context, c *Call) (any, error) { return c.readData() },
+			Run: func(_ context.Context, c *function.Call) (any, error) { return readData(c) },
 		},
 		{
 			Name: "keys", Doc: "Return all keys.", Example: `salt '*' data.keys`,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				all, err := c.readData()
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				all, err := readData(c)
 				return slices.AppendSeq([]string{}, slices.Values(slices.Sorted(maps.Keys(all)))), err
 			},
 		},
 		{
 			Name: "load", Doc: "Return all values by key.", Example: `salt '*' data.load`,
-			Run: func(_ context.Context, c *Call) (any, error) { return c.readData() },
+			Run: func(_ context.Context, c *function.Call) (any, error) { return readData(c) },
 		},
 		{
-			Name: "pop", Doc: "Forget a value and return it, or the default.", Example: `salt '*' data.pop key`, Params: []Param{dataKey, {Name: "default"}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.changeData(func(all map[string]any) any {
+			Name: "pop", Doc: "Forget a value and return it, or the default.", Example: `salt '*' data.pop key`, Params: []function.Param{dataKey, {Name: "default"}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return changeData(c, func(all map[string]any) any {
 					v, ok := all[c.String("key")]
 					if !ok {
 						v = c.Any("default")
@@ -111,15 +112,15 @@ var dataModule = &Module{
 			},
 		},
 		{
-			Name: "update", Doc: "Set a value.", Example: `salt '*' data.update key value`, Params: []Param{dataKey, {Name: "value", Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.changeData(func(all map[string]any) any { all[c.String("key")] = c.Any("value"); return true })
+			Name: "update", Doc: "Set a value.", Example: `salt '*' data.update key value`, Params: []function.Param{dataKey, {Name: "value", Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return changeData(c, func(all map[string]any) any { all[c.String("key")] = c.Any("value"); return true })
 			},
 		},
 		{
 			Name: "values", Doc: "Return all values, in the order of their keys.", Example: `salt '*' data.values`,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				all, err := c.readData()
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				all, err := readData(c)
 				list := []any{}
 				for _, k := range slices.Sorted(maps.Keys(all)) {
 					list = append(list, all[k])
@@ -133,16 +134,16 @@ var dataModule = &Module{
 // dataLock keeps two changes within one process apart.
 var dataLock sync.Mutex
 
-func (c *Call) dataFile() (string, error) {
+func dataFile(c *function.Call) (string, error) {
 	if c.Host.CacheDir == "" {
-		return "", unavailable("directory for data")
+		return "", function.Unavailable("directory for data")
 	}
 	return filepath.Join(c.Host.CacheDir, "datastore.json"), nil
 }
 
 // readData returns what is kept, an empty map for nothing.
-func (c *Call) readData() (map[string]any, error) {
-	file, err := c.dataFile()
+func readData(c *function.Call) (map[string]any, error) {
+	file, err := dataFile(c)
 	if err != nil {
 		return nil, err
 	}
@@ -165,10 +166,10 @@ func (c *Call) readData() (map[string]any, error) {
 }
 
 // changeData changes what is kept and returns what change does.
-func (c *Call) changeData(change func(map[string]any) any) (any, error) {
+func changeData(c *function.Call, change func(map[string]any) any) (any, error) {
 	dataLock.Lock()
 	defer dataLock.Unlock()
-	all, err := c.readData()
+	all, err := readData(c)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +178,7 @@ func (c *Call) changeData(change func(map[string]any) any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := c.dataFile()
+	file, err := dataFile(c)
 	if err != nil {
 		return nil, err
 	}

@@ -7,26 +7,28 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 // diskModule tells of disks and file systems.
-var diskModule = &Module{
+var diskModule = &function.Module{
 	Name: "disk",
 	Doc:  "Functions that tell of disks and file systems.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "blkid",
 			Doc:     "Return what blkid knows of block devices: all, or one.",
 			Example: `salt '*' disk.blkid /dev/sda`,
-			Params:  []Param{{Name: "device", Kind: String}},
+			Params:  []function.Param{{Name: "device", Kind: function.String}},
 			Run:     diskBlkid,
 		},
 		{
 			Name:    "fstype",
 			Doc:     "Return the type of the file system mounted from a device or at a path.",
 			Example: `salt '*' disk.fstype /dev/sda1`,
-			Params:  []Param{{Name: "device", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "device", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				mounts, err := mountTable()
 				for _, m := range slices.Backward(mounts) {
 					if m.device == c.String("device") || m.path == c.String("device") {
@@ -40,7 +42,7 @@ var diskModule = &Module{
 			Name:    "inodeusage",
 			Doc:     "Return how many inodes the mounted file systems have in use.",
 			Example: `salt '*' disk.inodeusage`,
-			Run: func(context.Context, *Call) (any, error) {
+			Run: func(context.Context, *function.Call) (any, error) {
 				return eachFileSystem(func(m mount, s *syscall.Statfs_t) any {
 					used := s.Files - s.Ffree
 					return map[string]any{
@@ -54,14 +56,14 @@ var diskModule = &Module{
 			Name:    "percent",
 			Doc:     "Return how full the mounted file systems are: all by path, or the one at a path.",
 			Example: "salt '*' disk.percent\nsalt '*' disk.percent /var",
-			Params:  []Param{{Name: "args", Kind: String}},
+			Params:  []function.Param{{Name: "args", Kind: function.String}},
 			Run:     diskPercent,
 		},
 		{
 			Name:    "usage",
 			Doc:     "Return how full the mounted file systems are, in units of 1024 bytes.",
 			Example: `salt '*' disk.usage`,
-			Run: func(context.Context, *Call) (any, error) {
+			Run: func(context.Context, *function.Call) (any, error) {
 				return eachFileSystem(func(m mount, s *syscall.Statfs_t) any {
 					kib := func(blocks uint64) string { return strconv.FormatUint(blocks*uint64(s.Bsize)/1024, 10) }
 					return map[string]any{
@@ -102,19 +104,19 @@ func percentage(part, whole uint64) string {
 	return fmt.Sprintf("%d%%", (part*100+whole-1)/whole)
 }
 
-func diskPercent(_ context.Context, c *Call) (any, error) {
+func diskPercent(_ context.Context, c *function.Call) (any, error) {
 	all, err := eachFileSystem(func(_ mount, s *syscall.Statfs_t) any { return capacity(s) })
 	if err != nil || !c.Has("args") {
 		return all, err
 	}
 	one, ok := all[c.String("args")]
 	if !ok {
-		return nil, invalid("no file system is mounted at %q", c.String("args"))
+		return nil, function.Invalid("no file system is mounted at %q", c.String("args"))
 	}
 	return one, nil
 }
 
-func diskBlkid(ctx context.Context, c *Call) (any, error) {
+func diskBlkid(ctx context.Context, c *function.Call) (any, error) {
 	args := []string{"blkid", "-o", "export"}
 	if c.Has("device") {
 		args = append(args, "--", c.String("device"))

@@ -7,30 +7,58 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 // outcomeDoc says what the functions return that fire on the master's bus.
 const outcomeDoc = "Returns True once the master has stored it, and outbox while it waits in the minion's outbox, " +
 	"from where it is delivered in order when a master is there. With several masters at once it goes to all: True when each has stored it, else a dictionary that tells of each. An event that is refused fails with the return code 77. "
 
+// EventBus is where functions fire events.
+type EventBus interface {
+	// Fire puts an event on the minion's own bus.
+	Fire(ctx context.Context, tag string, data any) error
+	// FireMaster sends events to the master's bus, in order. It returns once
+	// the master or the outbox has stored them all.
+	FireMaster(ctx context.Context, events ...Event) (Outcomes, error)
+}
+
+// Event is an event for the master's bus.
+type Event struct {
+	Tag    string
+	Data   any
+	Pretag string
+}
+
+// Outcomes is what became of events at each master, by its name: true where it has
+// stored all of them, false where some are kept here until it is there.
+type Outcomes map[string]bool
+
+// Add notes what became of one event.
+func (o Outcomes) Add(master string, stored bool) {
+	before, known := o[master]
+	o[master] = stored && (before || !known)
+}
+
 // eventModule fires events.
-var eventModule = &Module{
+var eventModule = &function.Module{
 	Name: "event",
 	Doc:  "Functions that fire events on the minion's bus and on the master's. An event carries what was given and nothing of the job.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "fire",
 			Doc:     "Fire an event on the minion's own bus. The data is a dictionary. One whose tag begins with fire_master is passed on to the master: its data says what.",
 			Example: `salt '*' event.fire '{data: my event data}' tag`,
-			Params:  []Param{{Name: "data", Kind: Map, Required: true}, {Name: "tag", Kind: String, Required: true}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				bus, err := c.Host.events()
+			Params:  []function.Param{{Name: "data", Kind: function.Map, Required: true}, {Name: "tag", Kind: function.String, Required: true}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				bus, err := eventBus(c.Host)
 				if err != nil {
 					return nil, err
 				}
 				err = bus.Fire(ctx, c.String("tag"), c.Map("data"))
-				if errors.Is(err, ErrRefused) {
-					c.SetRetcode(refusedCode)
+				if errors.Is(err, function.ErrRefused) {
+					c.SetRetcode(function.CodeRefused)
 				}
 				return err == nil, err
 			},
@@ -40,9 +68,9 @@ var eventModule = &Module{
 			Doc: "Fire an event on the master's bus. " + outcomeDoc +
 				"The preload may set pretag; all else beside the data comes from the master's knowledge of the sender.",
 			Example: `salt '*' event.fire_master '{data: my event data}' tag`,
-			Params:  []Param{{Name: "data", Required: true}, {Name: "tag", Kind: String, Required: true}, {Name: "preload", Kind: Map}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.fireMaster(ctx, c.Any("data"))
+			Params:  []function.Param{{Name: "data", Required: true}, {Name: "tag", Kind: function.String, Required: true}, {Name: "preload", Kind: function.Map}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return fireMaster(ctx, c, c.Any("data"))
 			},
 		},
 		{
@@ -50,10 +78,10 @@ var eventModule = &Module{
 			Doc: "Fire an event on the master's bus, its data the given dictionary over the arguments by name. " + outcomeDoc +
 				"with_env, with_grains and with_pillar add the environment, grains or pillar: all with True, or the listed ones.",
 			Example: "salt-call event.send myco/mytag foo=Foo bar=Bar\nsalt-call event.send 'myco/mytag' '{foo: Foo, bar: Bar}' with_grains='[os, id]'",
-			Params: []Param{
-				{Name: "tag", Kind: String, Required: true},
-				{Name: "data", Kind: Map},
-				{Name: "preload", Kind: Map},
+			Params: []function.Param{
+				{Name: "tag", Kind: function.String, Required: true},
+				{Name: "data", Kind: function.Map},
+				{Name: "preload", Kind: function.Map},
 				{Name: "with_env"},
 				{Name: "with_grains"},
 				{Name: "with_pillar"},
@@ -65,33 +93,33 @@ var eventModule = &Module{
 }
 
 // fireMaster sends one event with the arguments tag and preload.
-func (c *Call) fireMaster(ctx context.Context, data any) (any, error) {
-	bus, err := c.Host.events()
+func fireMaster(ctx context.Context, c *function.Call, data any) (any, error) {
+	bus, err := eventBus(c.Host)
 	if err != nil {
 		return nil, err
 	}
 	event := Event{Tag: c.String("tag"), Data: data}
 	for name, v := range c.Map("preload") {
-		text, err := toString(v)
+		text, err := function.ToString(v)
 		if name != "pretag" || err != nil {
-			return nil, invalid("preload can set pretag, a text, and not %q: the sender is what the master has verified", name)
+			return nil, function.Invalid("preload can set pretag, a text, and not %q: the sender is what the master has verified", name)
 		}
 		event.Pretag = text
 	}
 	outcomes, err := bus.FireMaster(ctx, event)
 	switch {
-	case errors.Is(err, ErrRefused):
-		c.SetRetcode(refusedCode)
+	case errors.Is(err, function.ErrRefused):
+		c.SetRetcode(function.CodeRefused)
 		return nil, err
 	case err != nil:
 		return nil, err
 	}
-	return outcomes.show(), nil
+	return show(outcomes), nil
 }
 
 // show is what a function returns of outcomes: true when all masters have stored the
 // event, else what became of it at each; with one master just that.
-func (o Outcomes) show() any {
+func show(o Outcomes) any {
 	each, all := map[string]any{}, true
 	for master, stored := range o {
 		each[master] = true
@@ -108,20 +136,11 @@ func (o Outcomes) show() any {
 	return each
 }
 
-// ErrRefused is wrapped by the errors of an EventBus for an event that this minion
-// may not fire.
-var ErrRefused = errors.New("refused")
+// inOutbox is what a function returns in place of True for an event that waits
+// in the minion's outbox. Salt knows True only, and drops the event.
+const inOutbox = "outbox"
 
-const (
-	// inOutbox is what a function returns in place of True for an event that waits
-	// in the minion's outbox. Salt knows True only, and drops the event.
-	inOutbox = "outbox"
-	// refusedCode is the return code of a function whose event was refused: the
-	// exit code that the tools have for what is not permitted.
-	refusedCode = 77
-)
-
-func eventSend(ctx context.Context, c *Call) (any, error) {
+func eventSend(ctx context.Context, c *function.Call) (any, error) {
 	data := maps.Clone(c.Extra())
 	maps.Copy(data, c.Map("data"))
 	for _, source := range []struct {
@@ -129,28 +148,28 @@ func eventSend(ctx context.Context, c *Call) (any, error) {
 		values     func() map[string]any
 	}{
 		{"with_env", "environ", environment},
-		{"with_grains", "grains", c.Host.grains},
-		{"with_pillar", "pillar", c.Host.pillar},
+		{"with_grains", "grains", c.Host.Facts},
+		{"with_pillar", "pillar", c.Host.PillarData},
 	} {
-		if err := c.include(data, source.param, source.key, source.values); err != nil {
+		if err := includeValues(c, data, source.param, source.key, source.values); err != nil {
 			return nil, err
 		}
 	}
-	return c.fireMaster(ctx, data)
+	return fireMaster(ctx, c, data)
 }
 
-// include adds to data, under key, all values or the ones that param lists.
-func (c *Call) include(data map[string]any, param, key string, values func() map[string]any) error {
+// includeValues adds to data, under key, all values or the ones that param lists.
+func includeValues(c *function.Call, data map[string]any, param, key string, values func() map[string]any) error {
 	wanted := c.Any(param)
-	if all, err := toBool(wanted); err == nil || wanted == nil {
+	if all, err := function.ToBool(wanted); err == nil || wanted == nil {
 		if all {
 			data[key] = values()
 		}
 		return nil
 	}
-	names, err := toWords(wanted)
+	names, err := function.ToWords(wanted)
 	if err != nil {
-		return invalid("%s must be True or a list of names", param)
+		return function.Invalid("%s must be True or a list of names", param)
 	}
 	selected := maps.Clone(values())
 	maps.DeleteFunc(selected, func(name string, _ any) bool { return !slices.Contains(names, name) })

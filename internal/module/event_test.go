@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -31,10 +32,10 @@ func (r *recorder) FireMaster(_ context.Context, events ...Event) (Outcomes, err
 func TestEvents(t *testing.T) {
 	t.Setenv("COLOUR", "blue")
 	bus := &recorder{}
-	host := &Host{
-		Events: bus,
-		Grains: func() map[string]any { return map[string]any{"os": "Debian", "id": "web1"} },
-		Pillar: func() map[string]any { return map[string]any{"secret": "x"} },
+	host := &function.Host{
+		Services: &Services{Events: bus},
+		Grains:   func() map[string]any { return map[string]any{"os": "Debian", "id": "web1"} },
+		Pillar:   func() map[string]any { return map[string]any{"secret": "x"} },
 	}
 	dict := map[string]any{"data": "x"}
 	tests := map[string]struct {
@@ -68,14 +69,14 @@ func TestEvents(t *testing.T) {
 
 func TestEventsOnTheMinionsBus(t *testing.T) {
 	bus := &recorder{}
-	same(t, "event.fire", good(t, &Host{Events: bus}, "event.fire", nil, map[string]any{"a": "b"}, "tag"), true)
+	same(t, "event.fire", good(t, &function.Host{Services: &Services{Events: bus}}, "event.fire", nil, map[string]any{"a": "b"}, "tag"), true)
 	if len(bus.local) != 1 || bus.local[0].Tag != "tag" || len(bus.master) != 0 {
 		t.Errorf("fired %v and %v", bus.local, bus.master)
 	}
 }
 
 func TestEventRefusals(t *testing.T) {
-	host := &Host{Events: &recorder{refuse: errors.New("the tag salt/job belongs to the master")}}
+	host := &function.Host{Services: &Services{Events: &recorder{refuse: errors.New("the tag salt/job belongs to the master")}}}
 	bad(t, host, "event.fire_master", "ERROR: the tag salt/job belongs to the master", nil, "x", "salt/job/1")
 	bad(t, host, "event.fire_master", "preload can set pretag", map[string]any{"preload": map[string]any{"id": "db1"}}, "x", "t")
 	bad(t, host, "event.fire", `argument "data": want a dictionary`, nil, "x", "t")
@@ -105,7 +106,7 @@ func TestSaltutil(t *testing.T) {
 		{JID: first, Function: "cmd.run", PID: 42, Args: []any{"sleep 5"}, Target: "*", TargetType: "glob", User: "root"},
 		{JID: second, Function: "test.sleep", PID: 43},
 	}}
-	host := &Host{Jobs: table}
+	host := &function.Host{Services: &Services{Jobs: table}}
 	job1 := map[string]any{"jid": first, "fun": "cmd.run", "pid": 42, "arg": []any{"sleep 5"}, "tgt": "*", "tgt_type": "glob", "ret": "", "user": "root"}
 	same(t, "find_job", good(t, host, "saltutil.find_job", nil, first), job1)
 	same(t, "find_job of no job", good(t, host, "saltutil.find_job", nil, "20261121113344999999"), map[string]any{})
@@ -133,17 +134,29 @@ func TestSaltutil(t *testing.T) {
 	bad(t, nil, "saltutil.running", "job table: not available here", nil)
 	bad(t, nil, "saltutil.refresh_grains", "not available here", nil)
 	refreshed := 0
-	same(t, "refresh_grains", good(t, &Host{RefreshGrains: func(context.Context) error { refreshed++; return nil }}, "saltutil.refresh_grains", nil), true)
+	same(t, "refresh_grains", good(t, &function.Host{Services: &Services{Facts: refresher(func() error { refreshed++; return nil })}}, "saltutil.refresh_grains", nil), true)
 	if refreshed != 1 {
 		t.Errorf("refreshed %d times", refreshed)
 	}
 }
 
+// refresher is facts that are found out anew by a function.
+type refresher func() error
+
+func (r refresher) RefreshGrains(context.Context) error { return r() }
+func (r refresher) RefreshPillar(context.Context) error { return r() }
+
+// keys are fingerprints.
+type keys struct{ own, masters string }
+
+func (k keys) Fingerprint() string       { return k.own }
+func (k keys) MasterFingerprint() string { return k.masters }
+
 func TestKeyFingerprints(t *testing.T) {
-	host := &Host{Fingerprint: func() string { return "aa:bb" }, MasterFingerprint: func() string { return "cc:dd" }}
+	host := &function.Host{Services: &Services{Keys: keys{"aa:bb", "cc:dd"}}}
 	same(t, "finger", good(t, host, "key.finger", nil), "aa:bb")
 	same(t, "finger_master", good(t, host, "key.finger_master", nil), "cc:dd")
 	bad(t, nil, "key.finger", "minion key: not available here", nil)
-	bad(t, &Host{Fingerprint: func() string { return "" }}, "key.finger", "minion key: not available here", nil)
+	bad(t, &function.Host{Services: &Services{Keys: keys{}}}, "key.finger", "minion key: not available here", nil)
 	bad(t, nil, "key.finger_master", "pinned master key: not available here", nil)
 }

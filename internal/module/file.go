@@ -14,36 +14,37 @@ import (
 	"strings"
 	"time"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/process"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 var (
-	filePath   = Param{Name: "path", Kind: Path, Required: true}
-	fileSource = Param{Name: "src", Kind: Path, Required: true}
-	fileTarget = Param{Name: "dst", Kind: Path, Required: true}
-	fileFollow = Param{Name: "follow_symlinks", Kind: Bool, Default: true}
+	filePath   = function.Param{Name: "path", Kind: function.Path, Required: true}
+	fileSource = function.Param{Name: "src", Kind: function.Path, Required: true}
+	fileTarget = function.Param{Name: "dst", Kind: function.Path, Required: true}
+	fileFollow = function.Param{Name: "follow_symlinks", Kind: function.Bool, Default: true}
 )
 
 // fileModule reads and changes files of the minion.
-var fileModule = &Module{
+var fileModule = &function.Module{
 	Name: "file",
 	Doc:  "Functions that read and change files and folders of the minion. Paths are absolute, or begin with ~ for the home of the minion's user.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "access",
 			Doc:     "Return whether the minion may access a path: mode f asks whether it exists, r, w and x whether it may read, write and execute it.",
 			Example: `salt '*' file.access /path/to/file r`,
-			Params:  []Param{filePath, {Name: "mode", Kind: String, Required: true}},
+			Params:  []function.Param{filePath, {Name: "mode", Kind: function.String, Required: true}},
 			Run:     fileAccess,
 		},
 		{
 			Name:    "append",
 			Doc:     "Append lines to a file, which is created if it is not there.",
 			Example: `salt '*' file.append /etc/motd 'With all thine offerings' 'thou shalt offer salt.'`,
-			Params:  []Param{filePath}, Varargs: true,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.writeLines(func(old, lines string) string {
+			Params:  []function.Param{filePath}, Varargs: true,
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return writeLines(c, func(old, lines string) string {
 					if old != "" && !strings.HasSuffix(old, "\n") {
 						old += "\n"
 					}
@@ -55,40 +56,40 @@ var fileModule = &Module{
 			Name:    "basename",
 			Doc:     "Return the last part of a path.",
 			Example: `salt '*' file.basename /etc/hosts`,
-			Params:  []Param{{Name: "path", Kind: String, Required: true}},
-			Run:     func(_ context.Context, c *Call) (any, error) { return filepath.Base(c.String("path")), nil },
+			Params:  []function.Param{{Name: "path", Kind: function.String, Required: true}},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return filepath.Base(c.String("path")), nil },
 		},
 		{
 			Name:    "check_hash",
 			Doc:     "Return whether a file has that digest, written as hex digits, after its type and = or : if it is not sha256.",
 			Example: `salt '*' file.check_hash /etc/fstab md5=d41d8cd98f00b204e9800998ecf8427e`,
-			Params:  []Param{filePath, {Name: "file_hash", Kind: String, Required: true}},
+			Params:  []function.Param{filePath, {Name: "file_hash", Kind: function.String, Required: true}},
 			Run:     fileCheckHash,
 		},
 		{
 			Name:    "chgrp",
 			Doc:     "Set the group of a file.",
 			Example: `salt '*' file.chgrp /etc/passwd root`,
-			Params:  []Param{filePath, {Name: "group", Kind: String, Required: true}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.chown(ctx, "", c.String("group"), os.Chown)
+			Params:  []function.Param{filePath, {Name: "group", Kind: function.String, Required: true}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return chown(ctx, c, "", c.String("group"), os.Chown)
 			},
 		},
 		{
 			Name:    "chown",
 			Doc:     "Set the owner and group of a file; an empty text leaves either.",
 			Example: `salt '*' file.chown /etc/passwd root root`,
-			Params:  []Param{filePath, {Name: "user", Kind: String, Required: true}, {Name: "group", Kind: String, Required: true}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.chown(ctx, c.String("user"), c.String("group"), os.Chown)
+			Params:  []function.Param{filePath, {Name: "user", Kind: function.String, Required: true}, {Name: "group", Kind: function.String, Required: true}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return chown(ctx, c, c.String("user"), c.String("group"), os.Chown)
 			},
 		},
 		{
 			Name:    "contains",
 			Doc:     "Return whether a file contains the text.",
 			Example: `salt '*' file.contains /etc/crontab mymaintenance.sh`,
-			Params:  []Param{filePath, {Name: "text", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{filePath, {Name: "text", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				text, err := readText(c.String("path"))
 				return strings.Contains(text, c.String("text")), err
 			},
@@ -97,16 +98,16 @@ var fileModule = &Module{
 			Name:    "copy",
 			Doc:     "Copy a file, or with recurse a folder. remove_existing removes the target first.",
 			Example: `salt '*' file.copy /path/to/src /path/to/dst`,
-			Params: []Param{fileSource, fileTarget,
-				{Name: "recurse", Kind: Bool, Default: false}, {Name: "remove_existing", Kind: Bool, Default: false}},
+			Params: []function.Param{fileSource, fileTarget,
+				{Name: "recurse", Kind: function.Bool, Default: false}, {Name: "remove_existing", Kind: function.Bool, Default: false}},
 			Run: fileCopy,
 		},
 		{
 			Name:    "directory_exists",
 			Doc:     "Return whether the path is a folder.",
 			Example: `salt '*' file.directory_exists /etc`,
-			Params:  []Param{filePath},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{filePath},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				info, err := os.Stat(c.String("path"))
 				return err == nil && info.IsDir(), nil
 			},
@@ -115,15 +116,15 @@ var fileModule = &Module{
 			Name:    "dirname",
 			Doc:     "Return a path without its last part.",
 			Example: `salt '*' file.dirname /etc/hosts`,
-			Params:  []Param{{Name: "path", Kind: String, Required: true}},
-			Run:     func(_ context.Context, c *Call) (any, error) { return filepath.Dir(c.String("path")), nil },
+			Params:  []function.Param{{Name: "path", Kind: function.String, Required: true}},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return filepath.Dir(c.String("path")), nil },
 		},
 		{
 			Name:    "file_exists",
 			Doc:     "Return whether the path is a file.",
 			Example: `salt '*' file.file_exists /etc/passwd`,
-			Params:  []Param{filePath},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{filePath},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				info, err := os.Stat(c.String("path"))
 				return err == nil && info.Mode().IsRegular(), nil
 			},
@@ -132,30 +133,30 @@ var fileModule = &Module{
 			Name:    "find",
 			Doc:     "Return the paths below a folder whose name matches a glob, or a regular expression with regex. type selects files (f), folders (d) and links (l); maxdepth bounds the search.",
 			Example: `salt '*' file.find /var/log name='*.log' type=f maxdepth=2`,
-			Params: []Param{filePath,
-				{Name: "name", Kind: String}, {Name: "regex", Kind: String}, {Name: "type", Kind: String}, {Name: "maxdepth", Kind: Int}},
+			Params: []function.Param{filePath,
+				{Name: "name", Kind: function.String}, {Name: "regex", Kind: function.String}, {Name: "type", Kind: function.String}, {Name: "maxdepth", Kind: function.Int}},
 			Run: fileFind,
 		},
 		{
 			Name:    "get_gid",
 			Doc:     "Return the number of the group of a file.",
 			Example: `salt '*' file.get_gid /etc/passwd`,
-			Params:  []Param{filePath, fileFollow},
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.stat("gid") },
+			Params:  []function.Param{filePath, fileFollow},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return fileStat(c, "gid") },
 		},
 		{
 			Name:    "get_group",
 			Doc:     "Return the group of a file.",
 			Example: `salt '*' file.get_group /etc/passwd`,
-			Params:  []Param{filePath, fileFollow},
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.stat("group") },
+			Params:  []function.Param{filePath, fileFollow},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return fileStat(c, "group") },
 		},
 		{
 			Name:    "get_hash",
 			Doc:     "Return the digest of a file in hex digits.",
 			Example: `salt '*' file.get_hash /etc/shadow`,
-			Params:  []Param{filePath, {Name: "form", Kind: String, Default: "sha256"}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Params:  []function.Param{filePath, {Name: "form", Kind: function.String, Default: "sha256"}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				return hashFile(ctx, c.String("path"), c.String("form"))
 			},
 		},
@@ -163,29 +164,29 @@ var fileModule = &Module{
 			Name:    "get_mode",
 			Doc:     "Return the mode of a file as octal digits.",
 			Example: `salt '*' file.get_mode /etc/passwd`,
-			Params:  []Param{filePath, fileFollow},
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.stat("mode") },
+			Params:  []function.Param{filePath, fileFollow},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return fileStat(c, "mode") },
 		},
 		{
 			Name:    "get_uid",
 			Doc:     "Return the number of the owner of a file.",
 			Example: `salt '*' file.get_uid /etc/passwd`,
-			Params:  []Param{filePath, fileFollow},
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.stat("uid") },
+			Params:  []function.Param{filePath, fileFollow},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return fileStat(c, "uid") },
 		},
 		{
 			Name:    "get_user",
 			Doc:     "Return the owner of a file.",
 			Example: `salt '*' file.get_user /etc/passwd`,
-			Params:  []Param{filePath, fileFollow},
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.stat("user") },
+			Params:  []function.Param{filePath, fileFollow},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return fileStat(c, "user") },
 		},
 		{
 			Name:    "is_link",
 			Doc:     "Return whether the path is a symbolic link.",
 			Example: `salt '*' file.is_link /path/to/link`,
-			Params:  []Param{filePath},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{filePath},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				info, err := os.Lstat(c.String("path"))
 				return err == nil && info.Mode()&fs.ModeSymlink != 0, nil
 			},
@@ -195,30 +196,32 @@ var fileModule = &Module{
 			Doc:     "Return the parts joined to one path.",
 			Example: `salt '*' file.join / usr local bin`,
 			Varargs: true,
-			Run:     func(_ context.Context, c *Call) (any, error) { return path.Join(c.VarWords()...), nil },
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return path.Join(c.VarWords()...), nil },
 		},
 		{
 			Name:    "lchown",
 			Doc:     "Set the owner and group of a file, of a link itself; an empty text leaves either.",
 			Example: `salt '*' file.lchown /path/to/link root root`,
-			Params:  []Param{filePath, {Name: "user", Kind: String, Required: true}, {Name: "group", Kind: String, Required: true}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.chown(ctx, c.String("user"), c.String("group"), os.Lchown)
+			Params:  []function.Param{filePath, {Name: "user", Kind: function.String, Required: true}, {Name: "group", Kind: function.String, Required: true}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return chown(ctx, c, c.String("user"), c.String("group"), os.Lchown)
 			},
 		},
 		{
 			Name:    "link",
 			Doc:     "Make path a hard link to the file src.",
 			Example: `salt '*' file.link /path/to/file /path/to/link`,
-			Params:  []Param{fileSource, filePath},
-			Run:     func(_ context.Context, c *Call) (any, error) { return done(os.Link(c.String("src"), c.String("path"))) },
+			Params:  []function.Param{fileSource, filePath},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return done(os.Link(c.String("src"), c.String("path")))
+			},
 		},
 		{
 			Name:    "makedirs",
 			Doc:     "Make a folder and those that lead to it.",
 			Example: `salt '*' file.makedirs /opt/code/`,
-			Params:  []Param{{Name: "name", Kind: Path, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "name", Kind: function.Path, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				return done(os.MkdirAll(c.String("name"), 0o755))
 			},
 		},
@@ -226,15 +229,15 @@ var fileModule = &Module{
 			Name:    "mkdir",
 			Doc:     "Make a folder and those that lead to it. Owner and mode are set if the folder is new.",
 			Example: `salt '*' file.mkdir /opt/jetty/context mode='"0750"'`,
-			Params:  []Param{{Name: "dir_path", Kind: Path, Required: true}, {Name: "user", Kind: String}, {Name: "group", Kind: String}, {Name: "mode"}},
+			Params:  []function.Param{{Name: "dir_path", Kind: function.Path, Required: true}, {Name: "user", Kind: function.String}, {Name: "group", Kind: function.String}, {Name: "mode"}},
 			Run:     fileMkdir,
 		},
 		{
 			Name:    "path_exists_glob",
 			Doc:     "Return whether the glob matches any path.",
 			Example: `salt '*' file.path_exists_glob '/etc/pass*'`,
-			Params:  []Param{filePath},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{filePath},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				found, err := filepath.Glob(c.String("path"))
 				return len(found) > 0, err
 			},
@@ -243,24 +246,24 @@ var fileModule = &Module{
 			Name:    "prepend",
 			Doc:     "Write lines before those of a file, which is created if it is not there.",
 			Example: `salt '*' file.prepend /etc/motd 'With all thine offerings' 'thou shalt offer salt.'`,
-			Params:  []Param{filePath}, Varargs: true,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.writeLines(func(old, lines string) string { return lines + old }, "prepended")
+			Params:  []function.Param{filePath}, Varargs: true,
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return writeLines(c, func(old, lines string) string { return lines + old }, "prepended")
 			},
 		},
 		{
 			Name:    "read",
 			Doc:     "Return the content of a file, byte for byte.",
 			Example: `salt '*' file.read /path/to/file`,
-			Params:  []Param{filePath},
-			Run:     func(_ context.Context, c *Call) (any, error) { return readText(c.String("path")) },
+			Params:  []function.Param{filePath},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return readText(c.String("path")) },
 		},
 		{
 			Name:    "readdir",
 			Doc:     "Return the names in a folder, . and .. among them.",
 			Example: `salt '*' file.readdir /path/to/dir`,
-			Params:  []Param{filePath},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{filePath},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				entries, err := os.ReadDir(c.String("path"))
 				names := []string{".", ".."}
 				for _, e := range entries {
@@ -273,8 +276,8 @@ var fileModule = &Module{
 			Name:    "readlink",
 			Doc:     "Return where a symbolic link points; with canonicalize, the path that it leads to in the end.",
 			Example: `salt '*' file.readlink /path/to/link`,
-			Params:  []Param{filePath, {Name: "canonicalize", Kind: Bool, Default: false}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{filePath, {Name: "canonicalize", Kind: function.Bool, Default: false}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				if c.Bool("canonicalize") {
 					return filepath.EvalSymlinks(c.String("path"))
 				}
@@ -285,15 +288,15 @@ var fileModule = &Module{
 			Name:    "remove",
 			Doc:     "Remove a file, or a folder with all that is in it. The root folder is refused.",
 			Example: `salt '*' file.remove /tmp/foo`,
-			Params:  []Param{filePath},
+			Params:  []function.Param{filePath},
 			Run:     fileRemove,
 		},
 		{
 			Name:    "rename",
 			Doc:     "Rename a file or folder.",
 			Example: `salt '*' file.rename /path/to/src /path/to/dst`,
-			Params:  []Param{fileSource, fileTarget},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{fileSource, fileTarget},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				return done(os.Rename(c.String("src"), c.String("dst")))
 			},
 		},
@@ -301,11 +304,11 @@ var fileModule = &Module{
 			Name:    "rmdir",
 			Doc:     "Remove an empty folder.",
 			Example: `salt '*' file.rmdir /tmp/foo/`,
-			Params:  []Param{filePath},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{filePath},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				info, err := os.Lstat(c.String("path"))
 				if err == nil && !info.IsDir() {
-					return nil, invalid("%s is not a folder", c.String("path"))
+					return nil, function.Invalid("%s is not a folder", c.String("path"))
 				}
 				return done(errors.Join(err, os.Remove(c.String("path"))))
 			},
@@ -314,15 +317,15 @@ var fileModule = &Module{
 			Name:    "search",
 			Doc:     "Return whether a line of a file matches the regular expression. With ignore_if_missing a missing file has none.",
 			Example: `salt '*' file.search /etc/crontab 'mymaintenance.sh'`,
-			Params:  []Param{filePath, {Name: "pattern", Kind: String, Required: true}, {Name: "ignore_if_missing", Kind: Bool, Default: false}},
+			Params:  []function.Param{filePath, {Name: "pattern", Kind: function.String, Required: true}, {Name: "ignore_if_missing", Kind: function.Bool, Default: false}},
 			Run:     fileSearch,
 		},
 		{
 			Name:    "set_mode",
 			Doc:     "Set the mode of a file, octal digits as text, and return it.",
 			Example: `salt '*' file.set_mode /etc/passwd '"0644"'`,
-			Params:  []Param{filePath, {Name: "mode", Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{filePath, {Name: "mode", Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				mode, err := fileMode(c.Any("mode"))
 				if err != nil {
 					return nil, err
@@ -337,29 +340,29 @@ var fileModule = &Module{
 			Name:    "stats",
 			Doc:     "Return type, size, mode, owner, times and more of a file; with hash_type also its digest.",
 			Example: `salt '*' file.stats /etc/passwd`,
-			Params:  []Param{filePath, {Name: "hash_type", Kind: String}, fileFollow},
+			Params:  []function.Param{filePath, {Name: "hash_type", Kind: function.String}, fileFollow},
 			Run:     fileStats,
 		},
 		{
 			Name:    "symlink",
 			Doc:     "Make path a symbolic link to src. With force, an existing file or link there is replaced.",
 			Example: `salt '*' file.symlink /path/to/file /path/to/link`,
-			Params:  []Param{fileSource, filePath, {Name: "force", Kind: Bool, Default: false}},
+			Params:  []function.Param{fileSource, filePath, {Name: "force", Kind: function.Bool, Default: false}},
 			Run:     fileSymlink,
 		},
 		{
 			Name:    "touch",
 			Doc:     "Set the times of a file, in seconds since 1970, to the given ones or to now. It is created if it is not there.",
 			Example: `salt '*' file.touch /var/log/emptyfile`,
-			Params:  []Param{{Name: "name", Kind: Path, Required: true}, {Name: "atime", Kind: Float}, {Name: "mtime", Kind: Float}},
+			Params:  []function.Param{{Name: "name", Kind: function.Path, Required: true}, {Name: "atime", Kind: function.Float}, {Name: "mtime", Kind: function.Float}},
 			Run:     fileTouch,
 		},
 		{
 			Name:    "truncate",
 			Doc:     "Cut a file off, or extend it with zero bytes, at a length in bytes.",
 			Example: `salt '*' file.truncate /path/to/file 512`,
-			Params:  []Param{filePath, {Name: "length", Kind: Int, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{filePath, {Name: "length", Kind: function.Int, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				return done(os.Truncate(c.String("path"), int64(c.Int("length"))))
 			},
 		},
@@ -367,9 +370,9 @@ var fileModule = &Module{
 			Name:    "write",
 			Doc:     "Write lines as the whole content of a file.",
 			Example: `salt '*' file.write /etc/motd 'With all thine offerings' 'thou shalt offer salt.'`,
-			Params:  []Param{filePath}, Varargs: true,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.writeLines(func(_, lines string) string { return lines }, "wrote")
+			Params:  []function.Param{filePath}, Varargs: true,
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return writeLines(c, func(_, lines string) string { return lines }, "wrote")
 			},
 		},
 	},
@@ -393,20 +396,20 @@ func readText(path string) (string, error) {
 	return string(text), err
 }
 
-func fileAccess(_ context.Context, c *Call) (any, error) {
+func fileAccess(_ context.Context, c *function.Call) (any, error) {
 	modes := map[string]uint32{"f": 0, "r": 4, "w": 2, "x": 1}
 	mode, ok := modes[c.String("mode")]
 	if !ok {
-		return nil, invalid("the mode is f, r, w or x, not %q", c.String("mode"))
+		return nil, function.Invalid("the mode is f, r, w or x, not %q", c.String("mode"))
 	}
 	return mayAccess(c.String("path"), mode), nil
 }
 
 // writeLines rewrites the file of the argument path from its old content and
 // the lines given as further arguments. Its mode and owner stay.
-func (c *Call) writeLines(combine func(old, lines string) string, verb string) (any, error) {
+func writeLines(c *function.Call, combine func(old, lines string) string, verb string) (any, error) {
 	file := c.String("path")
-	lines, err := c.lines()
+	lines, err := fileLines(c)
 	if err != nil {
 		return nil, err
 	}
@@ -424,8 +427,8 @@ func (c *Call) writeLines(combine func(old, lines string) string, verb string) (
 	return fmt.Sprintf("%s %s to %q", strings.ToUpper(verb[:1])+verb[1:], salt.Count(len(lines), "line"), file), nil
 }
 
-// lines are the further arguments as text, lists of them flattened.
-func (c *Call) lines() ([]string, error) {
+// fileLines are the further arguments as text, lists of them flattened.
+func fileLines(c *function.Call) ([]string, error) {
 	var lines []string
 	for _, v := range c.Varargs() {
 		items, ok := v.([]any)
@@ -433,7 +436,7 @@ func (c *Call) lines() ([]string, error) {
 			items = []any{v}
 		}
 		for _, item := range items {
-			line, err := toString(item)
+			line, err := function.ToString(item)
 			if err != nil {
 				return nil, err
 			}
@@ -448,7 +451,7 @@ func fileMode(v any) (fs.FileMode, error) {
 	text, ok := v.(string)
 	n, err := strconv.ParseUint(text, 8, 12)
 	if !ok || err != nil {
-		return 0, invalid(`a mode is octal digits as text, for example '"0644"', not %s`, repr(v))
+		return 0, function.Invalid(`a mode is octal digits as text, for example '"0644"', not %s`, repr(v))
 	}
 	mode := fs.FileMode(n & 0o777)
 	for bit, flag := range map[uint64]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
@@ -470,7 +473,7 @@ func octal(mode fs.FileMode) string {
 	return fmt.Sprintf("%04o", n)
 }
 
-func (c *Call) chown(ctx context.Context, user, group string, chown func(string, int, int) error) (any, error) {
+func chown(ctx context.Context, c *function.Call, user, group string, chown func(string, int, int) error) (any, error) {
 	uid, gid, err := ownerNumbers(ctx, user, group)
 	if err != nil {
 		return nil, err
@@ -498,7 +501,7 @@ func ownerNumbers(ctx context.Context, user, group string) (uid, gid int, err er
 	return uid, gid, nil
 }
 
-func fileMkdir(ctx context.Context, c *Call) (any, error) {
+func fileMkdir(ctx context.Context, c *function.Call) (any, error) {
 	dir := c.String("dir_path")
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return true, nil
@@ -520,10 +523,10 @@ func fileMkdir(ctx context.Context, c *Call) (any, error) {
 	return done(errors.Join(os.Chown(dir, uid, gid), os.Chmod(dir, mode)))
 }
 
-func fileRemove(_ context.Context, c *Call) (any, error) {
+func fileRemove(_ context.Context, c *function.Call) (any, error) {
 	file := c.String("path")
 	if file == "/" {
-		return nil, invalid("the root folder is not removed")
+		return nil, function.Invalid("the root folder is not removed")
 	}
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -531,7 +534,7 @@ func fileRemove(_ context.Context, c *Call) (any, error) {
 	return done(os.RemoveAll(file))
 }
 
-func fileSymlink(_ context.Context, c *Call) (any, error) {
+func fileSymlink(_ context.Context, c *function.Call) (any, error) {
 	link := c.String("path")
 	if old, err := os.Readlink(link); err == nil && old == c.String("src") {
 		return true, nil
@@ -544,7 +547,7 @@ func fileSymlink(_ context.Context, c *Call) (any, error) {
 	return done(os.Symlink(c.String("src"), link))
 }
 
-func fileTouch(_ context.Context, c *Call) (any, error) {
+func fileTouch(_ context.Context, c *function.Call) (any, error) {
 	file := c.String("name")
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -560,10 +563,10 @@ func fileTouch(_ context.Context, c *Call) (any, error) {
 	return done(os.Chtimes(file, when("atime"), when("mtime")))
 }
 
-func fileSearch(_ context.Context, c *Call) (any, error) {
+func fileSearch(_ context.Context, c *function.Call) (any, error) {
 	pattern, err := regexp.Compile("(?m)" + c.String("pattern"))
 	if err != nil {
-		return nil, invalid("%w", err)
+		return nil, function.Invalid("%w", err)
 	}
 	text, err := readText(c.String("path"))
 	if errors.Is(err, fs.ErrNotExist) && c.Bool("ignore_if_missing") {
@@ -573,9 +576,9 @@ func fileSearch(_ context.Context, c *Call) (any, error) {
 }
 
 // fileFind leaves out what the minion may not read.
-func fileFind(ctx context.Context, c *Call) (any, error) {
+func fileFind(ctx context.Context, c *function.Call) (any, error) {
 	root := c.String("path")
-	wanted, err := c.findCriteria()
+	wanted, err := findCriteria(c)
 	if err != nil {
 		return nil, err
 	}
@@ -605,17 +608,17 @@ func depth(root, p string) int {
 }
 
 // findCriteria is what file.find selects by.
-func (c *Call) findCriteria() (func(fs.DirEntry) bool, error) {
+func findCriteria(c *function.Call) (func(fs.DirEntry) bool, error) {
 	pattern, err := regexp.Compile(c.String("regex"))
 	if err != nil {
-		return nil, invalid("%w", err)
+		return nil, function.Invalid("%w", err)
 	}
 	kinds := strings.Split(c.String("type"), "")
 	if strings.Trim(c.String("type"), "fdl") != "" {
-		return nil, invalid("the type is made of f, d and l, not %q", c.String("type"))
+		return nil, function.Invalid("the type is made of f, d and l, not %q", c.String("type"))
 	}
 	return func(d fs.DirEntry) bool {
-		return (!c.Has("name") || globMatch(c.String("name"), d.Name())) &&
+		return (!c.Has("name") || function.Glob(c.String("name"), d.Name())) &&
 			pattern.MatchString(d.Name()) &&
 			(len(kinds) == 0 || slices.Contains(kinds, kindLetter(d.Type())))
 	}, nil

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 // mayAccess asks the kernel whether the minion may access a path: 0 whether it
@@ -51,7 +53,7 @@ func (u untilDone) Read(b []byte) (int, error) {
 	return u.r.Read(b)
 }
 
-func fileCheckHash(ctx context.Context, c *Call) (any, error) {
+func fileCheckHash(ctx context.Context, c *function.Call) (any, error) {
 	form, want := "sha256", c.String("file_hash")
 	if i := strings.IndexAny(want, "=:"); i >= 0 {
 		form, want = want[:i], want[i+1:]
@@ -60,13 +62,13 @@ func fileCheckHash(ctx context.Context, c *Call) (any, error) {
 	return strings.EqualFold(got, want), err
 }
 
-// stat returns one of the statistics of the file of the argument path.
-func (c *Call) stat(name string) (any, error) {
+// fileStat returns one of the statistics of the file of the argument path.
+func fileStat(c *function.Call, name string) (any, error) {
 	all, err := statistics(c.String("path"), c.Bool("follow_symlinks"))
 	return all[name], err
 }
 
-func fileStats(ctx context.Context, c *Call) (any, error) {
+func fileStats(ctx context.Context, c *function.Call) (any, error) {
 	all, err := statistics(c.String("path"), c.Bool("follow_symlinks"))
 	if err != nil || !c.Has("hash_type") {
 		return all, err
@@ -123,17 +125,17 @@ func kindName(mode fs.FileMode) string {
 	return "file"
 }
 
-func fileCopy(ctx context.Context, c *Call) (any, error) {
+func fileCopy(ctx context.Context, c *function.Call) (any, error) {
 	src, dst := c.String("src"), c.String("dst")
 	info, err := os.Stat(src)
 	if err != nil {
 		return nil, err
 	}
 	if info.IsDir() && !c.Bool("recurse") {
-		return nil, invalid("%s is a folder: it is copied with recurse=True only", src)
+		return nil, function.Invalid("%s is a folder: it is copied with recurse=True only", src)
 	}
 	if dst == src || strings.HasPrefix(dst, src+"/") || c.Bool("remove_existing") && strings.HasPrefix(src, dst+"/") {
-		return nil, invalid("%s and %s lie within each other", src, dst)
+		return nil, function.Invalid("%s and %s lie within each other", src, dst)
 	}
 	if c.Bool("remove_existing") {
 		if err := os.RemoveAll(dst); err != nil {

@@ -9,54 +9,55 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 )
 
 var (
-	grainKey       = Param{Name: "key", Kind: String, Required: true}
-	grainDelimiter = Param{Name: "delimiter", Kind: String, Default: ":"}
+	grainKey       = function.Param{Name: "key", Kind: function.String, Required: true}
+	grainDelimiter = function.Param{Name: "delimiter", Kind: function.String, Default: ":"}
 )
 
 // grainsModule reads the minion's grains and changes those kept in its file.
-var grainsModule = &Module{
+var grainsModule = &function.Module{
 	Name: "grains",
 	Doc:  "Functions that read the grains of the minion and change those that its grains file holds.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "append",
 			Doc:     "Append a value to a list in the grains file and return the grain. With convert, a grain that is no list becomes one.",
 			Example: `salt '*' grains.append roles web`,
-			Params:  []Param{grainKey, {Name: "val", Required: true}, {Name: "convert", Kind: Bool, Default: false}, grainDelimiter},
+			Params:  []function.Param{grainKey, {Name: "val", Required: true}, {Name: "convert", Kind: function.Bool, Default: false}, grainDelimiter},
 			Run:     grainsAppend,
 		},
 		{
 			Name:    "delkey",
 			Doc:     "Remove a grain from the grains file. With force, also one that holds a list or a dictionary.",
 			Example: `salt '*' grains.delkey roles force=True`,
-			Params:  []Param{grainKey, {Name: "force", Kind: Bool, Default: false}, grainDelimiter},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.storeGrain(ctx, c.String("key"), nil, c.Bool("force"), true)
+			Params:  []function.Param{grainKey, {Name: "force", Kind: function.Bool, Default: false}, grainDelimiter},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return storeGrain(ctx, c, c.String("key"), nil, c.Bool("force"), true)
 			},
 		},
 		{
 			Name:    "delval",
 			Doc:     "Set a grain of the grains file to None; with destructive, remove it.",
 			Example: `salt '*' grains.delval roles destructive=True`,
-			Params:  []Param{grainKey, {Name: "destructive", Kind: Bool, Default: false}, grainDelimiter},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.storeGrain(ctx, c.String("key"), nil, true, c.Bool("destructive"))
+			Params:  []function.Param{grainKey, {Name: "destructive", Kind: function.Bool, Default: false}, grainDelimiter},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return storeGrain(ctx, c, c.String("key"), nil, true, c.Bool("destructive"))
 			},
 		},
 		{
 			Name:    "equals",
 			Doc:     "Return whether the grain has that value.",
 			Example: `salt '*' grains.equals fqdn web1.example.com`,
-			Params:  []Param{grainKey, {Name: "value", Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				v, _ := target.Lookup(c.Host.grains(), c.String("key"), ":")
-				s, err := toString(v)
-				want, wantErr := toString(c.Any("value"))
+			Params:  []function.Param{grainKey, {Name: "value", Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				v, _ := target.Lookup(c.Host.Facts(), c.String("key"), ":")
+				s, err := function.ToString(v)
+				want, wantErr := function.ToString(c.Any("value"))
 				return reflect.DeepEqual(v, c.Any("value")) || err == nil && wantErr == nil && s == want, nil
 			},
 		},
@@ -65,22 +66,24 @@ var grainsModule = &Module{
 			Doc: "Return the entry of a dictionary whose key, which may be a glob, matches a grain; else the default entry. " +
 				"It is merged over the entry base, and merge over the result.",
 			Example: `salt '*' grains.filter_by '{Debian: apt, RedHat: dnf}' grain=os_family default=Debian`,
-			Params: []Param{
-				{Name: "lookup_dict", Kind: Map, Required: true},
-				{Name: "grain", Kind: String, Default: "os_family"},
-				{Name: "merge", Kind: Map},
-				{Name: "default", Kind: String, Default: "default"},
-				{Name: "base", Kind: String},
+			Params: []function.Param{
+				{Name: "lookup_dict", Kind: function.Map, Required: true},
+				{Name: "grain", Kind: function.String, Default: "os_family"},
+				{Name: "merge", Kind: function.Map},
+				{Name: "default", Kind: function.String, Default: "default"},
+				{Name: "base", Kind: function.String},
 			},
-			Run: func(_ context.Context, c *Call) (any, error) { return c.filterBy(c.Host.grains(), c.String("grain")) },
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return filterBy(c, c.Host.Facts(), c.String("grain"))
+			},
 		},
 		{
 			Name:    "get",
 			Doc:     "Return a grain, which may lie within nested ones, else the default.",
 			Example: `salt '*' grains.get pkg:apache`,
-			Params:  []Param{grainKey, {Name: "default", Default: ""}, grainDelimiter},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				if v, ok := target.Lookup(c.Host.grains(), c.String("key"), c.String("delimiter")); ok {
+			Params:  []function.Param{grainKey, {Name: "default", Default: ""}, grainDelimiter},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				if v, ok := target.Lookup(c.Host.Facts(), c.String("key"), c.String("delimiter")); ok {
 					return v, nil
 				}
 				return c.Any("default"), nil
@@ -90,9 +93,9 @@ var grainsModule = &Module{
 			Name:    "has_value",
 			Doc:     "Return whether the grain exists and counts as true.",
 			Example: `salt '*' grains.has_value pkg:apache`,
-			Params:  []Param{grainKey},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				v, _ := target.Lookup(c.Host.grains(), c.String("key"), ":")
+			Params:  []function.Param{grainKey},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				v, _ := target.Lookup(c.Host.Facts(), c.String("key"), ":")
 				return truthy(v), nil
 			},
 		},
@@ -100,7 +103,7 @@ var grainsModule = &Module{
 			Name:    "item",
 			Doc:     "Return the named grains.",
 			Example: "salt '*' grains.item os osrelease oscodename\nsalt '*' grains.item host sanitize=True",
-			Params:  []Param{{Name: "sanitize", Kind: Bool, Default: false}},
+			Params:  []function.Param{{Name: "sanitize", Kind: function.Bool, Default: false}},
 			Varargs: true,
 			Run:     grainsItem,
 		},
@@ -108,74 +111,74 @@ var grainsModule = &Module{
 			Name:    "items",
 			Doc:     "Return all grains. With sanitize, without what names the machine.",
 			Example: "salt '*' grains.items\nsalt '*' grains.items sanitize=True",
-			Params:  []Param{{Name: "sanitize", Kind: Bool, Default: false}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.sanitized(c.Host.grains()), nil
+			Params:  []function.Param{{Name: "sanitize", Kind: function.Bool, Default: false}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return sanitized(c, c.Host.Facts()), nil
 			},
 		},
 		{
 			Name:    "ls",
 			Doc:     "Return the names of all grains.",
 			Example: `salt '*' grains.ls`,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return slices.Sorted(maps.Keys(c.Host.grains())), nil
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return slices.Sorted(maps.Keys(c.Host.Facts())), nil
 			},
 		},
 		{
 			Name:    "remove",
 			Doc:     "Remove a value from a list in the grains file and return the grain.",
 			Example: `salt '*' grains.remove roles web`,
-			Params:  []Param{grainKey, {Name: "val", Required: true}, grainDelimiter},
+			Params:  []function.Param{grainKey, {Name: "val", Required: true}, grainDelimiter},
 			Run:     grainsRemove,
 		},
 		{
 			Name:    "set",
 			Doc:     "Set a grain in the grains file, which may lie within nested ones. A list or dictionary is replaced, or a value by one, only with force.",
 			Example: `salt '*' grains.set apps:myApp:port 2209`,
-			Params:  []Param{grainKey, {Name: "val", Default: ""}, {Name: "force", Kind: Bool, Default: false}, {Name: "destructive", Kind: Bool, Default: false}, grainDelimiter},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.storeGrain(ctx, c.String("key"), c.Any("val"), c.Bool("force"), c.Bool("destructive"))
+			Params:  []function.Param{grainKey, {Name: "val", Default: ""}, {Name: "force", Kind: function.Bool, Default: false}, {Name: "destructive", Kind: function.Bool, Default: false}, grainDelimiter},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return storeGrain(ctx, c, c.String("key"), c.Any("val"), c.Bool("force"), c.Bool("destructive"))
 			},
 		},
 		{
 			Name:    "setval",
 			Doc:     "Set a grain in the grains file. With destructive, None removes it. The key is not split.",
 			Example: "salt '*' grains.setval key val\nsalt '*' grains.setval key '{sub-key: val, sub-key2: val2}'",
-			Params:  []Param{grainKey, {Name: "val", Required: true}, {Name: "destructive", Kind: Bool, Default: false}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Params:  []function.Param{grainKey, {Name: "val", Required: true}, {Name: "destructive", Kind: function.Bool, Default: false}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				values := map[string]any{c.String("key"): c.Any("val")}
-				return values, c.storeGrains(ctx, values, c.Bool("destructive"))
+				return values, storeGrains(ctx, c, values, c.Bool("destructive"))
 			},
 		},
 		{
 			Name:    "setvals",
 			Doc:     "Set several grains in the grains file. With destructive, None removes one.",
 			Example: `salt '*' grains.setvals '{key1: val1, key2: val2}'`,
-			Params:  []Param{{Name: "grains", Kind: Map, Required: true}, {Name: "destructive", Kind: Bool, Default: false}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.Map("grains"), c.storeGrains(ctx, c.Map("grains"), c.Bool("destructive"))
+			Params:  []function.Param{{Name: "grains", Kind: function.Map, Required: true}, {Name: "destructive", Kind: function.Bool, Default: false}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return c.Map("grains"), storeGrains(ctx, c, c.Map("grains"), c.Bool("destructive"))
 			},
 		},
 	},
 }
 
-func grainsItem(_ context.Context, c *Call) (any, error) {
+func grainsItem(_ context.Context, c *function.Call) (any, error) {
 	found := map[string]any{}
 	for _, v := range c.Varargs() {
-		name, err := toString(v)
+		name, err := function.ToString(v)
 		if err != nil {
 			return nil, err
 		}
-		if grain, ok := target.Lookup(c.Host.grains(), name, ":"); ok {
+		if grain, ok := target.Lookup(c.Host.Facts(), name, ":"); ok {
 			found[name] = grain
 		}
 	}
-	return c.sanitized(found), nil
+	return sanitized(c, found), nil
 }
 
 // sanitized returns the grains, without what names the machine if the call
 // asks for that.
-func (c *Call) sanitized(grains map[string]any) map[string]any {
+func sanitized(c *function.Call, grains map[string]any) map[string]any {
 	if !c.Bool("sanitize") {
 		return grains
 	}
@@ -195,19 +198,19 @@ func (c *Call) sanitized(grains map[string]any) map[string]any {
 	return clean
 }
 
-func grainsAppend(ctx context.Context, c *Call) (any, error) {
-	list, err := c.grainList(c.Bool("convert"))
+func grainsAppend(ctx context.Context, c *function.Call) (any, error) {
+	list, err := grainList(c, c.Bool("convert"))
 	if err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(list, func(v any) bool { return reflect.DeepEqual(v, c.Any("val")) }) {
 		return nil, fmt.Errorf("the grain %s already holds %s", c.String("key"), repr(c.Any("val")))
 	}
-	return c.storeGrain(ctx, c.String("key"), append(slices.Clone(list), c.Any("val")), true, false)
+	return storeGrain(ctx, c, c.String("key"), append(slices.Clone(list), c.Any("val")), true, false)
 }
 
-func grainsRemove(ctx context.Context, c *Call) (any, error) {
-	list, err := c.grainList(false)
+func grainsRemove(ctx context.Context, c *function.Call) (any, error) {
+	list, err := grainList(c, false)
 	if err != nil {
 		return nil, err
 	}
@@ -215,13 +218,13 @@ func grainsRemove(ctx context.Context, c *Call) (any, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("the grain %s does not hold %s", c.String("key"), repr(c.Any("val")))
 	}
-	return c.storeGrain(ctx, c.String("key"), slices.Delete(slices.Clone(list), i, i+1), true, false)
+	return storeGrain(ctx, c, c.String("key"), slices.Delete(slices.Clone(list), i, i+1), true, false)
 }
 
 // grainList returns the list that the argument key names, none if there is no
 // such grain.
-func (c *Call) grainList(convert bool) ([]any, error) {
-	v, ok := target.Lookup(c.Host.grains(), c.String("key"), c.String("delimiter"))
+func grainList(c *function.Call, convert bool) ([]any, error) {
+	v, ok := target.Lookup(c.Host.Facts(), c.String("key"), c.String("delimiter"))
 	list, isList := v.([]any)
 	switch {
 	case !ok, isList:
@@ -234,18 +237,18 @@ func (c *Call) grainList(convert bool) ([]any, error) {
 
 // storeGrain sets the grain at a path of nested names and returns the outermost
 // one as it is then. The file holds the outermost grain whole.
-func (c *Call) storeGrain(ctx context.Context, key string, val any, force, destructive bool) (any, error) {
+func storeGrain(ctx context.Context, c *function.Call, key string, val any, force, destructive bool) (any, error) {
 	path := strings.Split(key, c.String("delimiter"))
-	if old, ok := target.Lookup(c.Host.grains(), key, c.String("delimiter")); ok && !force && (isNested(old) || isNested(val)) {
+	if old, ok := target.Lookup(c.Host.Facts(), key, c.String("delimiter")); ok && !force && (isNested(old) || isNested(val)) {
 		return nil, salt.WithHint(fmt.Errorf("the grain %s exists and it or the new value is a list or a dictionary", key), "force=True replaces it")
 	}
 	remove := destructive && val == nil
-	top, err := replaceWithin(c.Host.grains()[path[0]], path[1:], val, remove)
+	top, err := replaceWithin(c.Host.Facts()[path[0]], path[1:], val, remove)
 	if err != nil {
 		return nil, fmt.Errorf("set grain %s: %w", key, err)
 	}
 	values := map[string]any{path[0]: top}
-	return values, c.storeGrains(ctx, values, remove && len(path) == 1)
+	return values, storeGrains(ctx, c, values, remove && len(path) == 1)
 }
 
 func isNested(v any) bool {
@@ -280,22 +283,23 @@ func replaceWithin(data any, path []string, val any, remove bool) (any, error) {
 
 // storeGrains writes grains to the file and has them collected again. With
 // destructive, None removes.
-func (c *Call) storeGrains(ctx context.Context, values map[string]any, destructive bool) error {
+func storeGrains(ctx context.Context, c *function.Call, values map[string]any, destructive bool) error {
 	if c.Host.GrainsFile == "" {
-		return unavailable("grains file")
+		return function.Unavailable("grains file")
 	}
 	if err := updateGrainsFile(c.Host.GrainsFile, values, destructive); err != nil {
 		return err
 	}
-	if c.Host.RefreshGrains == nil {
+	facts := services(c.Host).Facts
+	if facts == nil {
 		return nil
 	}
-	return c.Host.RefreshGrains(ctx)
+	return facts.RefreshGrains(ctx)
 }
 
 // filterBy selects from the argument lookup_dict by a value of data, as
 // grains.filter_by describes.
-func (c *Call) filterBy(data map[string]any, key string) (any, error) {
+func filterBy(c *function.Call, data map[string]any, key string) (any, error) {
 	lookup := c.Map("lookup_dict")
 	chosen, ok := selectByGlob(lookup, data, key)
 	if !ok {
@@ -304,7 +308,7 @@ func (c *Call) filterBy(data map[string]any, key string) (any, error) {
 	if base, ok := lookup[c.String("base")]; ok && c.Has("base") {
 		merged, err := merge(base, chosen)
 		if err != nil {
-			return nil, invalid("filter_by: %w", err)
+			return nil, function.Invalid("filter_by: %w", err)
 		}
 		chosen = merged
 	}
@@ -313,7 +317,7 @@ func (c *Call) filterBy(data map[string]any, key string) (any, error) {
 	}
 	merged, err := merge(chosen, c.Map("merge"))
 	if err != nil {
-		return nil, invalid("filter_by: %w", err)
+		return nil, function.Invalid("filter_by: %w", err)
 	}
 	return merged, nil
 }
@@ -322,7 +326,7 @@ func (c *Call) filterBy(data map[string]any, key string) (any, error) {
 // or one of its values.
 func selectByGlob(lookup, data map[string]any, key string) (any, bool) {
 	found, _ := target.Lookup(data, key, ":")
-	words, err := toWords(found)
+	words, err := function.ToWords(found)
 	if text, ok := found.(string); ok {
 		words = []string{text} // a value with a comma is one value
 	}
@@ -330,7 +334,7 @@ func selectByGlob(lookup, data map[string]any, key string) (any, bool) {
 		return nil, false
 	}
 	for _, pattern := range slices.Sorted(maps.Keys(lookup)) {
-		if slices.ContainsFunc(words, func(w string) bool { return w == pattern || globMatch(pattern, w) }) {
+		if slices.ContainsFunc(words, func(w string) bool { return w == pattern || function.Glob(pattern, w) }) {
 			return lookup[pattern], true
 		}
 	}

@@ -1,7 +1,6 @@
 package module
 
 import (
-	"context"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,16 +9,18 @@ import (
 	"testing"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 // grainHost is a minion whose grains are core ones under those of its file.
-func grainHost(t testing.TB, core map[string]any) *Host {
+func grainHost(t testing.TB, core map[string]any) *function.Host {
 	t.Helper()
-	host := &Host{GrainsFile: filepath.Join(t.TempDir(), "grains")}
+	host := &function.Host{Paths: function.Paths{GrainsFile: filepath.Join(t.TempDir(), "grains")}}
 	var mu sync.Mutex
 	current := core
 	host.Grains = func() map[string]any { mu.Lock(); defer mu.Unlock(); return current }
-	host.RefreshGrains = func(context.Context) error {
+	host.Services = &Services{Facts: refresher(func() error {
 		text, err := os.ReadFile(host.GrainsFile)
 		if err != nil {
 			return err
@@ -33,7 +34,7 @@ func grainHost(t testing.TB, core map[string]any) *Host {
 		current = maps.Clone(core)
 		maps.Copy(current, kept)
 		return nil
-	}
+	})}
 	return host
 }
 
@@ -87,7 +88,7 @@ func TestGrainsAreKept(t *testing.T) {
 	if err := os.WriteFile(host.GrainsFile, []byte("# by hand\nroles: [web]  # mine\nzone: eu\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if err := host.RefreshGrains(t.Context()); err != nil {
+	if err := services(host).Facts.RefreshGrains(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	before := host.Grains()["roles"]
@@ -141,7 +142,7 @@ func TestGrainsRefusals(t *testing.T) {
 	if _, err := os.Stat(host.GrainsFile); err == nil {
 		t.Error("a refused change made the file")
 	}
-	bad(t, &Host{}, "grains.setval", "not available here", nil, "a", "b")
+	bad(t, &function.Host{}, "grains.setval", "not available here", nil, "a", "b")
 	for name, text := range map[string]string{"a list": "- a\n", "no YAML": "a: [\n"} {
 		if err := os.WriteFile(host.GrainsFile, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -168,7 +169,7 @@ func TestGrainsOfManyJobsAreAllKept(t *testing.T) {
 		wg.Go(func() { run(t, host, "grains.setval", nil, name, name) })
 	}
 	wg.Wait()
-	if err := host.RefreshGrains(t.Context()); err != nil || len(host.Grains()) != 10 {
+	if err := services(host).Facts.RefreshGrains(t.Context()); err != nil || len(host.Grains()) != 10 {
 		t.Errorf("kept %v, %v", host.Grains(), err)
 	}
 }

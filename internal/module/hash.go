@@ -7,6 +7,8 @@ import (
 	"crypto/sha512"
 	"hash"
 	"strings"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 // hashes are the digests that functions offer by name. MD5 and SHA-1 are there
@@ -32,5 +34,5 @@ func newHash(name string) (hash.Hash, error) {
 		}
 		known = append(known, h.name)
 	}
-	return nil, invalid("unknown hash type %q, known are %s", name, strings.Join(known, ", "))
+	return nil, function.Invalid("unknown hash type %q, known are %s", name, strings.Join(known, ", "))
 }

@@ -11,25 +11,26 @@ import (
 	"sync"
 
 	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/function"
 )
 
 var (
-	hostIP    = Param{Name: "ip", Kind: String, Required: true}
-	hostAlias = Param{Name: "alias", Kind: Words, Required: true}
+	hostIP    = function.Param{Name: "ip", Kind: function.String, Required: true}
+	hostAlias = function.Param{Name: "alias", Kind: function.Words, Required: true}
 )
 
 // hostsModule edits /etc/hosts.
-var hostsModule = &Module{
+var hostsModule = &function.Module{
 	Name: "hosts",
 	Doc:  "Functions that read and edit the hosts file: /etc/hosts, or what hosts.file in the minion's configuration names. Comments and lines that a function does not mean stay as they are.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "add_host",
 			Doc:     "Add names to an address.",
 			Example: `salt '*' hosts.add_host 192.0.2.1 web1.example.com`,
-			Params:  []Param{hostIP, hostAlias},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.editHosts(func(names []string) []string {
+			Params:  []function.Param{hostIP, hostAlias},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return editHosts(c, func(names []string) []string {
 					for _, name := range c.Words("alias") {
 						if !slices.Contains(names, name) {
 							names = append(names, name)
@@ -43,9 +44,9 @@ var hostsModule = &Module{
 			Name:    "get_alias",
 			Doc:     "Return the names of an address.",
 			Example: `salt '*' hosts.get_alias 127.0.0.1`,
-			Params:  []Param{hostIP},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				lines, err := c.readHosts()
+			Params:  []function.Param{hostIP},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				lines, err := readHosts(c)
 				names := []string{}
 				for _, l := range lines {
 					if l.ip == c.String("ip") {
@@ -59,9 +60,9 @@ var hostsModule = &Module{
 			Name:    "get_ip",
 			Doc:     "Return the first address of a name, an empty text if it has none.",
 			Example: `salt '*' hosts.get_ip localhost`,
-			Params:  []Param{{Name: "host", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				lines, err := c.readHosts()
+			Params:  []function.Param{{Name: "host", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				lines, err := readHosts(c)
 				for _, l := range lines {
 					if slices.Contains(l.names, c.String("host")) {
 						return l.ip, nil
@@ -74,9 +75,9 @@ var hostsModule = &Module{
 			Name:    "has_pair",
 			Doc:     "Return whether an address has all of these names.",
 			Example: `salt '*' hosts.has_pair 127.0.0.1 localhost`,
-			Params:  []Param{hostIP, hostAlias},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				lines, err := c.readHosts()
+			Params:  []function.Param{hostIP, hostAlias},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				lines, err := readHosts(c)
 				var names []string
 				for _, l := range lines {
 					if l.ip == c.String("ip") {
@@ -91,8 +92,8 @@ var hostsModule = &Module{
 			Name:    "list_hosts",
 			Doc:     "Return all addresses with their names.",
 			Example: `salt '*' hosts.list_hosts`,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				lines, err := c.readHosts()
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				lines, err := readHosts(c)
 				all := map[string]any{}
 				for _, l := range lines {
 					if l.ip == "" {
@@ -112,9 +113,9 @@ var hostsModule = &Module{
 			Name:    "rm_host",
 			Doc:     "Take names from an address; one that has none left goes.",
 			Example: `salt '*' hosts.rm_host 192.0.2.1 web1.example.com`,
-			Params:  []Param{hostIP, hostAlias},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.editHosts(func(names []string) []string {
+			Params:  []function.Param{hostIP, hostAlias},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return editHosts(c, func(names []string) []string {
 					return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(c.Words("alias"), name) })
 				})
 			},
@@ -123,9 +124,9 @@ var hostsModule = &Module{
 			Name:    "set_host",
 			Doc:     "Give an address these names and no others; without any, it goes.",
 			Example: `salt '*' hosts.set_host 192.0.2.1 web1.example.com,web1`,
-			Params:  []Param{hostIP, hostAlias},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.editHosts(func([]string) []string { return slices.Clone(c.Words("alias")) })
+			Params:  []function.Param{hostIP, hostAlias},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return editHosts(c, func([]string) []string { return slices.Clone(c.Words("alias")) })
 			},
 		},
 	},
@@ -160,15 +161,15 @@ func parseHostLine(text string) hostLine {
 	return l
 }
 
-func (c *Call) hostsFile() string {
-	if file, ok := c.option("hosts.file").(string); ok && file != "" {
+func hostsFile(c *function.Call) string {
+	if file, ok := configOption(c, "hosts.file").(string); ok && file != "" {
 		return file
 	}
 	return "/etc/hosts"
 }
 
-func (c *Call) readHosts() ([]hostLine, error) {
-	text, err := readText(c.hostsFile())
+func readHosts(c *function.Call) ([]hostLine, error) {
+	text, err := readText(hostsFile(c))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && text == "" {
 		return nil, nil
 	}
@@ -184,22 +185,22 @@ var hostsLock sync.Mutex
 
 // editHosts changes the names of the argument ip: those of its lines together, which
 // become one.
-func (c *Call) editHosts(change func([]string) []string) (any, error) {
+func editHosts(c *function.Call, change func([]string) []string) (any, error) {
 	if _, err := netip.ParseAddr(c.String("ip")); err != nil {
-		return nil, invalid("%q is no address", c.String("ip"))
+		return nil, function.Invalid("%q is no address", c.String("ip"))
 	}
 	for _, name := range c.Words("alias") {
 		if strings.ContainsAny(name, "# \t\r\n") {
-			return nil, invalid("%q is no name of a host", name)
+			return nil, function.Invalid("%q is no name of a host", name)
 		}
 	}
 	hostsLock.Lock()
 	defer hostsLock.Unlock()
-	lines, err := c.readHosts()
+	lines, err := readHosts(c)
 	if err != nil {
 		return nil, err
 	}
-	return true, c.writeHosts(changeNames(lines, c.String("ip"), change))
+	return true, writeHosts(c, changeNames(lines, c.String("ip"), change))
 }
 
 func changeNames(lines []hostLine, ip string, change func([]string) []string) []hostLine {
@@ -225,12 +226,12 @@ func changeNames(lines []hostLine, ip string, change func([]string) []string) []
 	return slices.Insert(kept, place, entry)
 }
 
-func (c *Call) writeHosts(lines []hostLine) error {
+func writeHosts(c *function.Call, lines []hostLine) error {
 	var b strings.Builder
 	for _, l := range lines {
 		b.WriteString(l.String() + "\n")
 	}
-	return replaceText(c.hostsFile(), b.String(), 0o644)
+	return replaceText(hostsFile(c), b.String(), 0o644)
 }
 
 // replaceText replaces a file of the system whole or not at all; its mode stays. A

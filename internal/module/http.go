@@ -16,33 +16,34 @@ import (
 	"strings"
 	"time"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/value"
 )
 
-var httpParams = []Param{
-	{Name: "url", Kind: String, Required: true},
-	{Name: "method", Kind: String, Default: "GET"},
-	{Name: "params", Kind: Map},
+var httpParams = []function.Param{
+	{Name: "url", Kind: function.String, Required: true},
+	{Name: "method", Kind: function.String, Default: "GET"},
+	{Name: "params", Kind: function.Map},
 	{Name: "data"},
-	{Name: "header_dict", Kind: Map},
-	{Name: "username", Kind: String},
-	{Name: "password", Kind: String},
-	{Name: "decode", Kind: Bool, Default: false},
-	{Name: "decode_type", Kind: String, Default: "auto"},
-	{Name: "status", Kind: Bool, Default: false},
-	{Name: "headers", Kind: Bool, Default: false},
-	{Name: "text", Kind: Bool, Default: false},
-	{Name: "timeout", Kind: Float, Default: 60.0},
-	{Name: "verify_ssl", Kind: Bool, Default: true},
-	{Name: "ca_bundle", Kind: Path},
-	{Name: "raise_error", Kind: Bool, Default: true},
+	{Name: "header_dict", Kind: function.Map},
+	{Name: "username", Kind: function.String},
+	{Name: "password", Kind: function.String},
+	{Name: "decode", Kind: function.Bool, Default: false},
+	{Name: "decode_type", Kind: function.String, Default: "auto"},
+	{Name: "status", Kind: function.Bool, Default: false},
+	{Name: "headers", Kind: function.Bool, Default: false},
+	{Name: "text", Kind: function.Bool, Default: false},
+	{Name: "timeout", Kind: function.Float, Default: 60.0},
+	{Name: "verify_ssl", Kind: function.Bool, Default: true},
+	{Name: "ca_bundle", Kind: function.Path},
+	{Name: "raise_error", Kind: function.Bool, Default: true},
 }
 
 // httpModule asks web servers.
-var httpModule = &Module{
+var httpModule = &function.Module{
 	Name: "http",
 	Doc:  "Functions that ask web servers. Certificates are checked unless verify_ssl is False.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name: "query",
 			Doc: "Ask a web server and return a dictionary: body, or text with text; status and headers where asked for; with decode, dict, which is read from JSON. " +
@@ -55,7 +56,7 @@ var httpModule = &Module{
 			Name:    "wait_for_successful_query",
 			Doc:     "Ask a web server again and again, until it answers with less than 400 or wait_for seconds have passed.",
 			Example: `salt '*' http.wait_for_successful_query http://example.com/ wait_for=160 request_interval=1`,
-			Params:  append(httpParams[:len(httpParams):len(httpParams)], Param{Name: "wait_for", Kind: Float, Default: 300.0}, Param{Name: "request_interval", Kind: Float, Default: 1.0}),
+			Params:  append(httpParams[:len(httpParams):len(httpParams)], function.Param{Name: "wait_for", Kind: function.Float, Default: 300.0}, function.Param{Name: "request_interval", Kind: function.Float, Default: 1.0}),
 			Run:     httpWait,
 		},
 	},
@@ -67,8 +68,8 @@ const maxBody = 64 << 20
 // errStatus is wrapped by the error for an answer of 400 and more.
 var errStatus = errors.New("the server answered with an error")
 
-func httpQuery(ctx context.Context, c *Call) (any, error) {
-	ret, err := c.askWeb(ctx)
+func httpQuery(ctx context.Context, c *function.Call) (any, error) {
+	ret, err := askWeb(ctx, c)
 	if errors.Is(err, errStatus) && !c.Bool("raise_error") {
 		return ret, nil
 	}
@@ -79,11 +80,11 @@ func httpQuery(ctx context.Context, c *Call) (any, error) {
 	return ret, err
 }
 
-func httpWait(ctx context.Context, c *Call) (any, error) {
+func httpWait(ctx context.Context, c *function.Call) (any, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, seconds(c.Float("wait_for")), fmt.Errorf("no success within %v seconds", c.Float("wait_for")))
 	defer cancel()
 	for {
-		ret, err := c.askWeb(ctx)
+		ret, err := askWeb(ctx, c)
 		if err == nil {
 			return ret, nil
 		}
@@ -98,14 +99,14 @@ func httpWait(ctx context.Context, c *Call) (any, error) {
 }
 
 // askWeb makes one request. With an error of the kind errStatus there is an answer too.
-func (c *Call) askWeb(ctx context.Context) (map[string]any, error) {
+func askWeb(ctx context.Context, c *function.Call) (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, seconds(c.Float("timeout")))
 	defer cancel()
-	q, err := c.webRequest(ctx)
+	q, err := webRequest(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	client, err := c.webClient()
+	client, err := webClient(c)
 	if err != nil {
 		return nil, err
 	}
@@ -122,13 +123,13 @@ func (c *Call) askWeb(ctx context.Context) (map[string]any, error) {
 	if len(body) > maxBody {
 		return nil, fmt.Errorf("the answer has more than %d bytes; cp.get_url takes it as a file", maxBody)
 	}
-	return c.webAnswer(answer, body)
+	return webAnswer(c, answer, body)
 }
 
-func (c *Call) webRequest(ctx context.Context) (*http.Request, error) {
+func webRequest(ctx context.Context, c *function.Call) (*http.Request, error) {
 	address, err := url.Parse(c.String("url"))
 	if err != nil || address.Scheme != "http" && address.Scheme != "https" || address.Host == "" {
-		return nil, invalid("%q is no address that begins with http:// or https://", c.String("url"))
+		return nil, function.Invalid("%q is no address that begins with http:// or https://", c.String("url"))
 	}
 	if c.Has("params") {
 		query := address.Query()
@@ -170,7 +171,7 @@ func formOf(m map[string]any) url.Values {
 }
 
 // webClient is a client for one request.
-func (c *Call) webClient() (*http.Client, error) {
+func webClient(c *function.Call) (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: !c.Bool("verify_ssl")}
 	if c.Has("ca_bundle") {
@@ -180,14 +181,14 @@ func (c *Call) webClient() (*http.Client, error) {
 		}
 		transport.TLSClientConfig.RootCAs = x509.NewCertPool()
 		if !transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(text) {
-			return nil, invalid("there is no certificate in %s", c.String("ca_bundle"))
+			return nil, function.Invalid("there is no certificate in %s", c.String("ca_bundle"))
 		}
 	}
 	return &http.Client{Transport: transport}, nil
 }
 
 // webAnswer is the answer as Salt's users know it.
-func (c *Call) webAnswer(answer *http.Response, body []byte) (map[string]any, error) {
+func webAnswer(c *function.Call, answer *http.Response, body []byte) (map[string]any, error) {
 	ret := map[string]any{"body": string(body)}
 	if c.Bool("text") {
 		ret = map[string]any{"text": string(body)}
@@ -220,7 +221,7 @@ func (c *Call) webAnswer(answer *http.Response, body []byte) (map[string]any, er
 		}
 		ret["dict"] = v
 	default:
-		return nil, invalid("unknown decode_type %q, known are auto, json and plain", kind)
+		return nil, function.Invalid("unknown decode_type %q, known are auto, json and plain", kind)
 	}
 	return ret, nil
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 // initSystem starts services where systemd does not: its programs as argument
@@ -14,7 +16,7 @@ type initSystem struct {
 	act             []string
 	enable, disable []string
 	// enabled tells whether a service is started with the machine.
-	enabled func(ctx context.Context, h *Host, name string) (bool, error)
+	enabled func(ctx context.Context, h *function.Host, name string) (bool, error)
 }
 
 // initSystems are those known, in the order in which they are looked for. The last
@@ -23,7 +25,7 @@ var initSystems = []initSystem{
 	{
 		program: "rc-service", act: []string{"rc-service", "NAME", "VERB"},
 		enable: []string{"rc-update", "add", "NAME", "default"}, disable: []string{"rc-update", "del", "NAME", "default"},
-		enabled: func(ctx context.Context, _ *Host, name string) (bool, error) {
+		enabled: func(ctx context.Context, _ *function.Host, name string) (bool, error) {
 			text, err := output(ctx, "rc-update", "show", "default")
 			named := func(line string) bool {
 				service, _, _ := strings.Cut(line, "|")
@@ -35,8 +37,8 @@ var initSystems = []initSystem{
 	{
 		program: "update-rc.d", act: []string{"service", "NAME", "VERB"},
 		enable: []string{"update-rc.d", "NAME", "enable"}, disable: []string{"update-rc.d", "NAME", "disable"},
-		enabled: func(_ context.Context, h *Host, name string) (bool, error) {
-			links, err := filepath.Glob(h.path("/etc/rc[2345].d/S[0-9][0-9]*"))
+		enabled: func(_ context.Context, h *function.Host, name string) (bool, error) {
+			links, err := filepath.Glob(h.Path("/etc/rc[2345].d/S[0-9][0-9]*"))
 			same := func(link string) bool { return filepath.Base(link)[3:] == name }
 			return slices.ContainsFunc(links, same), err
 		},
@@ -44,7 +46,7 @@ var initSystems = []initSystem{
 	{
 		program: "chkconfig", act: []string{"service", "NAME", "VERB"},
 		enable: []string{"chkconfig", "NAME", "on"}, disable: []string{"chkconfig", "NAME", "off"},
-		enabled: func(ctx context.Context, _ *Host, name string) (bool, error) {
+		enabled: func(ctx context.Context, _ *function.Host, name string) (bool, error) {
 			e, err := tool(ctx, "chkconfig", name)
 			return e.Code == 0, err
 		},
@@ -78,11 +80,11 @@ func fill(command []string, name, verb string) []string {
 
 // setEnabled lets the service of the argument name be started with the machine, or
 // not.
-func (c *Call) setEnabled(ctx context.Context, on bool) (any, error) {
-	if c.systemdRuns() {
-		return c.unit(ctx, map[bool]string{true: "enable", false: "disable"}[on])
+func setEnabled(ctx context.Context, c *function.Call, on bool) (any, error) {
+	if systemdRuns(c) {
+		return systemctlUnit(ctx, c, map[bool]string{true: "enable", false: "disable"}[on])
 	}
-	name, err := c.scriptName()
+	name, err := scriptName(c)
 	if err != nil {
 		return nil, err
 	}
@@ -91,24 +93,24 @@ func (c *Call) setEnabled(ctx context.Context, on bool) (any, error) {
 		command = findInit().enable
 	}
 	if command == nil {
-		return nil, unavailable("way to enable services")
+		return nil, function.Unavailable("way to enable services")
 	}
 	return toolDone(ctx, fill(command, name, "")...)
 }
 
 // isEnabled tells whether the service of the argument name is started with the
 // machine.
-func (c *Call) isEnabled(ctx context.Context) (bool, error) {
-	if c.systemdRuns() {
-		return c.unitSays(ctx, "is-enabled")
+func isEnabled(ctx context.Context, c *function.Call) (bool, error) {
+	if systemdRuns(c) {
+		return unitSays(ctx, c, "is-enabled")
 	}
-	name, err := c.scriptName()
+	name, err := scriptName(c)
 	if err != nil {
 		return false, err
 	}
 	s := findInit()
 	if s.enabled == nil {
-		return false, unavailable("way to tell which services are enabled")
+		return false, function.Unavailable("way to tell which services are enabled")
 	}
 	return s.enabled(ctx, c.Host, name)
 }

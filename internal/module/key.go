@@ -1,27 +1,47 @@
 package module
 
-import "context"
+import (
+	"context"
+
+	"github.com/brinebus/brine/internal/function"
+)
+
+// Keys tells of the keys that the minion holds.
+type Keys interface {
+	Fingerprint() string       // of its own key, sha256 colon-hex; "" for no key
+	MasterFingerprint() string // of the pinned key of its master, likewise
+}
 
 // keyModule shows the keys of the minion.
-var keyModule = &Module{
+var keyModule = &function.Module{
 	Name: "key",
 	Doc:  "Functions that show the fingerprints of the keys that the minion holds.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "finger",
 			Doc:     "Return the fingerprint of the minion's own key.",
 			Example: `salt '*' key.finger`,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return shown(c.Host.Fingerprint, "minion key")
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return shown(c.Host, Keys.Fingerprint, "minion key")
 			},
 		},
 		{
 			Name:    "finger_master",
 			Doc:     "Return the fingerprint of the master key that the minion has pinned.",
 			Example: `salt '*' key.finger_master`,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return shown(c.Host.MasterFingerprint, "pinned master key")
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return shown(c.Host, Keys.MasterFingerprint, "pinned master key")
 			},
 		},
 	},
+}
+
+// shown is one of the fingerprints; what the minion lacks is called what.
+func shown(h *function.Host, fingerprint func(Keys) string, what string) (any, error) {
+	if keys := services(h).Keys; keys != nil {
+		if text := fingerprint(keys); text != "" {
+			return text, nil
+		}
+	}
+	return nil, function.Unavailable(what)
 }

@@ -11,13 +11,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 // quietServer keeps the complaints of a test's server to itself.
 var quietServer = log.New(io.Discard, "", 0)
 
 // inRoot is a machine whose files lie below a new folder.
-func inRoot(t testing.TB, files map[string]string) (*Host, string) {
+func inRoot(t testing.TB, files map[string]string) (*function.Host, string) {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range files {
@@ -29,7 +31,7 @@ func inRoot(t testing.TB, files map[string]string) (*Host, string) {
 			t.Fatal(err)
 		}
 	}
-	return &Host{ID: "web1", Root: root, CacheDir: root, Config: map[string]any{}}, root
+	return &function.Host{ID: "web1", Paths: function.Paths{Root: root, CacheDir: root}, Config: map[string]any{}}, root
 }
 
 func TestEnviron(t *testing.T) {
@@ -104,7 +106,7 @@ func TestRandom(t *testing.T) {
 	list := []any{int64(1), int64(2), int64(3), int64(4)}
 	same(t, "shuffle", good(t, nil, "random.shuffle", seeded, list), good(t, nil, "random.shuffle", seeded, list))
 	same(t, "sample", len(good(t, nil, "random.sample", nil, list, 2).([]any)), 2)
-	same(t, "seed", good(t, &Host{ID: "a"}, "random.seed", nil, 1), 0)
+	same(t, "seed", good(t, &function.Host{ID: "a"}, "random.seed", nil, 1), 0)
 	same(t, "encode", good(t, nil, "random.str_encode", nil, "a", "hex"), "61")
 	bad(t, nil, "random.rand_int", "is not above start", nil, 5, 5)
 	bad(t, nil, "random.sample", "is not between", nil, list, 9)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -35,14 +36,6 @@ type MineEntry struct {
 	Allow, AllowType string
 }
 
-// readers is the target of those who may read the entry, if it is not for everybody.
-func (e MineEntry) readers() []Named {
-	if e.Allow == "" {
-		return nil
-	}
-	return []Named{{e.Allow, cmp.Or(e.AllowType, "glob")}}
-}
-
 // MineQuery asks for entries of the minions of a target.
 type MineQuery struct {
 	Target, TargetType string
@@ -57,34 +50,34 @@ type MineItem struct {
 }
 
 // mineModule keeps data with the master.
-var mineModule = &Module{
+var mineModule = &function.Module{
 	Name: "mine",
 	Doc:  "Functions that keep what this minion's functions return at the master, for other minions to read without running anything.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "delete",
 			Doc:     "Delete what this minion keeps in the mine under a name.",
 			Example: `salt '*' mine.delete network.ip_addrs`,
-			Params:  []Param{{Name: "fun", Kind: String, Required: true}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.changeMine(ctx, MineChange{Delete: []string{c.String("fun")}})
+			Params:  []function.Param{{Name: "fun", Kind: function.String, Required: true}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return changeMine(ctx, c, MineChange{Delete: []string{c.String("fun")}})
 			},
 		},
 		{
 			Name:    "flush",
 			Doc:     "Delete everything that this minion keeps in the mine.",
 			Example: `salt '*' mine.flush`,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.changeMine(ctx, MineChange{Clear: true})
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return changeMine(ctx, c, MineChange{Clear: true})
 			},
 		},
 		{
 			Name:    "get",
 			Doc:     "Return what the minions of a target keep in the mine under a name, by minion; for several names, a dictionary of that for each. What its owner keeps from this minion is left out.",
 			Example: "salt-call mine.get '*' network.ip_addrs\nsalt-call mine.get 'G@os:Debian and web*' network.ip_addrs,disk.usage tgt_type=compound",
-			Params: []Param{
-				{Name: "tgt", Kind: Any, Required: true}, {Name: "fun", Kind: Any, Required: true}, {Name: "tgt_type", Kind: String, Default: "glob"},
-				{Name: "exclude_minion", Kind: Bool, Default: false}, {Name: "expr_form", Kind: String},
+			Params: []function.Param{
+				{Name: "tgt", Kind: function.Any, Required: true}, {Name: "fun", Kind: function.Any, Required: true}, {Name: "tgt_type", Kind: function.String, Default: "glob"},
+				{Name: "exclude_minion", Kind: function.Bool, Default: false}, {Name: "expr_form", Kind: function.String},
 			},
 			Run: readMine,
 		},
@@ -92,19 +85,19 @@ var mineModule = &Module{
 			Name:    "send",
 			Doc:     "Run a function, mine_function or else the one that is the name, with the further arguments, and keep what it returns in the mine under the name. Only the minions of allow_tgt may read it, where that is given.",
 			Example: "salt '*' mine.send network.ip_addrs interface=eth0\nsalt '*' mine.send eth0_ip mine_function=network.ip_addrs interface=eth0 allow_tgt='web*'",
-			Params: []Param{
-				{Name: "name", Kind: String, Required: true}, {Name: "mine_function", Kind: String}, {Name: "allow_tgt", Kind: Any}, {Name: "allow_tgt_type", Kind: String},
+			Params: []function.Param{
+				{Name: "name", Kind: function.String, Required: true}, {Name: "mine_function", Kind: function.String}, {Name: "allow_tgt", Kind: function.Any}, {Name: "allow_tgt_type", Kind: function.String},
 			},
 			Varargs: true,
 			Kwargs:  true,
-			Calls:   &Calls{Read: sentToMine, Run: sendToMine},
+			Calls:   &function.Calls{Read: sentToMine, Run: sendToMine},
 		},
 		{
 			Name:    "update",
 			Doc:     "Run the functions of the setting mine_functions, of the configuration and of the pillar, or those given, and keep what they return in the mine. With clear, what else this minion keeps there is dropped.",
 			Example: `salt '*' mine.update`,
-			Params:  []Param{{Name: "clear", Kind: Bool, Default: false}, {Name: "mine_functions", Kind: Any}},
-			Calls:   &Calls{Read: updatedMine, Run: updateMine},
+			Params:  []function.Param{{Name: "clear", Kind: function.Bool, Default: false}, {Name: "mine_functions", Kind: function.Any}},
+			Calls:   &function.Calls{Read: updatedMine, Run: updateMine},
 		},
 		{
 			Name:    "valid",
@@ -115,23 +108,31 @@ var mineModule = &Module{
 	},
 }
 
-// mined runs a mine function and returns the entry for what it returned. The mine's
+// readers is the target of those who may read the entry, if it is not for everybody.
+func readers(e MineEntry) []function.Named {
+	if e.Allow == "" {
+		return nil
+	}
+	return []function.Named{{Target: e.Allow, TargetType: cmp.Or(e.AllowType, "glob")}}
+}
+
+// runMined runs a mine function and returns the entry for what it returned. The mine's
 // own functions are not run: mine.update would go on for ever.
-func (r *Caller) mined(ctx context.Context, f mineFunction) (MineEntry, error) {
+func runMined(ctx context.Context, r *function.Caller, f mineFunction) (MineEntry, error) {
 	name, err := salt.ParseFunction(f.runs())
 	if err != nil {
 		return MineEntry{}, err
 	}
 	if name.Module() == "mine" {
-		return MineEntry{}, invalid("%s can not be kept in the mine", name)
+		return MineEntry{}, function.Invalid("%s can not be kept in the mine", name)
 	}
-	res := r.call(ctx, f.command())
+	res := r.Call(ctx, f.command())
 	f.entry.Data = res.Return
 	return f.entry, res.Err
 }
 
 // sent is what mine.send keeps.
-func sent(a *Arguments) mineFunction {
+func sent(a *function.Arguments) mineFunction {
 	f := mineFunction{
 		name: a.String("name"), function: a.String("mine_function"), args: a.Varargs(), kwargs: a.Extra(),
 		entry: MineEntry{AllowType: a.String("allow_tgt_type")},
@@ -142,50 +143,50 @@ func sent(a *Arguments) mineFunction {
 	return f
 }
 
-func sentToMine(a *Arguments) Reading {
+func sentToMine(a *function.Arguments) function.Reading {
 	f := sent(a)
-	return Reading{Inner: []Inner{{Command: f.command()}}, Targets: f.entry.readers()}
+	return function.Reading{Inner: []function.Inner{{Command: f.command()}}, Targets: readers(f.entry)}
 }
 
-func sendToMine(ctx context.Context, c *Call, r *Caller) (any, error) {
-	f := sent(&c.arguments)
-	entry, err := r.mined(ctx, f)
+func sendToMine(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+	f := sent(c.Bound())
+	entry, err := runMined(ctx, r, f)
 	if err != nil {
 		return nil, err
 	}
-	return c.changeMine(ctx, MineChange{Put: map[string]MineEntry{f.name: entry}})
+	return changeMine(ctx, c, MineChange{Put: map[string]MineEntry{f.name: entry}})
 }
 
 // updatedMine reads the functions that are given. Those of the configuration and of
 // the pillar are not in the arguments. What cannot be read is not run either.
-func updatedMine(a *Arguments) Reading {
+func updatedMine(a *function.Arguments) function.Reading {
 	if !a.Has("mine_functions") {
-		return Reading{Hidden: true}
+		return function.Reading{Hidden: true}
 	}
 	list, _ := parseMineFunctions(a.Any("mine_functions"))
-	var r Reading
+	var r function.Reading
 	for _, f := range list {
-		r.Inner = append(r.Inner, Inner{Command: f.command()})
-		r.Targets = append(r.Targets, f.entry.readers()...)
+		r.Inner = append(r.Inner, function.Inner{Command: f.command()})
+		r.Targets = append(r.Targets, readers(f.entry)...)
 	}
 	return r
 }
 
 // updateMine keeps what it can: a function that this minion does not have is passed
 // over, one that fails is told of when the others are kept.
-func updateMine(ctx context.Context, c *Call, r *Caller) (any, error) {
-	list, err := c.mineFunctions(c.Any("mine_functions"))
+func updateMine(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+	list, err := mineFunctions(c, c.Any("mine_functions"))
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
 	change := MineChange{Clear: c.Bool("clear"), Put: map[string]MineEntry{}}
 	var failed error
 	for _, f := range list {
-		if !c.canRun(f) {
-			c.Host.log().Info("mine function passed over: this minion does not have it", "name", f.name, "fun", f.runs())
+		if !canRun(c, f) {
+			c.Host.Logger().Info("mine function passed over: this minion does not have it", "name", f.name, "fun", f.runs())
 			continue
 		}
-		entry, err := r.mined(ctx, f)
+		entry, err := runMined(ctx, r, f)
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s is not in the mine: %w", f.name, err))
 			continue
@@ -195,24 +196,24 @@ func updateMine(ctx context.Context, c *Call, r *Caller) (any, error) {
 	if len(change.Put) == 0 && !change.Clear {
 		return nil, failed
 	}
-	kept, err := c.changeMine(ctx, change)
+	kept, err := changeMine(ctx, c, change)
 	return kept, errors.Join(err, failed)
 }
 
-func (c *Call) canRun(f mineFunction) bool {
-	_, found := c.table.find(f.runs())
+func canRun(c *function.Call, f mineFunction) bool {
+	_, found := c.Table().Find(f.runs())
 	return found != nil
 }
 
-func validMine(_ context.Context, c *Call) (any, error) {
-	list, err := c.mineFunctions(nil)
+func validMine(_ context.Context, c *function.Call) (any, error) {
+	list, err := mineFunctions(c, nil)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
 	valid := map[string]any{}
 	for _, f := range list {
 		switch {
-		case !c.canRun(f):
+		case !canRun(c, f):
 		case f.function == "":
 			valid[f.name] = f.shown
 		default:
@@ -226,30 +227,30 @@ func validMine(_ context.Context, c *Call) (any, error) {
 	return valid, nil
 }
 
-func (c *Call) changeMine(ctx context.Context, change MineChange) (any, error) {
-	m, err := c.Host.mine()
+func changeMine(ctx context.Context, c *function.Call, change MineChange) (any, error) {
+	m, err := mineOf(c.Host)
 	if err != nil {
-		return nil, c.coded(err)
+		return nil, coded(c, err)
 	}
 	if err := m.ChangeMine(ctx, change); err != nil {
-		return nil, c.coded(err)
+		return nil, coded(c, err)
 	}
 	return true, nil
 }
 
-func readMine(ctx context.Context, c *Call) (any, error) {
+func readMine(ctx context.Context, c *function.Call) (any, error) {
 	names, several := mineNames(c.Any("fun"))
 	q := MineQuery{Target: targetText(c.Any("tgt")), TargetType: c.String("tgt_type"), Names: names}
 	if old := c.String("expr_form"); old != "" {
 		q.TargetType = old
 	}
-	m, err := c.Host.mine()
+	m, err := mineOf(c.Host)
 	if err != nil {
-		return nil, c.coded(err)
+		return nil, coded(c, err)
 	}
 	items, err := m.ReadMine(ctx, q)
 	if err != nil {
-		return nil, c.coded(err)
+		return nil, coded(c, err)
 	}
 	if c.Bool("exclude_minion") {
 		items = slices.DeleteFunc(items, func(i MineItem) bool { return i.ID == c.Host.ID })
@@ -266,7 +267,7 @@ func mineNames(v any) (names []string, several bool) {
 		}
 		return names, true
 	}
-	names = splitWords(fmt.Sprint(v))
+	names = function.SplitWords(fmt.Sprint(v))
 	return names, len(names) > 1
 }
 
@@ -285,13 +286,6 @@ func mineData(items []MineItem, several bool) map[string]any {
 		byID[string(i.ID)] = i.Data
 	}
 	return out
-}
-
-func (h *Host) mine() (Mine, error) {
-	if h.Mine == nil {
-		return nil, fmt.Errorf("the mine is with the master, and there is no connection to one: %w", ErrUnavailable)
-	}
-	return h.Mine, nil
 }
 
 // targetText writes a target that was given as a list.

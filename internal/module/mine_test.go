@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -110,7 +111,7 @@ func TestMineChanges(t *testing.T) {
 		"update, one fails": {"mine.update", nil, map[string]any{"mine_functions": boom}, "{false [] map[good:{true  }]}", "bad is not in the mine"},
 	} {
 		p := &pit{}
-		res := Run(t.Context(), Call{Function: salt.Function(c.fun), Args: c.args, Kwargs: c.kwargs, Host: &Host{Mine: p, Config: config, Pillar: pillar}, Reach: Reach{Free: true}})
+		res := Run(t.Context(), function.Call{Function: salt.Function(c.fun), Args: c.args, Kwargs: c.kwargs, Host: &function.Host{Services: &Services{Mine: p}, Config: config, Pillar: pillar}, Reach: function.Reach{Free: true}})
 		if got := strings.Trim(fmt.Sprint(p.changed), "[]"); got != strings.Trim(c.want, "[]") {
 			t.Errorf("%s: changed %s, want %s", name, got, c.want)
 		}
@@ -118,7 +119,7 @@ func TestMineChanges(t *testing.T) {
 			t.Errorf("%s: %v, %v; want an error with %q", name, res.Return, res.Err, c.fails)
 		}
 	}
-	if res := Run(t.Context(), Call{Function: "mine.update", Host: &Host{Mine: &pit{err: errors.New("unused")}}, Reach: Reach{Free: true}}); res.Return != nil || res.Err != nil {
+	if res := Run(t.Context(), function.Call{Function: "mine.update", Host: &function.Host{Services: &Services{Mine: &pit{err: errors.New("unused")}}}, Reach: function.Reach{Free: true}}); res.Return != nil || res.Err != nil {
 		t.Errorf("nothing is configured: %+v", res)
 	}
 }
@@ -138,16 +139,16 @@ func TestMineGet(t *testing.T) {
 		"a list":         {[]any{[]any{"me", "you"}, []any{"a"}, "list"}, nil, nil, MineQuery{"me,you", "list", []string{"a"}}, "{'a': {'me': 1, 'you': 2}, 'b': {'you': 3}}", 0},
 		"without itself": {[]any{"*", "a,b"}, map[string]any{"exclude_minion": true}, nil, MineQuery{"*", "glob", []string{"a", "b"}}, "{'a': {'you': 2}, 'b': {'you': 3}}", 0},
 		"old name":       {[]any{"G@a:b", "a,b"}, map[string]any{"expr_form": "compound"}, nil, MineQuery{"G@a:b", "compound", []string{"a", "b"}}, "{'a': {'me': 1, 'you': 2}, 'b': {'you': 3}}", 0},
-		"refused":        {[]any{"*", "a"}, nil, ErrRefused, MineQuery{"*", "glob", []string{"a"}}, "'ERROR: refused'", 77},
-		"no master":      {[]any{"*", "a"}, nil, ErrUnavailable, MineQuery{"*", "glob", []string{"a"}}, "'ERROR: not available here'", 69},
+		"refused":        {[]any{"*", "a"}, nil, function.ErrRefused, MineQuery{"*", "glob", []string{"a"}}, "'ERROR: refused'", 77},
+		"no master":      {[]any{"*", "a"}, nil, function.ErrUnavailable, MineQuery{"*", "glob", []string{"a"}}, "'ERROR: not available here'", 69},
 	} {
 		p := &pit{items: slices.Clone(items), err: c.err}
-		res := Run(t.Context(), Call{Function: "mine.get", Args: c.args, Kwargs: c.kwargs, Host: &Host{ID: "me", Mine: p}})
+		res := Run(t.Context(), function.Call{Function: "mine.get", Args: c.args, Kwargs: c.kwargs, Host: &function.Host{ID: "me", Services: &Services{Mine: p}}})
 		if got := value.Repr(res.Return); got != c.want || res.Retcode != c.code || !reflect.DeepEqual(p.asked, c.asked) {
 			t.Errorf("%s: %s, return code %d, asked %+v; want %s, %d, %+v", name, got, res.Retcode, p.asked, c.want, c.code, c.asked)
 		}
 	}
-	if res := Run(t.Context(), Call{Function: "mine.get", Args: []any{"*", "a"}}); !errors.Is(res.Err, ErrUnavailable) || res.Retcode != 69 {
+	if res := Run(t.Context(), function.Call{Function: "mine.get", Args: []any{"*", "a"}}); !errors.Is(res.Err, function.ErrUnavailable) || res.Retcode != 69 {
 		t.Errorf("without a master: %+v, want ErrUnavailable and 69", res)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -25,8 +26,8 @@ func (f *mineFunction) runs() string {
 	return f.name
 }
 
-func (f *mineFunction) command() Command {
-	return Command{Function: salt.Function(f.runs()), Args: f.args, Kwargs: f.kwargs}
+func (f *mineFunction) command() function.Command {
+	return function.Command{Function: salt.Function(f.runs()), Args: f.args, Kwargs: f.kwargs}
 }
 
 // CheckMineFunctions says what is wrong with a value of the setting mine_functions.
@@ -45,7 +46,7 @@ func parseMineFunctions(v any) ([]mineFunction, error) {
 		for _, item := range x {
 			name, ok := item.(string)
 			if !ok {
-				return nil, invalid("a list of mine functions holds their names, not %s", repr(item))
+				return nil, function.Invalid("a list of mine functions holds their names, not %s", repr(item))
 			}
 			list = append(list, mineFunction{name: name})
 		}
@@ -58,7 +59,7 @@ func parseMineFunctions(v any) ([]mineFunction, error) {
 			list = append(list, f)
 		}
 	default:
-		return nil, invalid("mine functions are a dictionary from names to arguments, not %s", repr(v))
+		return nil, function.Invalid("mine functions are a dictionary from names to arguments, not %s", repr(v))
 	}
 	return list, nil
 }
@@ -78,7 +79,7 @@ func parseMineFunction(name string, v any) (mineFunction, error) {
 			}
 		}
 	default:
-		return f, salt.WithHint(invalid("the arguments of %s are a list or a dictionary, not %s", name, repr(v)), name+": ["+fmt.Sprint(v)+"]")
+		return f, salt.WithHint(function.Invalid("the arguments of %s are a list or a dictionary, not %s", name, repr(v)), name+": ["+fmt.Sprint(v)+"]")
 	}
 	return f, f.takeOptions()
 }
@@ -93,7 +94,7 @@ func (f *mineFunction) takeOptions() error {
 	if v, ok := take("mine_function"); ok {
 		s, isText := v.(string)
 		if !isText {
-			return invalid("mine_function of %s is the name of a function, not %s", f.name, repr(v))
+			return function.Invalid("mine_function of %s is the name of a function, not %s", f.name, repr(v))
 		}
 		f.function = s
 	}
@@ -108,7 +109,7 @@ func (f *mineFunction) takeOptions() error {
 
 // mineFunctions are those of the argument, else those of the configuration with
 // those of the pillar that it does not name.
-func (c *Call) mineFunctions(given any) ([]mineFunction, error) {
+func mineFunctions(c *function.Call, given any) ([]mineFunction, error) {
 	if given != nil {
 		return parseMineFunctions(given)
 	}
@@ -116,7 +117,7 @@ func (c *Call) mineFunctions(given any) ([]mineFunction, error) {
 	if err != nil {
 		return nil, err
 	}
-	more, err := parseMineFunctions(c.Host.pillar()["mine_functions"])
+	more, err := parseMineFunctions(c.Host.PillarData()["mine_functions"])
 	if err != nil {
 		return nil, fmt.Errorf("pillar: %w", err)
 	}

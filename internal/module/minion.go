@@ -11,19 +11,20 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/process"
 	"github.com/brinebus/brine/internal/value"
 )
 
 // minionModule manages the minion itself.
-var minionModule = &Module{
+var minionModule = &function.Module{
 	Name: "minion",
 	Doc:  "Functions that end or restart the minion itself.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name: "kill", Doc: "Let the minion end, a moment after it has answered, and return its process. Its service manager may start it again.", Example: `salt '*' minion.kill`,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				pid, err := c.minionProcess()
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				pid, err := minionProcess(c)
 				if err != nil {
 					return nil, err
 				}
@@ -46,19 +47,19 @@ var minionModule = &Module{
 const leaveTime = time.Second
 
 // restartMinion starts the minion anew by whoever is to do so.
-func restartMinion(ctx context.Context, c *Call) (any, error) {
-	pid, err := c.minionProcess()
+func restartMinion(ctx context.Context, c *function.Call) (any, error) {
+	pid, err := minionProcess(c)
 	if err != nil {
 		return nil, err
 	}
 	answer := func(how string, err error) (any, error) {
 		return map[string]any{"killed": pid, "restart": map[string]any{}, "retcode": 0, "comment": []string{how}}, err
 	}
-	if command := c.restartCommand(); len(command) > 0 {
+	if command := restartCommand(c); len(command) > 0 {
 		return answer("by minion_restart_command", startAfter(pid, command, ""))
 	}
 	if isUnit(pid) {
-		_, err := c.systemctl(ctx, "--no-block", "restart", "--", minionUnit)
+		_, err := systemctl(ctx, c, "--no-block", "restart", "--", minionUnit)
 		return answer("by systemd", err)
 	}
 	command, dir, err := commandLine(pid)
@@ -69,7 +70,7 @@ func restartMinion(ctx context.Context, c *Call) (any, error) {
 }
 
 // restartCommand is the setting minion_restart_command.
-func (c *Call) restartCommand() []string {
+func restartCommand(c *function.Call) []string {
 	list, _ := c.Host.Config["minion_restart_command"].([]any)
 	var words []string
 	for _, word := range list {
@@ -128,12 +129,12 @@ func startAfter(pid int, command []string, dir string) error {
 
 // minionProcess is the number of the daemon's process: this one, or the one that
 // its file names.
-func (c *Call) minionProcess() (int, error) {
-	if c.Host.Jobs != nil {
+func minionProcess(c *function.Call) (int, error) {
+	if services(c.Host).Jobs != nil {
 		return os.Getpid(), nil
 	}
 	if c.Host.PIDFile == "" {
-		return 0, unavailable("minion's daemon")
+		return 0, function.Unavailable("minion's daemon")
 	}
 	text, err := os.ReadFile(c.Host.PIDFile)
 	if err != nil {

@@ -8,24 +8,26 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 var (
-	mountPoint  = Param{Name: "name", Kind: Path, Required: true}
-	mountDevice = Param{Name: "device", Kind: String}
-	fstabFile   = Param{Name: "config", Kind: Path}
-	mountParams = []Param{mountPoint, {Name: "device", Kind: String, Required: true}, {Name: "mkmnt", Kind: Bool, Default: false},
-		{Name: "fstype", Kind: String, Default: ""}, {Name: "opts", Kind: Words}}
+	mountPoint  = function.Param{Name: "name", Kind: function.Path, Required: true}
+	mountDevice = function.Param{Name: "device", Kind: function.String}
+	fstabFile   = function.Param{Name: "config", Kind: function.Path}
+	mountParams = []function.Param{mountPoint, {Name: "device", Kind: function.String, Required: true}, {Name: "mkmnt", Kind: function.Bool, Default: false},
+		{Name: "fstype", Kind: function.String, Default: ""}, {Name: "opts", Kind: function.Words}}
 )
 
 // mountModule manages mounted file systems.
-var mountModule = &Module{
+var mountModule = &function.Module{
 	Name: "mount",
 	Doc:  "Functions that mount file systems by the programs mount, umount, swapon and swapoff, and edit /etc/fstab.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name: "active", Doc: "Return the mounted file systems by path.", Example: `salt '*' mount.active`,
-			Run: func(context.Context, *Call) (any, error) {
+			Run: func(context.Context, *function.Call) (any, error) {
 				mounts, err := mountTable()
 				all := map[string]any{}
 				for _, m := range mounts {
@@ -35,9 +37,9 @@ var mountModule = &Module{
 			},
 		},
 		{
-			Name: "fstab", Doc: "Return the entries of /etc/fstab by path.", Example: `salt '*' mount.fstab`, Params: []Param{fstabFile},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				lines, err := c.readFstab()
+			Name: "fstab", Doc: "Return the entries of /etc/fstab by path.", Example: `salt '*' mount.fstab`, Params: []function.Param{fstabFile},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				lines, err := readFstab(c)
 				all := map[string]any{}
 				for _, f := range lines {
 					if len(f.fields) == 6 {
@@ -48,19 +50,19 @@ var mountModule = &Module{
 			},
 		},
 		{
-			Name: "is_mounted", Doc: "Return whether a file system is mounted at a path.", Example: `salt '*' mount.is_mounted /mnt/share`, Params: []Param{mountPoint},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Name: "is_mounted", Doc: "Return whether a file system is mounted at a path.", Example: `salt '*' mount.is_mounted /mnt/share`, Params: []function.Param{mountPoint},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				mounts, err := mountTable()
 				return slices.ContainsFunc(mounts, func(m mount) bool { return m.path == c.String("name") }), err
 			},
 		},
 		{
 			Name: "mount", Doc: "Mount a device at a path; with mkmnt, make the path first.", Example: `salt '*' mount.mount /mnt/foo /dev/sdz1 True fstype=ext4 opts=ro,noatime`, Params: mountParams,
-			Run: func(ctx context.Context, c *Call) (any, error) { return c.mount(ctx, c.Words("opts")) },
+			Run: func(ctx context.Context, c *function.Call) (any, error) { return mountWith(ctx, c, c.Words("opts")) },
 		},
 		{
 			Name: "remount", Doc: "Mount a file system again with other options; one that is not mounted is mounted.", Example: `salt '*' mount.remount /mnt/foo /dev/sdz1 opts=ro`, Params: mountParams,
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				mounts, err := mountTable()
 				if err != nil {
 					return nil, err
@@ -69,29 +71,29 @@ var mountModule = &Module{
 				if slices.ContainsFunc(mounts, func(m mount) bool { return m.path == c.String("name") }) {
 					options = append([]string{"remount"}, options...)
 				}
-				return c.mount(ctx, options)
+				return mountWith(ctx, c, options)
 			},
 		},
 		{
 			Name: "rm_fstab", Doc: "Remove the entry of a path, and of a device if one is given, from /etc/fstab. Returns whether there is none now.", Example: `salt '*' mount.rm_fstab /mnt/foo /dev/sdz1`,
-			Params: []Param{mountPoint, mountDevice, fstabFile}, Run: rmFstab,
+			Params: []function.Param{mountPoint, mountDevice, fstabFile}, Run: rmFstab,
 		},
 		{
 			Name: "set_fstab", Doc: "Set the entry of a path in /etc/fstab. Returns new, change or present.", Example: `salt '*' mount.set_fstab /mnt/foo /dev/sdz1 ext4 opts=defaults,noatime`,
-			Params: []Param{mountPoint, {Name: "device", Kind: String, Required: true}, {Name: "fstype", Kind: String, Required: true}, {Name: "opts", Kind: Words, Default: []string{"defaults"}},
-				{Name: "dump", Kind: Int, Default: 0}, {Name: "pass_num", Kind: Int, Default: 0}, fstabFile, {Name: "test", Kind: Bool, Default: false}},
+			Params: []function.Param{mountPoint, {Name: "device", Kind: function.String, Required: true}, {Name: "fstype", Kind: function.String, Required: true}, {Name: "opts", Kind: function.Words, Default: []string{"defaults"}},
+				{Name: "dump", Kind: function.Int, Default: 0}, {Name: "pass_num", Kind: function.Int, Default: 0}, fstabFile, {Name: "test", Kind: function.Bool, Default: false}},
 			Run: setFstab,
 		},
 		{
-			Name: "swapoff", Doc: "Stop using a place for swapping.", Example: `salt '*' mount.swapoff /root/swapfile`, Params: []Param{mountPoint},
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Name: "swapoff", Doc: "Stop using a place for swapping.", Example: `salt '*' mount.swapoff /root/swapfile`, Params: []function.Param{mountPoint},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				_, err := output(ctx, "swapoff", "--", c.String("name"))
 				return done(err)
 			},
 		},
 		{
-			Name: "swapon", Doc: "Use a place for swapping.", Example: `salt '*' mount.swapon /root/swapfile`, Params: []Param{mountPoint, {Name: "priority", Kind: Int}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Name: "swapon", Doc: "Use a place for swapping.", Example: `salt '*' mount.swapon /root/swapfile`, Params: []function.Param{mountPoint, {Name: "priority", Kind: function.Int}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				args := []string{"swapon"}
 				if c.Has("priority") {
 					args = append(args, "-p", strconv.Itoa(c.Int("priority")))
@@ -102,11 +104,11 @@ var mountModule = &Module{
 		},
 		{
 			Name: "swaps", Doc: "Return the places that are used for swapping.", Example: `salt '*' mount.swaps`,
-			Run: func(context.Context, *Call) (any, error) { return swaps(), nil },
+			Run: func(context.Context, *function.Call) (any, error) { return swaps(), nil },
 		},
 		{
-			Name: "umount", Doc: "Unmount what is mounted at a path, or from a device.", Example: `salt '*' mount.umount /mnt/foo`, Params: []Param{mountPoint, mountDevice, {Name: "lazy", Kind: Bool, Default: false}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Name: "umount", Doc: "Unmount what is mounted at a path, or from a device.", Example: `salt '*' mount.umount /mnt/foo`, Params: []function.Param{mountPoint, mountDevice, {Name: "lazy", Kind: function.Bool, Default: false}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				args := []string{"umount"}
 				if c.Bool("lazy") {
 					args = append(args, "-l")
@@ -118,7 +120,7 @@ var mountModule = &Module{
 	},
 }
 
-func (c *Call) mount(ctx context.Context, options []string) (any, error) {
+func mountWith(ctx context.Context, c *function.Call, options []string) (any, error) {
 	if c.Bool("mkmnt") {
 		if err := os.MkdirAll(c.String("name"), 0o755); err != nil {
 			return nil, err
@@ -153,15 +155,15 @@ type fstabLine struct {
 
 func (f fstabLine) path() string { return unescapeMount(f.fields[1]) }
 
-func (c *Call) fstab() string {
+func fstab(c *function.Call) string {
 	if c.Has("config") {
 		return c.String("config")
 	}
-	return c.Host.path("/etc/fstab")
+	return c.Host.Path("/etc/fstab")
 }
 
-func (c *Call) readFstab() ([]fstabLine, error) {
-	text, err := readText(c.fstab())
+func readFstab(c *function.Call) ([]fstabLine, error) {
+	text, err := readText(fstab(c))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -176,16 +178,16 @@ func (c *Call) readFstab() ([]fstabLine, error) {
 	return lines, err
 }
 
-func (c *Call) writeFstab(lines []fstabLine) error {
+func writeFstab(c *function.Call, lines []fstabLine) error {
 	var b strings.Builder
 	for _, l := range lines {
 		b.WriteString(l.text + "\n")
 	}
-	return replaceText(c.fstab(), b.String(), 0o644)
+	return replaceText(fstab(c), b.String(), 0o644)
 }
 
-func rmFstab(_ context.Context, c *Call) (any, error) {
-	lines, err := c.readFstab()
+func rmFstab(_ context.Context, c *function.Call) (any, error) {
+	lines, err := readFstab(c)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +197,7 @@ func rmFstab(_ context.Context, c *Call) (any, error) {
 	if len(kept) == len(lines) {
 		return true, nil
 	}
-	return true, c.writeFstab(kept)
+	return true, writeFstab(c, kept)
 }
 
 // escapeMount writes blanks as /etc/fstab wants them.
@@ -203,8 +205,8 @@ func escapeMount(s string) string {
 	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(s)
 }
 
-func setFstab(_ context.Context, c *Call) (any, error) {
-	lines, err := c.readFstab()
+func setFstab(_ context.Context, c *function.Call) (any, error) {
+	lines, err := readFstab(c)
 	if err != nil {
 		return nil, err
 	}
@@ -228,5 +230,5 @@ func setFstab(_ context.Context, c *Call) (any, error) {
 	if c.Bool("test") {
 		return verdict, nil
 	}
-	return verdict, c.writeFstab(lines)
+	return verdict, writeFstab(c, lines)
 }

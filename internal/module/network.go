@@ -14,35 +14,37 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 // addressParams choose among the addresses of the minion.
-var addressParams = []Param{
-	{Name: "interface", Kind: String},
-	{Name: "include_loopback", Kind: Bool, Default: false},
-	{Name: "cidr", Kind: String},
+var addressParams = []function.Param{
+	{Name: "interface", Kind: function.String},
+	{Name: "include_loopback", Kind: function.Bool, Default: false},
+	{Name: "cidr", Kind: function.String},
 }
 
 // networkModule tells of interfaces and addresses.
-var networkModule = &Module{
+var networkModule = &function.Module{
 	Name: "network",
 	Doc:  "Functions that tell of network interfaces and addresses, and try connections.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "calc_net",
 			Doc:     "Return the network that an address and its netmask belong to.",
 			Example: "salt '*' network.calc_net 172.17.0.5 255.255.255.240\nsalt '*' network.calc_net 2a02:f6e:a000:80:84d8::/80",
-			Params:  []Param{{Name: "ip_addr", Kind: String, Required: true}, {Name: "netmask", Kind: String}},
+			Params:  []function.Param{{Name: "ip_addr", Kind: function.String, Required: true}, {Name: "netmask", Kind: function.String}},
 			Run:     networkCalc,
 		},
 		{
 			Name:    "connect",
 			Doc:     "Try a TCP connection. Returns whether it came about and a sentence about it.",
 			Example: `salt '*' network.connect google-public-dns-a.google.com 53 timeout=3`,
-			Params: []Param{
-				{Name: "host", Kind: String, Required: true},
-				{Name: "port", Kind: Int, Required: true},
-				{Name: "timeout", Kind: Float, Default: 5.0},
+			Params: []function.Param{
+				{Name: "host", Kind: function.String, Required: true},
+				{Name: "port", Kind: function.Int, Required: true},
+				{Name: "timeout", Kind: function.Float, Default: 5.0},
 			},
 			Run: networkConnect,
 		},
@@ -50,7 +52,7 @@ var networkModule = &Module{
 			Name:    "default_route",
 			Doc:     "Return the default routes.",
 			Example: `salt '*' network.default_route`,
-			Run: func(context.Context, *Call) (any, error) {
+			Run: func(context.Context, *function.Call) (any, error) {
 				all, err := routes()
 				return slices.DeleteFunc(all, func(r any) bool { return r.(map[string]any)["destination"] != "0.0.0.0" }), err
 			},
@@ -59,8 +61,8 @@ var networkModule = &Module{
 			Name:    "get_fqdn",
 			Doc:     "Return the full name of the machine.",
 			Example: `salt '*' network.get_fqdn`,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				if name, ok := c.Host.grains()["fqdn"].(string); ok && name != "" {
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				if name, ok := c.Host.Facts()["fqdn"].(string); ok && name != "" {
 					return name, nil
 				}
 				return os.Hostname()
@@ -70,14 +72,14 @@ var networkModule = &Module{
 			Name:    "get_hostname",
 			Doc:     "Return the name of the machine.",
 			Example: `salt '*' network.get_hostname`,
-			Run:     func(context.Context, *Call) (any, error) { return os.Hostname() },
+			Run:     func(context.Context, *function.Call) (any, error) { return os.Hostname() },
 		},
 		{
 			Name:    "hw_addr",
 			Doc:     "Return the hardware address of an interface.",
 			Example: `salt '*' network.hw_addr eth0`,
-			Params:  []Param{{Name: "iface", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "iface", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				i, err := interfaceNamed(c.String("iface"))
 				return i.hardware, err
 			},
@@ -86,8 +88,8 @@ var networkModule = &Module{
 			Name:    "in_subnet",
 			Doc:     "Return whether the minion has an address within the network.",
 			Example: `salt '*' network.in_subnet 10.0.0.0/16`,
-			Params:  []Param{{Name: "cidr", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "cidr", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				network, err := parsePrefix(c.String("cidr"))
 				if err != nil {
 					return nil, err
@@ -102,8 +104,8 @@ var networkModule = &Module{
 			Name:    "interface",
 			Doc:     "Return the IPv4 addresses of an interface.",
 			Example: `salt '*' network.interface eth0`,
-			Params:  []Param{{Name: "iface", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "iface", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				i, err := interfaceNamed(c.String("iface"))
 				return i.inet(), err
 			},
@@ -112,8 +114,8 @@ var networkModule = &Module{
 			Name:    "interface_ip",
 			Doc:     "Return the first IPv4 address of an interface, an empty text if it has none.",
 			Example: `salt '*' network.interface_ip eth0`,
-			Params:  []Param{{Name: "iface", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "iface", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				i, err := interfaceNamed(c.String("iface"))
 				for _, a := range i.addresses {
 					if a.Addr().Is4() {
@@ -133,9 +135,9 @@ var networkModule = &Module{
 			Name:    "ip_addrs",
 			Doc:     "Return the IPv4 addresses of the minion: of all interfaces or of one, all or those within a network. Type public or private selects by that.",
 			Example: "salt '*' network.ip_addrs\nsalt '*' network.ip_addrs cidr=10.0.0.0/8\nsalt '*' network.ip_addrs type=public",
-			Params:  slices.Concat(addressParams, []Param{{Name: "type", Kind: String}}),
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.addresses(netip.Addr.Is4, c.String("type"))
+			Params:  slices.Concat(addressParams, []function.Param{{Name: "type", Kind: function.String}}),
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return givenAddresses(c, netip.Addr.Is4, c.String("type"))
 			},
 		},
 		{
@@ -143,16 +145,16 @@ var networkModule = &Module{
 			Doc:     "Return the IPv6 addresses of the minion: of all interfaces or of one, all or those within a network.",
 			Example: "salt '*' network.ip_addrs6\nsalt '*' network.ip_addrs6 cidr=2000::/3",
 			Params:  addressParams,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.addresses(netip.Addr.Is6, "")
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return givenAddresses(c, netip.Addr.Is6, "")
 			},
 		},
 		{
 			Name:    "ip_in_subnet",
 			Doc:     "Return whether an address is within a network.",
 			Example: `salt '*' network.ip_in_subnet 172.17.0.4 172.16.0.0/12`,
-			Params:  []Param{{Name: "ip_addr", Kind: String, Required: true}, {Name: "cidr", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "ip_addr", Kind: function.String, Required: true}, {Name: "cidr", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				address, err := parseAddress(c.String("ip_addr"))
 				if err != nil {
 					return nil, err
@@ -165,8 +167,8 @@ var networkModule = &Module{
 			Name:    "is_loopback",
 			Doc:     "Return whether an address is a loopback address.",
 			Example: `salt '*' network.is_loopback 127.0.0.1`,
-			Params:  []Param{{Name: "ip_addr", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "ip_addr", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				address, err := parseAddress(c.String("ip_addr"))
 				return address.IsLoopback(), err
 			},
@@ -175,8 +177,8 @@ var networkModule = &Module{
 			Name:    "is_private",
 			Doc:     "Return whether an address is a private one.",
 			Example: `salt '*' network.is_private 10.0.0.3`,
-			Params:  []Param{{Name: "ip_addr", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "ip_addr", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				address, err := parseAddress(c.String("ip_addr"))
 				return err == nil && isPrivateAddress(address), err
 			},
@@ -185,10 +187,10 @@ var networkModule = &Module{
 			Name:    "ping",
 			Doc:     "Ping a host by the system's ping, four times, and return what it wrote; with return_boolean, whether it answered. The timeout is in seconds.",
 			Example: "salt '*' network.ping archlinux.org\nsalt '*' network.ping archlinux.org return_boolean=True timeout=3",
-			Params: []Param{
-				{Name: "host", Kind: String, Required: true},
-				{Name: "timeout", Kind: Int},
-				{Name: "return_boolean", Kind: Bool, Default: false},
+			Params: []function.Param{
+				{Name: "host", Kind: function.String, Required: true},
+				{Name: "timeout", Kind: function.Int},
+				{Name: "return_boolean", Kind: function.Bool, Default: false},
 			},
 			Run: networkPing,
 		},
@@ -196,8 +198,8 @@ var networkModule = &Module{
 			Name:    "reverse_ip",
 			Doc:     "Return the name under which an address is looked up in the DNS.",
 			Example: `salt '*' network.reverse_ip 127.0.0.1`,
-			Params:  []Param{{Name: "ip_addr", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "ip_addr", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				address, err := parseAddress(c.String("ip_addr"))
 				if err != nil {
 					return nil, err
@@ -209,21 +211,21 @@ var networkModule = &Module{
 			Name:    "routes",
 			Doc:     "Return the IPv4 routes.",
 			Example: `salt '*' network.routes`,
-			Run:     func(context.Context, *Call) (any, error) { return routes() },
+			Run:     func(context.Context, *function.Call) (any, error) { return routes() },
 		},
 		{
 			Name:    "subnets",
 			Doc:     "Return the IPv4 networks that the minion belongs to.",
 			Example: `salt '*' network.subnets`,
-			Params:  []Param{{Name: "interfaces", Kind: Words}},
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.subnets(netip.Addr.Is4) },
+			Params:  []function.Param{{Name: "interfaces", Kind: function.Words}},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return subnets(c, netip.Addr.Is4) },
 		},
 		{
 			Name:    "subnets6",
 			Doc:     "Return the IPv6 networks that the minion belongs to.",
 			Example: `salt '*' network.subnets6`,
-			Params:  []Param{{Name: "interfaces", Kind: Words}},
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.subnets(netip.Addr.Is6) },
+			Params:  []function.Param{{Name: "interfaces", Kind: function.Words}},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return subnets(c, netip.Addr.Is6) },
 		},
 	},
 }
@@ -268,7 +270,7 @@ func interfaceNamed(name string) (iface, error) {
 			return i, nil
 		}
 	}
-	return iface{}, invalid("there is no interface %q", name)
+	return iface{}, function.Invalid("there is no interface %q", name)
 }
 
 // inet describes the IPv4 addresses.
@@ -316,7 +318,7 @@ func broadcast(p netip.Prefix) string {
 	return netip.AddrFrom4(octets).String()
 }
 
-func networkInterfaces(context.Context, *Call) (any, error) {
+func networkInterfaces(context.Context, *function.Call) (any, error) {
 	all, err := interfaces()
 	found := map[string]any{}
 	for _, i := range all {
@@ -332,15 +334,15 @@ func networkInterfaces(context.Context, *Call) (any, error) {
 	return found, err
 }
 
-// addresses returns the addresses that addressParams and kind, "public",
+// givenAddresses returns the addresses that addressParams and kind, "public",
 // "private" or "", select, sorted.
-func (c *Call) addresses(family func(netip.Addr) bool, kind string) (any, error) {
-	within, err := c.network()
+func givenAddresses(c *function.Call, family func(netip.Addr) bool, kind string) (any, error) {
+	within, err := givenNetwork(c)
 	if err != nil {
 		return nil, err
 	}
 	if kind != "" && kind != "public" && kind != "private" {
-		return nil, invalid("the type of an address is public or private, not %q", kind)
+		return nil, function.Invalid("the type of an address is public or private, not %q", kind)
 	}
 	if c.Has("interface") {
 		if _, err := interfaceNamed(c.String("interface")); err != nil {
@@ -369,8 +371,8 @@ func (c *Call) addresses(family func(netip.Addr) bool, kind string) (any, error)
 	return texts, err
 }
 
-// network is the argument cidr, the zero prefix if there is none.
-func (c *Call) network() (netip.Prefix, error) {
+// givenNetwork is the argument cidr, the zero prefix if there is none.
+func givenNetwork(c *function.Call) (netip.Prefix, error) {
 	if !c.Has("cidr") {
 		return netip.Prefix{}, nil
 	}
@@ -381,7 +383,7 @@ func isPrivateAddress(a netip.Addr) bool {
 	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast()
 }
 
-func (c *Call) subnets(family func(netip.Addr) bool) (any, error) {
+func subnets(c *function.Call, family func(netip.Addr) bool) (any, error) {
 	all, err := interfaces()
 	networks := []string{}
 	for _, i := range all {
@@ -401,7 +403,7 @@ func (c *Call) subnets(family func(netip.Addr) bool) (any, error) {
 func parseAddress(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
-		return netip.Addr{}, invalid("%q is not an IP address", s)
+		return netip.Addr{}, function.Invalid("%q is not an IP address", s)
 	}
 	return a.Unmap(), nil
 }
@@ -410,12 +412,12 @@ func parseAddress(s string) (netip.Addr, error) {
 func parsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return netip.Prefix{}, invalid("%q is not a network, for example 10.0.0.0/8", s)
+		return netip.Prefix{}, function.Invalid("%q is not a network, for example 10.0.0.0/8", s)
 	}
 	return p.Masked(), nil
 }
 
-func networkCalc(_ context.Context, c *Call) (any, error) {
+func networkCalc(_ context.Context, c *function.Call) (any, error) {
 	text := c.String("ip_addr")
 	if c.Has("netmask") {
 		bits, err := maskBits(c.String("netmask"))
@@ -438,12 +440,12 @@ func maskBits(s string) (int, error) {
 	ip := net.ParseIP(s).To4()
 	ones, size := net.IPMask(ip).Size()
 	if ip == nil || size == 0 {
-		return 0, invalid("%q is not a netmask", s)
+		return 0, function.Invalid("%q is not a netmask", s)
 	}
 	return ones, nil
 }
 
-func networkConnect(ctx context.Context, c *Call) (any, error) {
+func networkConnect(ctx context.Context, c *function.Call) (any, error) {
 	address := net.JoinHostPort(c.String("host"), strconv.Itoa(c.Int("port")))
 	d := net.Dialer{Timeout: seconds(c.Float("timeout"))}
 	conn, err := d.DialContext(ctx, "tcp", address)
@@ -457,7 +459,7 @@ func networkConnect(ctx context.Context, c *Call) (any, error) {
 	return map[string]any{"result": true, "comment": "Successfully connected to " + address}, err
 }
 
-func networkPing(ctx context.Context, c *Call) (any, error) {
+func networkPing(ctx context.Context, c *function.Call) (any, error) {
 	args := []string{"ping", "-c", "4"}
 	if c.Has("timeout") {
 		args = append(args, "-W", strconv.Itoa(c.Int("timeout")))

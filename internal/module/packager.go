@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/process"
 )
 
@@ -98,7 +99,7 @@ func findPackager() (*packager, error) {
 			return &packagers[i], nil
 		}
 	}
-	return nil, unavailable("package manager (apt, dnf, zypper, apk or pacman)")
+	return nil, function.Unavailable("package manager (apt, dnf, zypper, apk or pacman)")
 }
 
 // run runs one command of the manager and returns what it wrote to stdout. It
@@ -146,7 +147,7 @@ func (m *packager) upgradable(ctx context.Context) (map[string]any, error) {
 // there is none or it is there already.
 func (m *packager) candidate(ctx context.Context, name string) (string, error) {
 	if m.latest == nil {
-		return "", unavailable("latest version by " + m.name)
+		return "", function.Unavailable("latest version by " + m.name)
 	}
 	text, err := m.run(ctx, append(slices.Clone(m.latest), name))
 	if err != nil {
@@ -198,7 +199,7 @@ func (m *packager) words(packages []packageWord) ([]string, error) {
 		word := p.name
 		if p.version != "" {
 			if m.at == "" {
-				return nil, invalid("%s installs no version of one's choice", m.name)
+				return nil, function.Invalid("%s installs no version of one's choice", m.name)
 			}
 			if err := checkPackage(p.version); err != nil {
 				return nil, err
@@ -217,7 +218,7 @@ func checkPackage(s string) error {
 	if regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9+._:~^@-]*[A-Za-z0-9+._:~^@])?$`).MatchString(s) {
 		return nil
 	}
-	return invalid("%q is not the name or version of a package", s)
+	return function.Invalid("%q is not the name or version of a package", s)
 }
 
 func parseDpkg(line string) (name, version string) {

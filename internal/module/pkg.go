@@ -5,20 +5,22 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
-var packageParams = []Param{{Name: "name", Kind: Words}, {Name: "pkgs", Kind: List}}
+var packageParams = []function.Param{{Name: "name", Kind: function.Words}, {Name: "pkgs", Kind: function.List}}
 
 // pkgModule manages packages.
-var pkgModule = &Module{
+var pkgModule = &function.Module{
 	Name: "pkg",
 	Doc:  "Functions that manage the packages of the system by its own package manager: apt, dnf, zypper, apk or pacman, whichever is there.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "available_version",
 			Doc:     "The older name of pkg.latest_version.",
 			Example: `salt '*' pkg.available_version bash`,
-			Params:  []Param{{Name: "refresh", Kind: Bool, Default: false}},
+			Params:  []function.Param{{Name: "refresh", Kind: function.Bool, Default: false}},
 			Varargs: true,
 			Run:     pkgLatest,
 		},
@@ -26,14 +28,14 @@ var pkgModule = &Module{
 			Name:    "install",
 			Doc:     "Install packages, of a version if one is given, and return what changed: by name, the old and the new version.",
 			Example: "salt '*' pkg.install bash\nsalt '*' pkg.install pkgs='[foo, {bar: 1.2.3-0}]' refresh=True",
-			Params:  slices.Concat(packageParams, []Param{{Name: "version", Kind: String}, {Name: "refresh", Kind: Bool, Default: false}}),
+			Params:  slices.Concat(packageParams, []function.Param{{Name: "version", Kind: function.String}, {Name: "refresh", Kind: function.Bool, Default: false}}),
 			Run:     pkgInstall,
 		},
 		{
 			Name:    "latest_version",
 			Doc:     "Return the version that could be installed or upgraded to, an empty text where there is none; of several packages a dictionary.",
 			Example: `salt '*' pkg.latest_version bash`,
-			Params:  []Param{{Name: "refresh", Kind: Bool, Default: false}},
+			Params:  []function.Param{{Name: "refresh", Kind: function.Bool, Default: false}},
 			Varargs: true,
 			Run:     pkgLatest,
 		},
@@ -41,16 +43,16 @@ var pkgModule = &Module{
 			Name:    "list_pkgs",
 			Doc:     "Return the installed packages and their versions; several versions of one are separated by commas, or lists with versions_as_list.",
 			Example: `salt '*' pkg.list_pkgs`,
-			Params:  []Param{{Name: "versions_as_list", Kind: Bool, Default: false}},
+			Params:  []function.Param{{Name: "versions_as_list", Kind: function.Bool, Default: false}},
 			Run:     pkgList,
 		},
 		{
 			Name:    "list_upgrades",
 			Doc:     "Return the packages that could be upgraded and the versions that they would get.",
 			Example: `salt '*' pkg.list_upgrades refresh=True`,
-			Params:  []Param{{Name: "refresh", Kind: Bool, Default: false}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				m, err := c.packager(ctx)
+			Params:  []function.Param{{Name: "refresh", Kind: function.Bool, Default: false}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				m, err := packagerOf(ctx, c)
 				if err != nil {
 					return nil, err
 				}
@@ -62,15 +64,15 @@ var pkgModule = &Module{
 			Doc:     "Remove packages and their configuration files, and return what changed.",
 			Example: `salt '*' pkg.purge foo`,
 			Params:  packageParams,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.removePackages(ctx, func(m *packager) []string { return m.purge })
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return removePackages(ctx, c, func(m *packager) []string { return m.purge })
 			},
 		},
 		{
 			Name:    "refresh_db",
 			Doc:     "Fetch the lists of what can be installed.",
 			Example: `salt '*' pkg.refresh_db`,
-			Run: func(ctx context.Context, _ *Call) (any, error) {
+			Run: func(ctx context.Context, _ *function.Call) (any, error) {
 				m, err := findPackager()
 				if err != nil {
 					return nil, err
@@ -84,17 +86,17 @@ var pkgModule = &Module{
 			Doc:     "Remove packages and return what changed.",
 			Example: `salt '*' pkg.remove foo,bar`,
 			Params:  packageParams,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.removePackages(ctx, func(m *packager) []string { return m.remove })
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return removePackages(ctx, c, func(m *packager) []string { return m.remove })
 			},
 		},
 		{
 			Name:    "upgrade",
 			Doc:     "Upgrade all packages and return what changed.",
 			Example: `salt '*' pkg.upgrade refresh=True`,
-			Params:  []Param{{Name: "refresh", Kind: Bool, Default: false}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				m, err := c.packager(ctx)
+			Params:  []function.Param{{Name: "refresh", Kind: function.Bool, Default: false}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				m, err := packagerOf(ctx, c)
 				if err != nil {
 					return nil, err
 				}
@@ -105,9 +107,9 @@ var pkgModule = &Module{
 			Name:    "upgrade_available",
 			Doc:     "Return whether a package could be upgraded.",
 			Example: `salt '*' pkg.upgrade_available bash`,
-			Params:  []Param{{Name: "name", Kind: String, Required: true}, {Name: "refresh", Kind: Bool, Default: false}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				m, err := c.packager(ctx)
+			Params:  []function.Param{{Name: "name", Kind: function.String, Required: true}, {Name: "refresh", Kind: function.Bool, Default: false}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				m, err := packagerOf(ctx, c)
 				if err != nil {
 					return nil, err
 				}
@@ -126,9 +128,9 @@ var pkgModule = &Module{
 	},
 }
 
-// packager returns the system's package manager, its lists fetched again if the
+// packagerOf returns the system's package manager, its lists fetched again if the
 // argument refresh says so.
-func (c *Call) packager(ctx context.Context) (*packager, error) {
+func packagerOf(ctx context.Context, c *function.Call) (*packager, error) {
 	m, err := findPackager()
 	if err == nil && c.Bool("refresh") {
 		_, err = m.run(ctx, m.refresh)
@@ -136,7 +138,7 @@ func (c *Call) packager(ctx context.Context) (*packager, error) {
 	return m, err
 }
 
-func pkgList(ctx context.Context, c *Call) (any, error) {
+func pkgList(ctx context.Context, c *function.Call) (any, error) {
 	m, err := findPackager()
 	if err != nil {
 		return nil, err
@@ -152,8 +154,8 @@ func pkgList(ctx context.Context, c *Call) (any, error) {
 	return all, err
 }
 
-func pkgVersion(ctx context.Context, c *Call) (any, error) {
-	names, err := c.packageNames()
+func pkgVersion(ctx context.Context, c *function.Call) (any, error) {
+	names, err := packageNames(c)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +174,7 @@ func pkgVersion(ctx context.Context, c *Call) (any, error) {
 			continue
 		}
 		for name, list := range installed {
-			if globMatch(wanted, name) {
+			if function.Glob(wanted, name) {
 				versions[name] = strings.Join(list, ",")
 			}
 		}
@@ -189,20 +191,20 @@ func oneOrAll(names []string, versions map[string]any) any {
 }
 
 // packageNames are the positional arguments, at least one.
-func (c *Call) packageNames() ([]string, error) {
+func packageNames(c *function.Call) ([]string, error) {
 	names := c.VarWords()
 	if len(names) == 0 {
-		return nil, invalid("name a package")
+		return nil, function.Invalid("name a package")
 	}
 	return names, nil
 }
 
-func pkgLatest(ctx context.Context, c *Call) (any, error) {
-	names, err := c.packageNames()
+func pkgLatest(ctx context.Context, c *function.Call) (any, error) {
+	names, err := packageNames(c)
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.packager(ctx)
+	m, err := packagerOf(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -218,18 +220,18 @@ func pkgLatest(ctx context.Context, c *Call) (any, error) {
 	return oneOrAll(names, versions), nil
 }
 
-func pkgInstall(ctx context.Context, c *Call) (any, error) {
-	words, err := c.packageWords()
+func pkgInstall(ctx context.Context, c *function.Call) (any, error) {
+	words, err := packageWords(c)
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.packager(ctx)
+	m, err := packagerOf(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	if c.Has("version") {
 		if len(words) != 1 {
-			return nil, invalid("a version belongs to one package, not to %d", len(words))
+			return nil, function.Invalid("a version belongs to one package, not to %d", len(words))
 		}
 		words[0].version = c.String("version")
 	}
@@ -240,8 +242,8 @@ func pkgInstall(ctx context.Context, c *Call) (any, error) {
 	return m.change(ctx, slices.Concat(m.install, []string{"--"}, args))
 }
 
-func (c *Call) removePackages(ctx context.Context, command func(*packager) []string) (any, error) {
-	words, err := c.packageWords()
+func removePackages(ctx context.Context, c *function.Call, command func(*packager) []string) (any, error) {
+	words, err := packageWords(c)
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +271,7 @@ type packageWord struct{ name, version string }
 
 // packageWords reads the arguments name and pkgs; an item of pkgs is a name or a
 // dictionary of names and versions.
-func (c *Call) packageWords() ([]packageWord, error) {
+func packageWords(c *function.Call) ([]packageWord, error) {
 	var words []packageWord
 	for _, name := range c.Words("name") {
 		words = append(words, packageWord{name: name})
@@ -277,14 +279,14 @@ func (c *Call) packageWords() ([]packageWord, error) {
 	for _, item := range c.List("pkgs") {
 		versions, isMap := item.(map[string]any)
 		if !isMap {
-			name, err := toString(item)
+			name, err := function.ToString(item)
 			if err != nil {
 				return nil, err
 			}
 			words = append(words, packageWord{name: name})
 		}
 		for _, name := range slices.Sorted(maps.Keys(versions)) {
-			version, err := toString(versions[name])
+			version, err := function.ToString(versions[name])
 			if err != nil && versions[name] != nil {
 				return nil, err
 			}
@@ -292,7 +294,7 @@ func (c *Call) packageWords() ([]packageWord, error) {
 		}
 	}
 	if len(words) == 0 {
-		return nil, invalid("name a package")
+		return nil, function.Invalid("name a package")
 	}
 	return words, nil
 }

@@ -17,28 +17,30 @@ import (
 	"github.com/shirou/gopsutil/v4/mem"
 	"github.com/shirou/gopsutil/v4/net"
 	"github.com/shirou/gopsutil/v4/process"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 var (
-	processPattern = Param{Name: "pattern", Kind: String, Required: true}
-	processFilter  = []Param{
-		{Name: "user", Kind: String},
-		{Name: "full", Kind: Bool, Default: false},
-		{Name: "pattern_is_regex", Kind: Bool, Default: false},
+	processPattern = function.Param{Name: "pattern", Kind: function.String, Required: true}
+	processFilter  = []function.Param{
+		{Name: "user", Kind: function.String},
+		{Name: "full", Kind: function.Bool, Default: false},
+		{Name: "pattern_is_regex", Kind: function.Bool, Default: false},
 	}
-	perCPU = Param{Name: "per_cpu", Kind: Bool, Default: false}
+	perCPU = function.Param{Name: "per_cpu", Kind: function.Bool, Default: false}
 )
 
 // psModule lists, measures and signals processes.
-var psModule = &Module{
+var psModule = &function.Module{
 	Name: "ps",
 	Doc:  "Functions that list, measure and signal processes, and measure the machine as they see it.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "boot_time",
 			Doc:     "Return when the machine was started, in seconds since 1970.",
 			Example: `salt '*' ps.boot_time`,
-			Run: func(ctx context.Context, _ *Call) (any, error) {
+			Run: func(ctx context.Context, _ *function.Call) (any, error) {
 				return host.BootTimeWithContext(ctx)
 			},
 		},
@@ -46,42 +48,42 @@ var psModule = &Module{
 			Name:    "cpu_percent",
 			Doc:     "Return how busy the processors are over an interval in seconds: one number, or with per_cpu one for each.",
 			Example: `salt '*' ps.cpu_percent interval=1`,
-			Params:  []Param{{Name: "interval", Kind: Float, Default: 0.1}, perCPU},
+			Params:  []function.Param{{Name: "interval", Kind: function.Float, Default: 0.1}, perCPU},
 			Run:     psCPUPercent,
 		},
 		{
 			Name:    "cpu_times",
 			Doc:     "Return the seconds that the processors have spent: in all, or with per_cpu a list for each.",
 			Example: `salt '*' ps.cpu_times`,
-			Params:  []Param{perCPU},
+			Params:  []function.Param{perCPU},
 			Run:     psCPUTimes,
 		},
 		{
 			Name:    "disk_io_counters",
 			Doc:     "Return the counters of the disks by name, or of one.",
 			Example: `salt '*' ps.disk_io_counters device=sda1`,
-			Params:  []Param{{Name: "device", Kind: String}},
+			Params:  []function.Param{{Name: "device", Kind: function.String}},
 			Run:     psDiskCounters,
 		},
 		{
 			Name:    "disk_partitions",
 			Doc:     "Return the mounted file systems; with all, also those without a device.",
 			Example: `salt '*' ps.disk_partitions`,
-			Params:  []Param{{Name: "all", Kind: Bool, Default: false}},
+			Params:  []function.Param{{Name: "all", Kind: function.Bool, Default: false}},
 			Run:     psPartitions,
 		},
 		{
 			Name:    "disk_usage",
 			Doc:     "Return how full the file system of a path is, in bytes.",
 			Example: `salt '*' ps.disk_usage /home`,
-			Params:  []Param{{Name: "path", Kind: String, Required: true}},
+			Params:  []function.Param{{Name: "path", Kind: function.String, Required: true}},
 			Run:     psDiskUsage,
 		},
 		{
 			Name:    "get_pid_list",
 			Doc:     "Return the pids of all processes.",
 			Example: `salt '*' ps.get_pid_list`,
-			Run: func(ctx context.Context, _ *Call) (any, error) {
+			Run: func(ctx context.Context, _ *function.Call) (any, error) {
 				return process.PidsWithContext(ctx)
 			},
 		},
@@ -89,21 +91,21 @@ var psModule = &Module{
 			Name:    "kill_pid",
 			Doc:     "Send a signal, by default SIGTERM, to a process. Returns whether it was there to get it.",
 			Example: `salt '*' ps.kill_pid 2000 signal=9`,
-			Params:  []Param{{Name: "pid", Kind: Int, Required: true}, {Name: "signal", Kind: String, Default: "15"}},
+			Params:  []function.Param{{Name: "pid", Kind: function.Int, Required: true}, {Name: "signal", Kind: function.String, Default: "15"}},
 			Run:     psKill,
 		},
 		{
 			Name:    "network_io_counters",
 			Doc:     "Return the counters of the network interfaces in all, or of one.",
 			Example: `salt '*' ps.network_io_counters interface=eth0`,
-			Params:  []Param{{Name: "interface", Kind: String}},
+			Params:  []function.Param{{Name: "interface", Kind: function.String}},
 			Run:     psNetwork,
 		},
 		{
 			Name:    "num_cpus",
 			Doc:     "Return the number of processors.",
 			Example: `salt '*' ps.num_cpus`,
-			Run: func(ctx context.Context, _ *Call) (any, error) {
+			Run: func(ctx context.Context, _ *function.Call) (any, error) {
 				return cpu.CountsWithContext(ctx, true)
 			},
 		},
@@ -111,9 +113,9 @@ var psModule = &Module{
 			Name:    "pgrep",
 			Doc:     "Return the pids of the processes whose name holds the pattern; with full, whose command line does. None if there are none.",
 			Example: "salt '*' ps.pgrep sshd\nsalt '*' ps.pgrep '^ssh.$' pattern_is_regex=True user=root",
-			Params:  slices.Concat([]Param{processPattern}, processFilter),
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				found, err := c.findProcesses(ctx)
+			Params:  slices.Concat([]function.Param{processPattern}, processFilter),
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				found, err := findProcesses(ctx, c)
 				if err != nil || len(found) == 0 {
 					return nil, err
 				}
@@ -128,22 +130,22 @@ var psModule = &Module{
 			Name:    "pkill",
 			Doc:     "Send a signal, by default SIGTERM, to the processes that ps.pgrep would find. Returns the pids that got it, None if there are none.",
 			Example: `salt '*' ps.pkill httpd user=www-data`,
-			Params:  slices.Concat([]Param{processPattern}, processFilter, []Param{{Name: "signal", Kind: String, Default: "15"}}),
+			Params:  slices.Concat([]function.Param{processPattern}, processFilter, []function.Param{{Name: "signal", Kind: function.String, Default: "15"}}),
 			Run:     psPkill,
 		},
 		{
 			Name:    "proc_info",
 			Doc:     "Return what is known of a process: all, or the listed attributes.",
 			Example: "salt '*' ps.proc_info 2322\nsalt '*' ps.proc_info 2322 attrs='[pid, name]'",
-			Params:  []Param{{Name: "pid", Kind: Int, Required: true}, {Name: "attrs", Kind: Words}},
+			Params:  []function.Param{{Name: "pid", Kind: function.Int, Required: true}, {Name: "attrs", Kind: function.Words}},
 			Run:     psInfo,
 		},
 		{
 			Name:    "psaux",
 			Doc:     "Return pid, user and command line of the processes whose command line holds the name.",
 			Example: `salt '*' ps.psaux www-data`,
-			Params:  []Param{{Name: "name", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "name", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				all, err := processTable()
 				list := []any{}
 				for _, p := range all {
@@ -164,14 +166,14 @@ var psModule = &Module{
 			Name:    "top",
 			Doc:     "Return the processes that used the processors most over an interval in seconds.",
 			Example: `salt '*' ps.top num_processes=5 interval=1`,
-			Params:  []Param{{Name: "num_processes", Kind: Int, Default: 5}, {Name: "interval", Kind: Float, Default: 3.0}},
+			Params:  []function.Param{{Name: "num_processes", Kind: function.Int, Default: 5}, {Name: "interval", Kind: function.Float, Default: 3.0}},
 			Run:     psTop,
 		},
 		{
 			Name:    "total_physical_memory",
 			Doc:     "Return the memory of the machine in bytes.",
 			Example: `salt '*' ps.total_physical_memory`,
-			Run: func(ctx context.Context, _ *Call) (any, error) {
+			Run: func(ctx context.Context, _ *function.Call) (any, error) {
 				m, err := mem.VirtualMemoryWithContext(ctx)
 				if err != nil {
 					return nil, err
@@ -218,7 +220,7 @@ func networkCounters(s net.IOCountersStat) map[string]any {
 	}
 }
 
-func psCPUTimes(ctx context.Context, c *Call) (any, error) {
+func psCPUTimes(ctx context.Context, c *function.Call) (any, error) {
 	times, err := cpu.TimesWithContext(ctx, c.Bool("per_cpu"))
 	if err != nil || c.Bool("per_cpu") || len(times) == 0 {
 		return each(times, cpuTimes), err
@@ -226,7 +228,7 @@ func psCPUTimes(ctx context.Context, c *Call) (any, error) {
 	return cpuTimes(times[0]), nil
 }
 
-func psDiskCounters(ctx context.Context, c *Call) (any, error) {
+func psDiskCounters(ctx context.Context, c *function.Call) (any, error) {
 	counters, err := disk.IOCountersWithContext(ctx)
 	if err != nil {
 		return nil, err
@@ -234,7 +236,7 @@ func psDiskCounters(ctx context.Context, c *Call) (any, error) {
 	if c.Has("device") {
 		one, ok := counters[c.String("device")]
 		if !ok {
-			return nil, invalid("there is no device %q", c.String("device"))
+			return nil, function.Invalid("there is no device %q", c.String("device"))
 		}
 		return diskCounters(one), nil
 	}
@@ -245,14 +247,14 @@ func psDiskCounters(ctx context.Context, c *Call) (any, error) {
 	return all, nil
 }
 
-func psPartitions(ctx context.Context, c *Call) (any, error) {
+func psPartitions(ctx context.Context, c *function.Call) (any, error) {
 	partitions, err := disk.PartitionsWithContext(ctx, c.Bool("all"))
 	return each(partitions, func(p disk.PartitionStat) any {
 		return map[string]any{"device": p.Device, "mountpoint": p.Mountpoint, "fstype": p.Fstype, "opts": strings.Join(p.Opts, ",")}
 	}), err
 }
 
-func psDiskUsage(ctx context.Context, c *Call) (any, error) {
+func psDiskUsage(ctx context.Context, c *function.Call) (any, error) {
 	u, err := disk.UsageWithContext(ctx, c.String("path"))
 	if err != nil {
 		return nil, err
@@ -260,7 +262,7 @@ func psDiskUsage(ctx context.Context, c *Call) (any, error) {
 	return map[string]any{"total": u.Total, "used": u.Used, "free": u.Free, "percent": u.UsedPercent}, nil
 }
 
-func psSwap(ctx context.Context, _ *Call) (any, error) {
+func psSwap(ctx context.Context, _ *function.Call) (any, error) {
 	m, err := mem.SwapMemoryWithContext(ctx)
 	if err != nil {
 		return nil, err
@@ -268,7 +270,7 @@ func psSwap(ctx context.Context, _ *Call) (any, error) {
 	return map[string]any{"total": m.Total, "used": m.Used, "free": m.Free, "percent": m.UsedPercent, "sin": m.Sin, "sout": m.Sout}, nil
 }
 
-func psMemory(ctx context.Context, _ *Call) (any, error) {
+func psMemory(ctx context.Context, _ *function.Call) (any, error) {
 	m, err := mem.VirtualMemoryWithContext(ctx)
 	if err != nil {
 		return nil, err
@@ -279,7 +281,7 @@ func psMemory(ctx context.Context, _ *Call) (any, error) {
 	}, nil
 }
 
-func psCPUPercent(ctx context.Context, c *Call) (any, error) {
+func psCPUPercent(ctx context.Context, c *function.Call) (any, error) {
 	percent, err := cpu.PercentWithContext(ctx, seconds(c.Float("interval")), c.Bool("per_cpu"))
 	if err != nil || c.Bool("per_cpu") || len(percent) == 0 {
 		return percent, err
@@ -289,9 +291,9 @@ func psCPUPercent(ctx context.Context, c *Call) (any, error) {
 
 // psKill refuses 0 and negative numbers, which mean groups of processes and
 // everything the minion may signal.
-func psKill(_ context.Context, c *Call) (any, error) {
+func psKill(_ context.Context, c *function.Call) (any, error) {
 	if c.Int("pid") < 1 {
-		return nil, invalid("a pid is positive, not %d", c.Int("pid"))
+		return nil, function.Invalid("a pid is positive, not %d", c.Int("pid"))
 	}
 	sig, err := parseSignal(c.String("signal"))
 	if err != nil {
@@ -304,7 +306,7 @@ func psKill(_ context.Context, c *Call) (any, error) {
 	return err == nil, err
 }
 
-func psNetwork(ctx context.Context, c *Call) (any, error) {
+func psNetwork(ctx context.Context, c *function.Call) (any, error) {
 	counters, err := net.IOCountersWithContext(ctx, c.Has("interface"))
 	if err != nil {
 		return nil, err
@@ -318,29 +320,29 @@ func psNetwork(ctx context.Context, c *Call) (any, error) {
 			return networkCounters(one), nil
 		}
 	}
-	return nil, invalid("there is no interface %q", name)
+	return nil, function.Invalid("there is no interface %q", name)
 }
 
 // findProcesses returns the processes that the arguments of ps.pgrep select,
 // never the minion itself.
-func (c *Call) findProcesses(ctx context.Context) ([]*process.Process, error) {
+func findProcesses(ctx context.Context, c *function.Call) ([]*process.Process, error) {
 	text := c.String("pattern")
 	if !c.Bool("pattern_is_regex") {
 		text = regexp.QuoteMeta(text)
 	}
 	pattern, err := regexp.Compile(text)
 	if err != nil {
-		return nil, invalid("%w", err)
+		return nil, function.Invalid("%w", err)
 	}
 	all, err := process.ProcessesWithContext(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(all, func(p *process.Process) bool { return !c.selectsProcess(ctx, p, pattern) }), ctx.Err()
+	return slices.DeleteFunc(all, func(p *process.Process) bool { return !selectsProcess(ctx, c, p, pattern) }), ctx.Err()
 }
 
 // selectsProcess does not select a process that has ended meanwhile.
-func (c *Call) selectsProcess(ctx context.Context, p *process.Process, pattern *regexp.Regexp) bool {
+func selectsProcess(ctx context.Context, c *function.Call, p *process.Process, pattern *regexp.Regexp) bool {
 	name, err := p.NameWithContext(ctx)
 	if c.Bool("full") {
 		name, err = p.CmdlineWithContext(ctx)
@@ -355,12 +357,12 @@ func (c *Call) selectsProcess(ctx context.Context, p *process.Process, pattern *
 	return err == nil && user == c.String("user")
 }
 
-func psPkill(ctx context.Context, c *Call) (any, error) {
+func psPkill(ctx context.Context, c *function.Call) (any, error) {
 	sig, err := parseSignal(c.String("signal"))
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.findProcesses(ctx)
+	found, err := findProcesses(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -411,7 +413,7 @@ var processAttributes = []struct {
 	{"username", func(ctx context.Context, p *process.Process) (any, error) { return p.UsernameWithContext(ctx) }},
 }
 
-func psInfo(ctx context.Context, c *Call) (any, error) {
+func psInfo(ctx context.Context, c *function.Call) (any, error) {
 	p, err := process.NewProcessWithContext(ctx, int32(c.Int("pid")))
 	if err != nil {
 		return nil, err
@@ -429,9 +431,9 @@ func psInfo(ctx context.Context, c *Call) (any, error) {
 }
 
 // psTop measures twice and compares.
-func psTop(ctx context.Context, c *Call) (any, error) {
+func psTop(ctx context.Context, c *function.Call) (any, error) {
 	if c.Float("interval") <= 0 || c.Int("num_processes") < 1 {
-		return nil, invalid("interval and num_processes must be positive")
+		return nil, function.Invalid("interval and num_processes must be positive")
 	}
 	all, err := process.ProcessesWithContext(ctx)
 	if err != nil {
@@ -485,5 +487,5 @@ func readAttribute(ctx context.Context, p *process.Process, name string) (any, e
 			return attribute.read(ctx, p)
 		}
 	}
-	return nil, unavailable("process attribute " + name)
+	return nil, function.Unavailable("process attribute " + name)
 }

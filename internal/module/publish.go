@@ -9,51 +9,9 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/argument"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 )
-
-// Publisher reaches other minions, and the runners of the master, through the
-// master. What the master does not permit is an error that wraps ErrRefused.
-type Publisher interface {
-	// Publish runs functions on other minions and returns when the last of
-	// them has answered or is not expected to any more. A target that means
-	// nobody is an error that wraps ErrNoMatch.
-	Publish(ctx context.Context, p Publication) ([]Answer, error)
-	// Runner runs a runner; a timeout of 0 waits as long as it runs.
-	Runner(ctx context.Context, c Command, timeout time.Duration) (any, error)
-}
-
-// Publication is what is to be run where.
-type Publication struct {
-	Target, TargetType string
-	Calls              []Command // several for a compound command
-	Compound           bool
-	Timeout            time.Duration // for minions that are connected and silent
-	Returner           string
-	Via                string // the master to go through, as MasterLink names it; "" is any
-	Check              bool   // run nothing: who would be asked, and is it permitted?
-}
-
-// Command is a function to be run elsewhere. Texts among the arguments are
-// words: the master reads 5 as a number and k=v as a keyword.
-type Command struct {
-	Function salt.Function
-	Args     []any
-	Kwargs   map[string]any
-}
-
-// Answer is what became of a publication on one minion.
-type Answer struct {
-	ID       salt.MinionID
-	Returned bool
-	Failed   bool // it returned, and the function had failed
-	Return   any
-	Out      string // the outputter that suits Return
-	Text     string // why it did not return
-}
-
-// ErrNoMatch is wrapped by the error for a target that means no minion.
-var ErrNoMatch = errors.New("no minion matched")
 
 // The return codes of publish.* and mine.*: those with which the commands end, so
 // that a refusal, an empty target, a silent minion and an absent master can be told
@@ -63,41 +21,40 @@ const (
 	codeNoMatch  = 2
 	codeNoReturn = 3
 	codeAway     = 69
-	codeRefused  = 77
 )
 
 // publication are the parameters that publish and full_data share.
-var publication = []Param{
-	{Name: "tgt", Kind: Any, Required: true},
-	{Name: "fun", Kind: Words, Required: true},
-	{Name: "arg", Kind: Any},
-	{Name: "tgt_type", Kind: String, Default: "glob"},
-	{Name: "returner", Kind: String},
-	{Name: "timeout", Kind: Float, Default: 5.0},
-	{Name: "via_master", Kind: String},
-	{Name: "expr_form", Kind: String},
-	{Name: "kwarg", Kind: Map},
+var publication = []function.Param{
+	{Name: "tgt", Kind: function.Any, Required: true},
+	{Name: "fun", Kind: function.Words, Required: true},
+	{Name: "arg", Kind: function.Any},
+	{Name: "tgt_type", Kind: function.String, Default: "glob"},
+	{Name: "returner", Kind: function.String},
+	{Name: "timeout", Kind: function.Float, Default: 5.0},
+	{Name: "via_master", Kind: function.String},
+	{Name: "expr_form", Kind: function.String},
+	{Name: "kwarg", Kind: function.Map},
 }
 
 // publishModule lets minions use each other through the master.
-var publishModule = &Module{
+var publishModule = &function.Module{
 	Name: "publish",
 	Doc:  "Functions that run others on other minions, or on the master, through the master and as far as its settings peer and peer_run allow.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "check",
 			Doc:     "Return whether the master would publish this, and to whom. Nothing is run.",
 			Example: `salt-call publish.check 'web*' test.ping`,
 			Params:  publication,
-			Calls:   &Calls{Read: published, Run: checkPublication},
+			Calls:   &function.Calls{Read: published, Run: checkPublication},
 		},
 		{
 			Name:    "full_data",
 			Doc:     "Publish to other minions and return, for each, a dictionary with its return under ret.",
 			Example: `salt-call publish.full_data '*' test.ping`,
 			Params:  publication,
-			Calls: &Calls{Read: published, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
-				return c.publish(ctx, r, func(a Answer) any {
+			Calls: &function.Calls{Read: published, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				return publishTo(ctx, c, r, func(a function.Answer) any {
 					full := map[string]any{"ret": a.Return}
 					if a.Out != "" {
 						full["out"] = a.Out
@@ -111,26 +68,26 @@ var publishModule = &Module{
 			Doc:     "Publish to other minions and return what each returned. A minion that does not return is named, with the reason.",
 			Example: "salt-call publish.publish '*' test.ping\nsalt-call publish.publish 'webserv* and not G@os:Ubuntu' test.version tgt_type=compound\nsalt-call publish.publish db1 cmd.run '[uptime, cwd=/tmp]'",
 			Params:  publication,
-			Calls: &Calls{Read: published, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
-				return c.publish(ctx, r, func(a Answer) any { return a.Return })
+			Calls: &function.Calls{Read: published, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				return publishTo(ctx, c, r, func(a function.Answer) any { return a.Return })
 			}},
 		},
 		{
 			Name:    "runner",
 			Doc:     "Run a runner on the master and return what it returned.",
 			Example: "salt-call publish.runner manage.up",
-			Params: []Param{
-				{Name: "fun", Kind: String, Required: true}, {Name: "arg", Kind: Any}, {Name: "timeout", Kind: Float}, {Name: "kwarg", Kind: Map},
+			Params: []function.Param{
+				{Name: "fun", Kind: function.String, Required: true}, {Name: "arg", Kind: function.Any}, {Name: "timeout", Kind: function.Float}, {Name: "kwarg", Kind: function.Map},
 			},
-			Calls: &Calls{Read: publishedRunner, Run: publishRunner},
+			Calls: &function.Calls{Read: publishedRunner, Run: publishRunner},
 		},
 	},
 }
 
-// publish publishes and shows each answer by show; one that did not come is
+// publishTo publishes and shows each answer by show; one that did not come is
 // shown by its reason.
-func (c *Call) publish(ctx context.Context, r *Caller, show func(Answer) any) (any, error) {
-	answers, err := c.ask(ctx, r, false)
+func publishTo(ctx context.Context, c *function.Call, r *function.Caller, show func(function.Answer) any) (any, error) {
+	answers, err := askMinions(ctx, c, r, false)
 	if err != nil {
 		return nil, err
 	}
@@ -139,50 +96,50 @@ func (c *Call) publish(ctx context.Context, r *Caller, show func(Answer) any) (a
 		switch {
 		case !a.Returned:
 			out[string(a.ID)] = "Minion did not return. [" + a.Text + "]"
-			c.retcode = codeNoReturn
+			c.SetRetcode(codeNoReturn)
 			continue
-		case a.Failed && c.retcode == 0:
-			c.retcode = codeFailed
+		case a.Failed && c.Retcode() == 0:
+			c.SetRetcode(codeFailed)
 		}
 		out[string(a.ID)] = show(a)
 	}
 	return out, nil
 }
 
-// ask puts the question of publish, full_data and check.
-func (c *Call) ask(ctx context.Context, r *Caller, check bool) ([]Answer, error) {
-	p, err := c.publication()
+// askMinions puts the question of publish, full_data and check.
+func askMinions(ctx context.Context, c *function.Call, r *function.Caller, check bool) ([]function.Answer, error) {
+	p, err := readPublication(c.Bound())
 	if err != nil {
 		return nil, err
 	}
-	if p.Via, err = c.via(c.String("via_master")); err != nil {
+	if p.Via, err = viaMaster(c, c.String("via_master")); err != nil {
 		return nil, err
 	}
-	publisher, err := r.publisher()
+	publisher, err := r.Publisher()
 	if err != nil {
-		return nil, c.coded(err)
+		return nil, coded(c, err)
 	}
 	p.Check = check
 	answers, err := publisher.Publish(ctx, p)
-	return answers, c.coded(err)
+	return answers, coded(c, err)
 }
 
 // coded sets the return code for a failure of the master's.
-func (c *Call) coded(err error) error {
+func coded(c *function.Call, err error) error {
 	switch {
-	case errors.Is(err, ErrRefused):
-		c.retcode = codeRefused
-	case errors.Is(err, ErrNoMatch):
-		c.retcode = codeNoMatch
-	case errors.Is(err, ErrUnavailable):
-		c.retcode = codeAway
+	case errors.Is(err, function.ErrRefused):
+		c.SetRetcode(function.CodeRefused)
+	case errors.Is(err, function.ErrNoMatch):
+		c.SetRetcode(codeNoMatch)
+	case errors.Is(err, function.ErrUnavailable):
+		c.SetRetcode(codeAway)
 	}
 	return err
 }
 
-func checkPublication(ctx context.Context, c *Call, r *Caller) (any, error) {
-	answers, err := c.ask(ctx, r, true)
-	if errors.Is(err, ErrRefused) {
+func checkPublication(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+	answers, err := askMinions(ctx, c, r, true)
+	if errors.Is(err, function.ErrRefused) {
 		return map[string]any{"allowed": false, "minions": []any{}, "reason": err.Error()}, nil
 	}
 	if err != nil {
@@ -195,25 +152,16 @@ func checkPublication(ctx context.Context, c *Call, r *Caller) (any, error) {
 	return map[string]any{"allowed": true, "minions": ids, "reason": ""}, nil
 }
 
-// inner are the commands of a publication as the master decides about them.
-func (p Publication) inner() []Inner {
-	list := make([]Inner, len(p.Calls))
-	for i, c := range p.Calls {
-		list[i] = Inner{Way: Published, Command: c, Target: p.Target, TargetType: p.TargetType}
-	}
-	return list
-}
-
 // published reads what is to be run where. What goes through another master is for
 // that one to decide.
-func published(a *Arguments) Reading {
-	p, err := a.publication()
-	return Reading{Inner: p.inner(), Hidden: err != nil || a.Has("via_master")}
+func published(a *function.Arguments) function.Reading {
+	p, err := readPublication(a)
+	return function.Reading{Inner: p.Inner(), Hidden: err != nil || a.Has("via_master")}
 }
 
-// publication reads the parameters but for via_master.
-func (a *Arguments) publication() (Publication, error) {
-	p := Publication{
+// readPublication reads the parameters but for via_master.
+func readPublication(a *function.Arguments) (function.Publication, error) {
+	p := function.Publication{
 		Target: targetText(a.Any("tgt")), TargetType: a.String("tgt_type"), Returner: a.String("returner"),
 		Timeout: time.Duration(a.Float("timeout") * float64(time.Second)),
 	}
@@ -233,9 +181,9 @@ func (a *Arguments) publication() (Publication, error) {
 	for i, name := range names {
 		f, err := salt.ParseFunction(name)
 		if err != nil {
-			return p, invalid("%w", err)
+			return p, function.Invalid("%w", err)
 		}
-		p.Calls = append(p.Calls, Command{Function: f, Args: lists[i], Kwargs: a.Map("kwarg")})
+		p.Calls = append(p.Calls, function.Command{Function: f, Args: lists[i], Kwargs: a.Map("kwarg")})
 	}
 	return p, nil
 }
@@ -249,7 +197,7 @@ func listed(arg any) (any, error) {
 	}
 	v, err := argument.Word(text)
 	if err != nil {
-		return nil, invalid("arg: %w", err)
+		return nil, function.Invalid("arg: %w", err)
 	}
 	if list, ok := v.([]any); ok {
 		return list, nil
@@ -272,25 +220,25 @@ func argumentLists(arg any, functions int) ([][]any, error) {
 		lists[0] = []any{arg}
 		return lists, nil
 	case !isList || len(list) != functions:
-		return nil, invalid("arg of %d functions is a list of %d lists", functions, functions)
+		return nil, function.Invalid("arg of %d functions is a list of %d lists", functions, functions)
 	}
 	for i := range list {
 		one, ok := list[i].([]any)
 		if !ok {
-			return nil, invalid("arg of %d functions is a list of %d lists", functions, functions)
+			return nil, function.Invalid("arg of %d functions is a list of %d lists", functions, functions)
 		}
 		lists[i] = one
 	}
 	return lists, nil
 }
 
-// via finds the master that the caller wants to go through among those that are
+// viaMaster finds the master that the caller wants to go through among those that are
 // connected. He may leave out its port, or name the one that it has by default.
-func (c *Call) via(master string) (string, error) {
+func viaMaster(c *function.Call, master string) (string, error) {
 	if master == "" {
 		return "", nil
 	}
-	link, err := c.Host.master()
+	link, err := masterLink(c.Host)
 	if err != nil {
 		return "", err
 	}
@@ -304,7 +252,7 @@ func (c *Call) via(master string) (string, error) {
 			return name, nil
 		}
 	}
-	return "", invalid("via_master %q: this minion is connected to %s only", master, strings.Join(names, ", "))
+	return "", function.Invalid("via_master %q: this minion is connected to %s only", master, strings.Join(names, ", "))
 }
 
 // splitAddress cuts the port off, "" where there is none; [::1]:4506 is ::1 and 4506.
@@ -315,37 +263,37 @@ func splitAddress(address string) (host, port string) {
 	return strings.Trim(address, "[]"), ""
 }
 
-// runner reads what publish.runner is to run.
-func (a *Arguments) runner() (Command, error) {
+// readRunner reads what publish.runner is to run.
+func readRunner(a *function.Arguments) (function.Command, error) {
 	f, err := salt.ParseFunction(a.String("fun"))
 	if err != nil {
-		return Command{}, invalid("%w", err)
+		return function.Command{}, function.Invalid("%w", err)
 	}
 	arg, err := listed(a.Any("arg"))
 	if err != nil {
-		return Command{}, err
+		return function.Command{}, err
 	}
 	lists, _ := argumentLists(arg, 1) // one function takes anything
-	return Command{Function: f, Args: lists[0], Kwargs: a.Map("kwarg")}, nil
+	return function.Command{Function: f, Args: lists[0], Kwargs: a.Map("kwarg")}, nil
 }
 
-func publishedRunner(a *Arguments) Reading {
-	c, err := a.runner()
+func publishedRunner(a *function.Arguments) function.Reading {
+	c, err := readRunner(a)
 	if err != nil {
-		return Reading{Hidden: true}
+		return function.Reading{Hidden: true}
 	}
-	return Reading{Inner: []Inner{{Way: ByMaster, Command: c}}}
+	return function.Reading{Inner: []function.Inner{{Way: function.ByMaster, Command: c}}}
 }
 
-func publishRunner(ctx context.Context, c *Call, r *Caller) (any, error) {
-	command, err := c.runner()
+func publishRunner(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+	command, err := readRunner(c.Bound())
 	if err != nil {
 		return nil, err
 	}
-	publisher, err := r.publisher()
+	publisher, err := r.Publisher()
 	if err != nil {
-		return nil, c.coded(err)
+		return nil, coded(c, err)
 	}
 	v, err := publisher.Runner(ctx, command, time.Duration(c.Float("timeout")*float64(time.Second)))
-	return v, c.coded(err)
+	return v, coded(c, err)
 }

@@ -9,48 +9,49 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
 
 // others is a Publisher that remembers what it was asked.
 type others struct {
-	asked   Publication
-	ran     Command
-	answers []Answer
+	asked   function.Publication
+	ran     function.Command
+	answers []function.Answer
 	err     error
 }
 
-func (o *others) Publish(_ context.Context, p Publication) ([]Answer, error) {
+func (o *others) Publish(_ context.Context, p function.Publication) ([]function.Answer, error) {
 	o.asked = p
 	return o.answers, o.err
 }
 
-func (o *others) Runner(_ context.Context, c Command, _ time.Duration) (any, error) {
+func (o *others) Runner(_ context.Context, c function.Command, _ time.Duration) (any, error) {
 	o.ran = c
 	return "ran", o.err
 }
 
 func TestPublish(t *testing.T) {
-	ok := Answer{ID: "db1", Returned: true, Return: true, Out: "txt"}
-	broken := Answer{ID: "db2", Returned: true, Failed: true, Return: "ERROR"}
-	silent := Answer{ID: "db3", Text: "no response"}
-	refused := fmt.Errorf("%w: not permitted", ErrRefused)
+	ok := function.Answer{ID: "db1", Returned: true, Return: true, Out: "txt"}
+	broken := function.Answer{ID: "db2", Returned: true, Failed: true, Return: "ERROR"}
+	silent := function.Answer{ID: "db3", Text: "no response"}
+	refused := fmt.Errorf("%w: not permitted", function.ErrRefused)
 	for name, c := range map[string]struct {
 		fun     string
-		answers []Answer
+		answers []function.Answer
 		err     error
 		want    string
 		code    int
 	}{
-		"all answer":         {"publish.publish", []Answer{ok}, nil, "{'db1': True}", 0},
-		"one failed":         {"publish.publish", []Answer{ok, broken}, nil, "{'db1': True, 'db2': 'ERROR'}", 1},
-		"one did not return": {"publish.publish", []Answer{silent, broken, ok}, nil, "{'db1': True, 'db2': 'ERROR', 'db3': 'Minion did not return. [no response]'}", 3},
-		"full":               {"publish.full_data", []Answer{ok, silent}, nil, "{'db1': {'out': 'txt', 'ret': True}, 'db3': 'Minion did not return. [no response]'}", 3},
+		"all answer":         {"publish.publish", []function.Answer{ok}, nil, "{'db1': True}", 0},
+		"one failed":         {"publish.publish", []function.Answer{ok, broken}, nil, "{'db1': True, 'db2': 'ERROR'}", 1},
+		"one did not return": {"publish.publish", []function.Answer{silent, broken, ok}, nil, "{'db1': True, 'db2': 'ERROR', 'db3': 'Minion did not return. [no response]'}", 3},
+		"full":               {"publish.full_data", []function.Answer{ok, silent}, nil, "{'db1': {'out': 'txt', 'ret': True}, 'db3': 'Minion did not return. [no response]'}", 3},
 		"refused":            {"publish.publish", nil, refused, "'ERROR: refused: not permitted'", 77},
-		"nobody":             {"publish.publish", nil, ErrNoMatch, "'ERROR: no minion matched'", 2},
+		"nobody":             {"publish.publish", nil, function.ErrNoMatch, "'ERROR: no minion matched'", 2},
 		"another failure":    {"publish.publish", nil, errors.New("lost"), "'ERROR: lost'", 1},
-		"check":              {"publish.check", []Answer{{ID: "db1"}}, nil, "{'allowed': True, 'minions': ['db1'], 'reason': ''}", 0},
+		"check":              {"publish.check", []function.Answer{{ID: "db1"}}, nil, "{'allowed': True, 'minions': ['db1'], 'reason': ''}", 0},
 		"check, refused":     {"publish.check", nil, refused, "{'allowed': False, 'minions': [], 'reason': 'refused: not permitted'}", 77},
 		"runner":             {"publish.runner", nil, nil, "'ran'", 0},
 		"runner, refused":    {"publish.runner", nil, refused, "'ERROR: refused: not permitted'", 77},
@@ -60,7 +61,7 @@ func TestPublish(t *testing.T) {
 		if c.fun == "publish.runner" {
 			args = []any{"manage.up"}
 		}
-		res := Run(t.Context(), Call{Function: salt.Function(c.fun), Args: args, Host: &Host{Publisher: o}, Reach: Reach{Free: true}})
+		res := Run(t.Context(), function.Call{Function: salt.Function(c.fun), Args: args, Host: &function.Host{Publisher: o}, Reach: function.Reach{Free: true}})
 		if got := value.Repr(res.Return); got != c.want || res.Retcode != c.code || res.Success != (c.code == 0) {
 			t.Errorf("%s: %s, return code %d; want %s, %d", name, got, res.Retcode, c.want, c.code)
 		}
@@ -68,31 +69,31 @@ func TestPublish(t *testing.T) {
 }
 
 func TestPublication(t *testing.T) {
-	ping := Command{Function: "test.ping"}
+	ping := function.Command{Function: "test.ping"}
 	for name, c := range map[string]struct {
 		args   []any
 		kwargs map[string]any
-		want   Publication
+		want   function.Publication
 		fails  string
 	}{
-		"plain":             {[]any{"*", "test.ping"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []Command{ping}}, ""},
-		"type":              {[]any{"a or b", "test.ping"}, map[string]any{"tgt_type": "compound"}, Publication{Target: "a or b", TargetType: "compound", Calls: []Command{ping}}, ""},
-		"old name of it":    {[]any{"a or b", "test.ping"}, map[string]any{"expr_form": "compound"}, Publication{Target: "a or b", TargetType: "compound", Calls: []Command{ping}}, ""},
-		"list":              {[]any{[]any{"a", "b"}, "test.ping", nil, "list"}, nil, Publication{Target: "a,b", TargetType: "list", Calls: []Command{ping}}, ""},
-		"one argument":      {[]any{"*", "test.arg", "a,b"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []Command{{Function: "test.arg", Args: []any{"a,b"}}}}, ""},
-		"arguments":         {[]any{"*", "test.arg", []any{"a", int64(1)}}, nil, Publication{Target: "*", TargetType: "glob", Calls: []Command{{Function: "test.arg", Args: []any{"a", int64(1)}}}}, ""},
-		"a list as text":    {[]any{"*", "test.arg", `["a","b, c",1]`}, nil, Publication{Target: "*", TargetType: "glob", Calls: []Command{{Function: "test.arg", Args: []any{"a", "b, c", int64(1)}}}}, ""},
-		"other text":        {[]any{"*", "test.arg", "{a: [1]}"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []Command{{Function: "test.arg", Args: []any{"{a: [1]}"}}}}, ""},
-		"half a list":       {[]any{"*", "test.arg", "[a"}, nil, Publication{Target: "*", TargetType: "glob", Calls: []Command{{Function: "test.arg", Args: []any{"[a"}}}}, ""},
-		"a deep list":       {[]any{"*", "test.arg", strings.Repeat("[", 5000) + strings.Repeat("]", 5000)}, nil, Publication{}, "arg: "},
-		"lists as text":     {[]any{"*", "test.ping,test.arg", "[[], [a]]"}, nil, Publication{Target: "*", TargetType: "glob", Compound: true, Calls: []Command{{Function: "test.ping", Args: []any{}}, {Function: "test.arg", Args: []any{"a"}}}}, ""},
-		"compound":          {[]any{"*", "test.ping,test.arg", []any{[]any{}, []any{"a"}}}, nil, Publication{Target: "*", TargetType: "glob", Compound: true, Calls: []Command{{Function: "test.ping", Args: []any{}}, {Function: "test.arg", Args: []any{"a"}}}}, ""},
-		"compound, no list": {[]any{"*", "test.ping,test.arg", "a"}, nil, Publication{}, "a list of 2 lists"},
-		"no function":       {[]any{"*", "ping"}, nil, Publication{}, "invalid function name"},
-		"another master":    {[]any{"*", "test.ping"}, map[string]any{"via_master": "m2"}, Publication{}, "not available here"},
+		"plain":             {[]any{"*", "test.ping"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []function.Command{ping}}, ""},
+		"type":              {[]any{"a or b", "test.ping"}, map[string]any{"tgt_type": "compound"}, function.Publication{Target: "a or b", TargetType: "compound", Calls: []function.Command{ping}}, ""},
+		"old name of it":    {[]any{"a or b", "test.ping"}, map[string]any{"expr_form": "compound"}, function.Publication{Target: "a or b", TargetType: "compound", Calls: []function.Command{ping}}, ""},
+		"list":              {[]any{[]any{"a", "b"}, "test.ping", nil, "list"}, nil, function.Publication{Target: "a,b", TargetType: "list", Calls: []function.Command{ping}}, ""},
+		"one argument":      {[]any{"*", "test.arg", "a,b"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []function.Command{{Function: "test.arg", Args: []any{"a,b"}}}}, ""},
+		"arguments":         {[]any{"*", "test.arg", []any{"a", int64(1)}}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []function.Command{{Function: "test.arg", Args: []any{"a", int64(1)}}}}, ""},
+		"a list as text":    {[]any{"*", "test.arg", `["a","b, c",1]`}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []function.Command{{Function: "test.arg", Args: []any{"a", "b, c", int64(1)}}}}, ""},
+		"other text":        {[]any{"*", "test.arg", "{a: [1]}"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []function.Command{{Function: "test.arg", Args: []any{"{a: [1]}"}}}}, ""},
+		"half a list":       {[]any{"*", "test.arg", "[a"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []function.Command{{Function: "test.arg", Args: []any{"[a"}}}}, ""},
+		"a deep list":       {[]any{"*", "test.arg", strings.Repeat("[", 5000) + strings.Repeat("]", 5000)}, nil, function.Publication{}, "arg: "},
+		"lists as text":     {[]any{"*", "test.ping,test.arg", "[[], [a]]"}, nil, function.Publication{Target: "*", TargetType: "glob", Compound: true, Calls: []function.Command{{Function: "test.ping", Args: []any{}}, {Function: "test.arg", Args: []any{"a"}}}}, ""},
+		"compound":          {[]any{"*", "test.ping,test.arg", []any{[]any{}, []any{"a"}}}, nil, function.Publication{Target: "*", TargetType: "glob", Compound: true, Calls: []function.Command{{Function: "test.ping", Args: []any{}}, {Function: "test.arg", Args: []any{"a"}}}}, ""},
+		"compound, no list": {[]any{"*", "test.ping,test.arg", "a"}, nil, function.Publication{}, "a list of 2 lists"},
+		"no function":       {[]any{"*", "ping"}, nil, function.Publication{}, "invalid function name"},
+		"another master":    {[]any{"*", "test.ping"}, map[string]any{"via_master": "m2"}, function.Publication{}, "not available here"},
 	} {
 		o := &others{}
-		res := Run(t.Context(), Call{Function: "publish.publish", Args: c.args, Kwargs: c.kwargs, Host: &Host{Publisher: o}, Reach: Reach{Free: true}})
+		res := Run(t.Context(), function.Call{Function: "publish.publish", Args: c.args, Kwargs: c.kwargs, Host: &function.Host{Publisher: o}, Reach: function.Reach{Free: true}})
 		if c.fails != "" {
 			if res.Err == nil || !strings.Contains(res.Err.Error(), c.fails) || o.asked.Target != "" {
 				t.Errorf("%s: %v, asked %+v; want an error with %q and no question", name, res.Err, o.asked, c.fails)
@@ -104,7 +105,7 @@ func TestPublication(t *testing.T) {
 			t.Errorf("%s: asked %+v, want %+v (%v)", name, o.asked, c.want, res.Err)
 		}
 	}
-	if res := Run(t.Context(), Call{Function: "publish.publish", Args: []any{"*", "test.ping"}, Reach: Reach{Free: true}}); !errors.Is(res.Err, ErrUnavailable) {
+	if res := Run(t.Context(), function.Call{Function: "publish.publish", Args: []any{"*", "test.ping"}, Reach: function.Reach{Free: true}}); !errors.Is(res.Err, function.ErrUnavailable) {
 		t.Errorf("without a master: %v, want ErrUnavailable", res.Err)
 	}
 }
@@ -121,8 +122,8 @@ func TestViaMaster(t *testing.T) {
 		"m1": "m1", "m1:4506": "m1", "m2": "m2:4510", "m2:4510": "m2:4510", "::1": "[::1]:4506", "[::1]": "[::1]:4506", "10.0.0.1:4506": "10.0.0.1",
 		"m2:4506": "", "m3": "", "10.0.0.2": "", "m": "", ":4510": "",
 	} {
-		o := &others{answers: []Answer{{ID: "a", Returned: true}}}
-		res := Run(t.Context(), Call{Function: "publish.publish", Args: []any{"*", "test.ping"}, Kwargs: map[string]any{"via_master": via}, Host: &Host{Publisher: o, Master: masters}, Reach: Reach{Free: true}})
+		o := &others{answers: []function.Answer{{ID: "a", Returned: true}}}
+		res := Run(t.Context(), function.Call{Function: "publish.publish", Args: []any{"*", "test.ping"}, Kwargs: map[string]any{"via_master": via}, Host: &function.Host{Publisher: o, Services: &Services{Master: masters}}, Reach: function.Reach{Free: true}})
 		if o.asked.Via != want || (res.Err == nil) != (want != "") {
 			t.Errorf("via %q: asked %q (%v), want %q", via, o.asked.Via, res.Err, want)
 		}

@@ -9,56 +9,60 @@ import (
 	"math/big"
 	mathrand "math/rand/v2"
 	"strings"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 // randomSeed makes a choice the same each time.
-var randomSeed = Param{Name: "seed"}
+var randomSeed = function.Param{Name: "seed"}
 
 // randomModule makes random values.
-var randomModule = &Module{
+var randomModule = &function.Module{
 	Name: "random",
 	Doc:  "Functions that make random values. Without a seed they come from the system's generator; with one they are the same each time, and no secret.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name: "get_str", Doc: "Return a random text: of letters, digits and punctuation, or of the given characters.",
 			Example: "salt '*' random.get_str 128\nsalt '*' random.get_str 20 chars=abcdef0123456789",
-			Params: []Param{{Name: "length", Kind: Int, Default: 20}, {Name: "chars", Kind: String}, {Name: "lowercase", Kind: Bool, Default: true},
-				{Name: "uppercase", Kind: Bool, Default: true}, {Name: "digits", Kind: Bool, Default: true}, {Name: "punctuation", Kind: Bool, Default: true}},
+			Params: []function.Param{{Name: "length", Kind: function.Int, Default: 20}, {Name: "chars", Kind: function.String}, {Name: "lowercase", Kind: function.Bool, Default: true},
+				{Name: "uppercase", Kind: function.Bool, Default: true}, {Name: "digits", Kind: function.Bool, Default: true}, {Name: "punctuation", Kind: function.Bool, Default: true}},
 			Run: randomText,
 		},
 		{
 			Name: "hash", Doc: "Return a digest of a value.", Example: `salt '*' random.hash 'I am a string' md5`,
-			Params: []Param{{Name: "value", Kind: String, Required: true}, {Name: "algorithm", Kind: String, Default: "sha512"}},
-			Run:    func(_ context.Context, c *Call) (any, error) { return digest(c.String("value"), c.String("algorithm")) },
+			Params: []function.Param{{Name: "value", Kind: function.String, Required: true}, {Name: "algorithm", Kind: function.String, Default: "sha512"}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return digest(c.String("value"), c.String("algorithm"))
+			},
 		},
 		{
 			Name: "rand_int", Doc: "Return a random whole number from start up to, but not including, end.", Example: `salt '*' random.rand_int 1 10`,
-			Params: []Param{{Name: "start", Kind: Int, Default: 1}, {Name: "end", Kind: Int, Default: 10}, randomSeed},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params: []function.Param{{Name: "start", Kind: function.Int, Default: 1}, {Name: "end", Kind: function.Int, Default: 10}, randomSeed},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				start, end := c.Int("start"), c.Int("end")
 				if end <= start {
-					return nil, invalid("end %d is not above start %d", end, start)
+					return nil, function.Invalid("end %d is not above start %d", end, start)
 				}
-				return start + c.randomSource()(end-start), nil
+				return start + randomSource(c)(end-start), nil
 			},
 		},
 		{
 			Name: "sample", Doc: "Return a random choice of the given size from a list.", Example: `salt '*' random.sample '[1, 2, 3]' 2`,
-			Params: []Param{{Name: "value", Kind: List, Required: true}, {Name: "size", Kind: Int, Required: true}, randomSeed},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				list := c.shuffled()
+			Params: []function.Param{{Name: "value", Kind: function.List, Required: true}, {Name: "size", Kind: function.Int, Required: true}, randomSeed},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				list := shuffled(c)
 				if n := c.Int("size"); n < 0 || n > len(list) {
-					return nil, invalid("size %d is not between 0 and the %d of the list", n, len(list))
+					return nil, function.Invalid("size %d is not between 0 and the %d of the list", n, len(list))
 				}
 				return list[:c.Int("size")], nil
 			},
 		},
 		{
 			Name: "seed", Doc: "Return a whole number below range that is always the same for this minion, or for the text hash.", Example: "salt '*' random.seed\nsalt '*' random.seed 60 hash=x",
-			Params: []Param{{Name: "range", Kind: Int, Default: 10}, {Name: "hash", Kind: String}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params: []function.Param{{Name: "range", Kind: function.Int, Default: 10}, {Name: "hash", Kind: function.String}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				if c.Int("range") < 1 {
-					return nil, invalid("range %d is not above zero", c.Int("range"))
+					return nil, function.Invalid("range %d is not above zero", c.Int("range"))
 				}
 				text := c.String("hash")
 				if text == "" {
@@ -72,25 +76,25 @@ var randomModule = &Module{
 		{
 			Name: "shadow_hash", Doc: "Return the hash of a password, as /etc/shadow has it: sha512 or sha256, with a random salt, or the one that is given. Without a password it is that of one that nobody knows. What is called from the master stays in its journal: salt-call --local keeps a password on this machine.",
 			Example: `salt-call --local random.shadow_hash password=secret algorithm=sha512`,
-			Params:  []Param{{Name: "crypt_salt", Kind: String}, {Name: "password", Kind: String}, {Name: "algorithm", Kind: String, Default: "sha512"}},
+			Params:  []function.Param{{Name: "crypt_salt", Kind: function.String}, {Name: "password", Kind: function.String}, {Name: "algorithm", Kind: function.String, Default: "sha512"}},
 			Run:     shadowHash,
 		},
 		{
 			Name: "shuffle", Doc: "Return a list in random order.", Example: `salt '*' random.shuffle '[1, 2, 3]'`,
-			Params: []Param{{Name: "value", Kind: List, Required: true}, randomSeed},
-			Run:    func(_ context.Context, c *Call) (any, error) { return c.shuffled(), nil },
+			Params: []function.Param{{Name: "value", Kind: function.List, Required: true}, randomSeed},
+			Run:    func(_ context.Context, c *function.Call) (any, error) { return shuffled(c), nil },
 		},
 		{
 			Name: "str_encode", Doc: "Return a text in base64 or in hex digits.", Example: `salt '*' random.str_encode 'I am a new string' hex`,
-			Params: []Param{{Name: "value", Kind: String, Required: true}, {Name: "encoder", Kind: String, Default: "base64"}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params: []function.Param{{Name: "value", Kind: function.String, Required: true}, {Name: "encoder", Kind: function.String, Default: "base64"}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				switch c.String("encoder") {
 				case "base64":
 					return base64.StdEncoding.EncodeToString([]byte(c.String("value"))), nil
 				case "hex":
 					return hex.EncodeToString([]byte(c.String("value"))), nil
 				}
-				return nil, invalid("unknown encoder %q, known are base64 and hex", c.String("encoder"))
+				return nil, function.Invalid("unknown encoder %q, known are base64 and hex", c.String("encoder"))
 			},
 		},
 	},
@@ -99,7 +103,7 @@ var randomModule = &Module{
 // maxRandomText bounds a random text, in characters.
 const maxRandomText = 1 << 20
 
-func randomText(_ context.Context, c *Call) (any, error) {
+func randomText(_ context.Context, c *function.Call) (any, error) {
 	chars := c.String("chars")
 	if chars == "" {
 		for _, set := range []struct{ param, chars string }{
@@ -112,7 +116,7 @@ func randomText(_ context.Context, c *Call) (any, error) {
 		}
 	}
 	if n := c.Int("length"); n < 0 || n > maxRandomText || chars == "" {
-		return nil, invalid("want a length from 0 to %d, and characters to choose from", maxRandomText)
+		return nil, function.Invalid("want a length from 0 to %d, and characters to choose from", maxRandomText)
 	}
 	letters := []rune(chars)
 	var b strings.Builder
@@ -130,7 +134,7 @@ func systemRandom(n int) int {
 }
 
 // randomSource returns numbers below its argument, the same ones for one seed.
-func (c *Call) randomSource() func(int) int {
+func randomSource(c *function.Call) func(int) int {
 	if !c.Has("seed") {
 		return systemRandom
 	}
@@ -139,8 +143,8 @@ func (c *Call) randomSource() func(int) int {
 	return mathrand.New(mathrand.NewPCG(h.Sum64(), 0)).IntN
 }
 
-func (c *Call) shuffled() []any {
-	list, below := append([]any{}, c.List("value")...), c.randomSource()
+func shuffled(c *function.Call) []any {
+	list, below := append([]any{}, c.List("value")...), randomSource(c)
 	for i := len(list) - 1; i > 0; i-- {
 		j := below(i + 1)
 		list[i], list[j] = list[j], list[i]

@@ -1,20 +1,37 @@
+// Package module holds what a minion can execute: the functions such as test.ping and
+// cmd.run, with their documentation. What runs them is package function; what they need
+// of their minion beyond that is declared here, as [Services]. It decides nothing about
+// who may run what, and knows no network.
+//
+// To add a module:
+//
+//  1. Write one file named after it, with one literal `var fooModule = &function.Module{...}`
+//     whose Functions are sorted by name.
+//  2. Add it to the sorted table in registry.go.
+//  3. Each function states its parameters; arguments are checked and converted
+//     before it runs, so its body reads c.String("name") and cannot fail there.
+//  4. It gets a sentence of documentation and an example; a test insists.
+//  5. It returns values of the model of package value, or a Go slice or map that
+//     value.Encode takes, and never prints.
+//  6. A failure is an error, which becomes `ERROR: text` and return code 1.
+//     c.SetRetcode says another code without being an error.
+//  7. It returns soon after ctx is done. Programs are run by output or
+//     [process.Program], as argument vectors, with "--" before foreign words.
+//  8. What runs, stores or configures another function has Calls instead of Run.
+//  9. A service that the minion may lack (services(c.Host).Events == nil) is asked for
+//     by a function of services.go that answers with a clear error.
 package module
 
 import (
-	"sort"
-	"strings"
+	"context"
 
-	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/function"
 )
-
-// Table is a set of modules, sorted by name. Functions reach it through their
-// call, never through the package: so they can be run from any table.
-type Table []*Module
 
 // modules is all that a minion can execute. Every start of salt-call pays for what
 // is computed before main, so the tables are data that lies ready in the program
 // file, and regular expressions are compiled by the functions that need them.
-var modules = Table{
+var modules = function.Table{
 	archiveModule,
 	cmdModule,
 	configModule,
@@ -55,46 +72,25 @@ var modules = Table{
 	userModule,
 }
 
-// find returns the named function and its module, or nil.
-func (t Table) find(name string) (module string, f *Function) {
-	module, short, _ := strings.Cut(name, ".")
-	i := sort.Search(len(t), func(i int) bool { return t[i].Name >= module })
-	if i == len(t) || t[i].Name != module {
-		return "", nil
-	}
-	list := t[i].Functions
-	j := sort.Search(len(list), func(j int) bool { return list[j].Name >= short })
-	if j == len(list) || list[j].Name != short {
-		return "", nil
-	}
-	return module, &list[j]
-}
-
 // Builtin is the table of the functions of minions.
-func Builtin() Table { return modules }
+func Builtin() function.Table { return modules }
 
-// Own tells whether people need no rule for what of the function is their own.
-func (t Table) Own(name salt.Function) bool {
-	_, f := t.find(string(name))
-	return f != nil && f.Own
-}
+// Modules returns the names of all modules, sorted.
+func Modules() []string { return modules.Names() }
 
-// OwnFunctions are the names of those for which Own says so.
-func (t Table) OwnFunctions() []string {
-	var names []string
-	t.each("", func(m *Module, f *Function) {
-		if f.Own {
-			names = append(names, m.Name+"."+f.Name)
-		}
-	})
-	return names
-}
+// Functions returns the full names of the functions that pattern selects,
+// sorted: all for "", a module for "test", else a glob over whole names.
+func Functions(pattern string) []string { return modules.Functions(pattern) }
 
-// Class returns what a function of the master amounts to; known is false for one that
-// is not built in.
-func (t Table) Class(name salt.Function) (class Class, known bool) {
-	if _, f := t.find(string(name)); f != nil {
-		return f.Class, true
-	}
-	return Unclassed, false
-}
+// Docs returns the documentation of the functions that pattern selects, as
+// Functions does, by full name.
+func Docs(pattern string) map[string]string { return modules.Docs(pattern) }
+
+// SignatureLine returns how a function is called: "test.rand_sleep(max=60)". It
+// is "" for a function that does not exist.
+func SignatureLine(name string) string { return modules.SignatureLine(name) }
+
+// Run executes a function of this package. It returns when the function does;
+// a function returns soon after ctx is done, and then its failure carries the
+// cause of ctx. A panic fails this call only.
+func Run(ctx context.Context, c function.Call) function.Result { return modules.Run(ctx, c) }

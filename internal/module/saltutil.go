@@ -10,84 +10,116 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-var jobID = Param{Name: "jid", Kind: String, Required: true}
+// JobTable is the running jobs of this minion.
+type JobTable interface {
+	List() []Running // a copy, oldest first
+	// Signal ends the job in the name of by: its context is cancelled, and what it
+	// started gets the signal, and soon after SIGKILL. It is an error if no such
+	// job runs.
+	Signal(jid salt.JID, sig syscall.Signal, by string) error
+}
+
+// Running is one running job.
+type Running struct {
+	JID        salt.JID
+	Function   salt.Function
+	PID        int // of the process that runs it
+	Args       []any
+	Target     any
+	TargetType string
+	Returner   string
+	User       string
+	Started    time.Time
+}
+
+// Refresher finds out anew what the minion knows of itself.
+type Refresher interface {
+	RefreshGrains(context.Context) error // collects them again and tells the master
+	RefreshPillar(context.Context) error // asks the master for it again
+}
+
+var jobID = function.Param{Name: "jid", Kind: function.String, Required: true}
 
 // saltutilModule manages the minion itself.
-var saltutilModule = &Module{
+var saltutilModule = &function.Module{
 	Name: "saltutil",
 	Doc:  "Functions that manage the minion and its running jobs.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "find_job",
 			Doc:     "Return the running job of that id, an empty dictionary if it does not run here.",
 			Example: `salt '*' saltutil.find_job 20261121113344286549`,
-			Params:  []Param{jobID},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				jobs, err := c.otherJobs(func(r Running) bool { return string(r.JID) == c.String("jid") })
+			Params:  []function.Param{jobID},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				jobs, err := otherJobs(c, func(r Running) bool { return string(r.JID) == c.String("jid") })
 				if err != nil || len(jobs) == 0 {
 					return map[string]any{}, err
 				}
-				return jobs[0].dictionary(), nil
+				return jobDictionary(jobs[0]), nil
 			},
 		},
 		{
 			Name:    "is_running",
 			Doc:     "Return the running jobs whose function matches the glob.",
 			Example: `salt '*' saltutil.is_running 'cmd.*'`,
-			Params:  []Param{{Name: "fun", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.listJobs(func(r Running) bool { return globMatch(c.String("fun"), string(r.Function)) })
+			Params:  []function.Param{{Name: "fun", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return listJobs(c, func(r Running) bool { return function.Glob(c.String("fun"), string(r.Function)) })
 			},
 		},
 		{
 			Name:    "kill_all_jobs",
 			Doc:     "Send SIGKILL to every other running job.",
 			Example: `salt '*' saltutil.kill_all_jobs`,
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.signalAll(syscall.SIGKILL) },
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return signalAll(c, syscall.SIGKILL) },
 		},
 		{
 			Name:    "kill_job",
 			Doc:     "Send SIGKILL to the running job of that id. Returns an empty text where it does not run.",
 			Example: `salt '*' saltutil.kill_job 20261121113344286549`,
-			Params:  []Param{jobID},
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.signalJob(syscall.SIGKILL) },
+			Params:  []function.Param{jobID},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return signalJob(c, syscall.SIGKILL) },
 		},
 		{
 			Name:    "refresh_grains",
 			Doc:     "Collect the grains again and tell the master.",
 			Example: `salt '*' saltutil.refresh_grains`,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				if c.Host.RefreshGrains == nil {
-					return nil, unavailable("refreshing grains")
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				facts := services(c.Host).Facts
+				if facts == nil {
+					return nil, function.Unavailable("refreshing grains")
 				}
-				return true, c.Host.RefreshGrains(ctx)
+				return true, facts.RefreshGrains(ctx)
 			},
 		},
 		{
 			Name:    "refresh_pillar",
 			Doc:     "Ask the master for the pillar again.",
 			Example: `salt '*' saltutil.refresh_pillar`,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				if c.Host.RefreshPillar == nil {
-					return nil, unavailable("refreshing the pillar")
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				facts := services(c.Host).Facts
+				if facts == nil {
+					return nil, function.Unavailable("refreshing the pillar")
 				}
-				return true, c.Host.RefreshPillar(ctx)
+				return true, facts.RefreshPillar(ctx)
 			},
 		},
 		{
 			Name:    "regen_keys",
 			Doc:     "Remove the minion's keys. It makes new ones when it starts again, which the master must accept; delete the old one there. Until then it goes on with the old ones.",
 			Example: `salt-call --local saltutil.regen_keys`,
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				if c.Host.PKIDir == "" {
-					return nil, unavailable("directory of keys")
+					return nil, function.Unavailable("directory of keys")
 				}
 				for _, name := range []string{"minion.pem", "minion.pub"} {
 					if err := os.Remove(filepath.Join(c.Host.PKIDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -101,33 +133,34 @@ var saltutilModule = &Module{
 			Name:    "revoke_auth",
 			Doc:     "Ask the master to forget this minion's key: it does so a moment later, and then the key waits to be accepted again. For a machine that is taken out of use.",
 			Example: `salt-call saltutil.revoke_auth`,
-			Params:  []Param{{Name: "preserve_minion_cache", Kind: Bool, Default: false}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				if c.Host.RevokeKey == nil {
-					return nil, unavailable("connection to a master")
+			Params:  []function.Param{{Name: "preserve_minion_cache", Kind: function.Bool, Default: false}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				revoke := services(c.Host).Revoke
+				if revoke == nil {
+					return nil, function.Unavailable("connection to a master")
 				}
-				return done(c.Host.RevokeKey(ctx))
+				return done(revoke(ctx))
 			},
 		},
 		{
 			Name:    "running",
 			Doc:     "Return all other running jobs.",
 			Example: `salt '*' saltutil.running`,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return c.listJobs(func(Running) bool { return true })
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return listJobs(c, func(Running) bool { return true })
 			},
 		},
 		{
 			Name:    "signal_job",
 			Doc:     "Send a signal, by number or name, to the running job of that id. Returns an empty text where it does not run.",
 			Example: `salt '*' saltutil.signal_job 20261121113344286549 15`,
-			Params:  []Param{jobID, {Name: "sig", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{jobID, {Name: "sig", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				sig, err := parseSignal(c.String("sig"))
 				if err != nil {
 					return nil, err
 				}
-				return c.signalJob(sig)
+				return signalJob(c, sig)
 			},
 		},
 		{
@@ -162,22 +195,22 @@ var saltutilModule = &Module{
 			Name:    "term_all_jobs",
 			Doc:     "Send SIGTERM to every other running job.",
 			Example: `salt '*' saltutil.term_all_jobs`,
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.signalAll(syscall.SIGTERM) },
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return signalAll(c, syscall.SIGTERM) },
 		},
 		{
 			Name:    "term_job",
 			Doc:     "Send SIGTERM to the running job of that id. Returns an empty text where it does not run.",
 			Example: `salt '*' saltutil.term_job 20261121113344286549`,
-			Params:  []Param{jobID},
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.signalJob(syscall.SIGTERM) },
+			Params:  []function.Param{jobID},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return signalJob(c, syscall.SIGTERM) },
 		},
 	},
 }
 
 // otherJobs returns the running jobs that are selected, without the one that
 // asks.
-func (c *Call) otherJobs(selected func(Running) bool) ([]Running, error) {
-	table, err := c.Host.jobs()
+func otherJobs(c *function.Call, selected func(Running) bool) ([]Running, error) {
+	table, err := runningJobs(c.Host)
 	if err != nil {
 		return nil, err
 	}
@@ -190,17 +223,17 @@ func (c *Call) otherJobs(selected func(Running) bool) ([]Running, error) {
 	return jobs, nil
 }
 
-func (c *Call) listJobs(selected func(Running) bool) (any, error) {
-	jobs, err := c.otherJobs(selected)
+func listJobs(c *function.Call, selected func(Running) bool) (any, error) {
+	jobs, err := otherJobs(c, selected)
 	list := []any{}
 	for _, job := range jobs {
-		list = append(list, job.dictionary())
+		list = append(list, jobDictionary(job))
 	}
 	return list, err
 }
 
-// dictionary is the job as Salt's users know it.
-func (r Running) dictionary() map[string]any {
+// jobDictionary is the job as Salt's users know it.
+func jobDictionary(r Running) map[string]any {
 	args := r.Args
 	if args == nil {
 		args = []any{}
@@ -212,25 +245,25 @@ func (r Running) dictionary() map[string]any {
 }
 
 // signalJob signals the job of the argument jid.
-func (c *Call) signalJob(sig syscall.Signal) (any, error) {
+func signalJob(c *function.Call, sig syscall.Signal) (any, error) {
 	if _, err := salt.ParseJID(c.String("jid")); err != nil {
 		return nil, err
 	}
-	sent, err := c.signal(sig, func(r Running) bool { return string(r.JID) == c.String("jid") })
+	sent, err := signalJobs(c, sig, func(r Running) bool { return string(r.JID) == c.String("jid") })
 	return strings.Join(sent, "\n"), err
 }
 
-func (c *Call) signalAll(sig syscall.Signal) (any, error) {
-	return c.signal(sig, func(Running) bool { return true })
+func signalAll(c *function.Call, sig syscall.Signal) (any, error) {
+	return signalJobs(c, sig, func(Running) bool { return true })
 }
 
-// signal signals the selected jobs and returns a sentence for each. One that
+// signalJobs signals the selected jobs and returns a sentence for each. One that
 // ended meanwhile is none of the caller's business.
-func (c *Call) signal(sig syscall.Signal, selected func(Running) bool) ([]string, error) {
-	jobs, err := c.otherJobs(selected)
+func signalJobs(c *function.Call, sig syscall.Signal, selected func(Running) bool) ([]string, error) {
+	jobs, err := otherJobs(c, selected)
 	sent := []string{}
 	for _, job := range jobs {
-		if c.Host.Jobs.Signal(job.JID, sig, c.Host.User) == nil {
+		if services(c.Host).Jobs.Signal(job.JID, sig, c.Host.User) == nil {
 			sent = append(sent, fmt.Sprintf("Signal %d sent to job %s at pid %d", sig, job.JID, job.PID))
 		}
 	}
@@ -249,5 +282,5 @@ func parseSignal(s string) (syscall.Signal, error) {
 	if n, err := strconv.Atoi(s); err == nil && n > 0 && n <= 64 {
 		return syscall.Signal(n), nil
 	}
-	return 0, invalid("unknown signal %q", s)
+	return 0, function.Invalid("unknown signal %q", s)
 }

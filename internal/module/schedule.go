@@ -10,6 +10,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/schedule"
 )
 
@@ -26,24 +27,24 @@ type Scheduler interface {
 }
 
 // persist is the parameter of the functions that change the schedule.
-var persist = Param{Name: "persist", Kind: Bool, Default: true}
+var persist = function.Param{Name: "persist", Kind: function.Bool, Default: true}
 
 // jobName is the parameter that names a job.
-var jobName = Param{Name: "name", Kind: String, Required: true}
+var jobName = function.Param{Name: "name", Kind: function.String, Required: true}
 
 // scheduleModule runs functions by the clock.
-var scheduleModule = &Module{
+var scheduleModule = &function.Module{
 	Name: "schedule",
 	Doc:  "Functions that show and change what this minion runs by the clock. A change is kept in _schedule.conf beside the configuration, unless persist=False.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "add",
 			Doc:     "Add a job. Its arguments by name are the keys of a job in the setting schedule.",
 			Example: `salt '*' schedule.add check function=cmd.run_all job_args="['check_procs -w 150']" minutes=5 returner=master_bus`,
-			Params:  []Param{jobName, persist},
+			Params:  []function.Param{jobName, persist},
 			Kwargs:  true,
-			Calls: &Calls{Read: addedJob, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
-				return c.changeJob(ctx, r, "Added job: %s to schedule.", func(jobs map[string]any, name string) (string, bool) {
+			Calls: &function.Calls{Read: addedJob, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				return changeJob(ctx, c, r, "Added job: %s to schedule.", func(jobs map[string]any, name string) (string, bool) {
 					if jobs[name] != nil {
 						return fmt.Sprintf("Job %s already exists in schedule.", name), false
 					}
@@ -56,9 +57,9 @@ var scheduleModule = &Module{
 			Name:    "delete",
 			Doc:     "Delete a job. Of one that stands in the configuration too it is kept that it was deleted; schedule.list shows both.",
 			Example: `salt '*' schedule.delete check`,
-			Params:  []Param{jobName, persist},
-			Calls: &Calls{Read: nothing, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
-				return c.changeJob(ctx, r, "Deleted Job %s from schedule.", func(jobs map[string]any, name string) (string, bool) {
+			Params:  []function.Param{jobName, persist},
+			Calls: &function.Calls{Read: function.Nothing, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				return changeJob(ctx, c, r, "Deleted Job %s from schedule.", func(jobs map[string]any, name string) (string, bool) {
 					if _, isJob := jobs[name].(map[string]any); !isJob { // enabled is none, and to drop it is to enable
 						return noJob(name), false
 					}
@@ -71,60 +72,60 @@ var scheduleModule = &Module{
 			Name:    "disable",
 			Doc:     "Disable the whole schedule.",
 			Example: `salt '*' schedule.disable`,
-			Params:  []Param{persist},
-			Calls: &Calls{Read: nothing, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
-				return c.switchSchedule(ctx, r, "Disabled schedule on minion.", false)
+			Params:  []function.Param{persist},
+			Calls: &function.Calls{Read: function.Nothing, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				return switchSchedule(ctx, c, r, "Disabled schedule on minion.", false)
 			}},
 		},
 		{
 			Name:    "disable_job",
 			Doc:     "Disable a job.",
 			Example: `salt '*' schedule.disable_job check`,
-			Params:  []Param{jobName, persist},
-			Calls: &Calls{Read: nothing, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
-				return c.switchJob(ctx, r, "Disabled Job %s in schedule.", false)
+			Params:  []function.Param{jobName, persist},
+			Calls: &function.Calls{Read: function.Nothing, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				return switchJob(ctx, c, r, "Disabled Job %s in schedule.", false)
 			}},
 		},
 		{
 			Name:    "enable",
 			Doc:     "Enable the whole schedule.",
 			Example: `salt '*' schedule.enable`,
-			Params:  []Param{persist},
-			Calls: &Calls{Read: hidden, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
-				return c.switchSchedule(ctx, r, "Enabled schedule on minion.", true)
+			Params:  []function.Param{persist},
+			Calls: &function.Calls{Read: function.Hidden, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				return switchSchedule(ctx, c, r, "Enabled schedule on minion.", true)
 			}},
 		},
 		{
 			Name:    "enable_job",
 			Doc:     "Enable a job.",
 			Example: `salt '*' schedule.enable_job check`,
-			Params:  []Param{jobName, persist},
-			Calls: &Calls{Read: hidden, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
-				return c.switchJob(ctx, r, "Enabled Job %s in schedule.", true)
+			Params:  []function.Param{jobName, persist},
+			Calls: &function.Calls{Read: function.Hidden, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				return switchJob(ctx, c, r, "Enabled Job %s in schedule.", true)
 			}},
 		},
 		{
 			Name:    "is_enabled",
 			Doc:     "Return a job if it is enabled, else an empty dictionary; without a name, whether the schedule is enabled.",
 			Example: "salt '*' schedule.is_enabled\nsalt '*' schedule.is_enabled name=check",
-			Params:  []Param{{Name: "name", Kind: String}},
+			Params:  []function.Param{{Name: "name", Kind: function.String}},
 			Run:     scheduleIsEnabled,
 		},
 		{
 			Name:    "list",
 			Doc:     "Return the jobs as YAML, or as a dictionary with return_yaml=False: each with the file it comes from, and what the configuration says of it if that is not in force. show_disabled=False leaves out those that are disabled.",
 			Example: `salt '*' schedule.list`,
-			Params:  []Param{{Name: "show_all", Kind: Bool, Default: false}, {Name: "show_disabled", Kind: Bool, Default: true}, {Name: "return_yaml", Kind: Bool, Default: true}},
+			Params:  []function.Param{{Name: "show_all", Kind: function.Bool, Default: false}, {Name: "show_disabled", Kind: function.Bool, Default: true}, {Name: "return_yaml", Kind: function.Bool, Default: true}},
 			Run:     scheduleList,
 		},
 		{
 			Name:    "modify",
 			Doc:     "Change a job: the given keys replace those that it has, None takes one away.",
 			Example: `salt '*' schedule.modify check minutes=10`,
-			Params:  []Param{jobName, persist},
+			Params:  []function.Param{jobName, persist},
 			Kwargs:  true,
-			Calls: &Calls{Read: modifiedJob, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
-				return c.changeJob(ctx, r, "Modified job: %s in schedule.", func(jobs map[string]any, name string) (string, bool) {
+			Calls: &function.Calls{Read: modifiedJob, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				return changeJob(ctx, c, r, "Modified job: %s in schedule.", func(jobs map[string]any, name string) (string, bool) {
 					old, ok := jobs[name].(map[string]any)
 					if !ok {
 						return noJob(name), false
@@ -141,8 +142,8 @@ var scheduleModule = &Module{
 			Name:    "reload",
 			Doc:     "Take the schedule from the configuration files again.",
 			Example: `salt '*' schedule.reload`,
-			Calls: &Calls{Read: hidden, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
-				s, err := r.scheduler()
+			Calls: &function.Calls{Read: function.Hidden, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				s, err := scheduleOf(r.Host())
 				if err != nil {
 					return nil, err
 				}
@@ -153,15 +154,15 @@ var scheduleModule = &Module{
 			Name:    "run_job",
 			Doc:     "Run a job now. One that is disabled needs force=True.",
 			Example: `salt '*' schedule.run_job check`,
-			Params:  []Param{jobName, {Name: "force", Kind: Bool, Default: false}},
-			Calls:   &Calls{Read: hidden, Run: scheduleRun},
+			Params:  []function.Param{jobName, {Name: "force", Kind: function.Bool, Default: false}},
+			Calls:   &function.Calls{Read: function.Hidden, Run: scheduleRun},
 		},
 		{
 			Name:    "save",
 			Doc:     "Keep the schedule as it is over a restart.",
 			Example: `salt '*' schedule.save`,
-			Calls: &Calls{Read: hidden, Run: func(ctx context.Context, c *Call, r *Caller) (any, error) {
-				s, now, err := r.schedule(ctx)
+			Calls: &function.Calls{Read: function.Hidden, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				s, now, err := changeableSchedule(ctx, r)
 				if err != nil {
 					return nil, err
 				}
@@ -172,32 +173,32 @@ var scheduleModule = &Module{
 			Name:    "show_next_fire_time",
 			Doc:     "Return when a job starts next.",
 			Example: `salt '*' schedule.show_next_fire_time check`,
-			Params:  []Param{jobName},
+			Params:  []function.Param{jobName},
 			Run:     scheduleNext,
 		},
 	},
 }
 
 // addedJob reads what a job runs that is added.
-func addedJob(a *Arguments) Reading {
+func addedJob(a *function.Arguments) function.Reading {
 	inner, ok := scheduled(a.Extra())
-	return Reading{Inner: inner, Hidden: !ok}
+	return function.Reading{Inner: inner, Hidden: !ok}
 }
 
 // modifiedJob reads what a job runs once it is changed. What is not given is taken
 // from the job as it stands, which the arguments do not tell.
-func modifiedJob(a *Arguments) Reading {
+func modifiedJob(a *function.Arguments) function.Reading {
 	given := a.Extra()
 	if given["function"] == nil {
-		return Reading{Hidden: true}
+		return function.Reading{Hidden: true}
 	}
 	inner, ok := scheduled(given)
-	return Reading{Inner: inner, Hidden: !ok || given["job_args"] == nil || given["job_kwargs"] == nil}
+	return function.Reading{Inner: inner, Hidden: !ok || given["job_args"] == nil || given["job_kwargs"] == nil}
 }
 
 // scheduled reads the command of a job, whenever it is due, and the event that its
 // return is to be.
-func scheduled(given map[string]any) ([]Inner, bool) {
+func scheduled(given map[string]any) ([]function.Inner, bool) {
 	what := map[string]any{"seconds": int64(1)}
 	for _, key := range []string{"function", "args", "job_args", "kwargs", "job_kwargs", "tag"} {
 		what[key] = given[key]
@@ -206,28 +207,39 @@ func scheduled(given map[string]any) ([]Inner, bool) {
 	if err != nil {
 		return nil, false
 	}
-	list := []Inner{{Command: Command{Function: j.Function, Args: j.Args, Kwargs: j.Kwargs}}}
+	list := []function.Inner{{Command: function.Command{Function: j.Function, Args: j.Args, Kwargs: j.Kwargs}}}
 	if j.ReturnTag != "" {
-		list = append(list, Inner{Command: Sending(j.ReturnTag)})
+		list = append(list, function.Inner{Command: Sending(j.ReturnTag)})
 	}
 	return list, true
 }
 
 // Sending is what a return amounts to that a minion fires as an event with a tag that
 // somebody has chosen: that function, with the tag alone.
-func Sending(tag string) Command { return Command{Function: "event.send", Args: []any{tag}} }
+func Sending(tag string) function.Command {
+	return function.Command{Function: "event.send", Args: []any{tag}}
+}
 
-// schedule is the schedule as it stands.
-func (c *Call) schedule(ctx context.Context) (now schedule.Status, err error) {
-	if c.Host.Scheduler == nil {
-		err = unavailable("schedule")
-	} else {
-		now, err = c.Host.Scheduler.Schedule(ctx)
+// currentSchedule is the schedule as it stands.
+func currentSchedule(ctx context.Context, h *function.Host) (now schedule.Status, err error) {
+	s, err := scheduleOf(h)
+	if err == nil {
+		now, err = s.Schedule(ctx)
 	}
 	if now.Jobs == nil {
 		now.Jobs = map[string]any{}
 	}
 	return now, err
+}
+
+// changeableSchedule is the minion's schedule, to change it, and as it stands.
+func changeableSchedule(ctx context.Context, r *function.Caller) (Scheduler, schedule.Status, error) {
+	s, err := scheduleOf(r.Host())
+	if err != nil {
+		return nil, schedule.Status{}, err
+	}
+	now, err := currentSchedule(ctx, r.Host())
+	return s, now, err
 }
 
 func noJob(name string) string { return fmt.Sprintf("Job %s does not exist.", name) }
@@ -242,8 +254,8 @@ func outcomeOf(comment string, err error) (any, error) {
 
 // changeJob edits the job that the argument name names. edit returns why it can not,
 // or true.
-func (c *Call) changeJob(ctx context.Context, r *Caller, done string, edit func(jobs map[string]any, name string) (string, bool)) (any, error) {
-	s, now, err := r.schedule(ctx)
+func changeJob(ctx context.Context, c *function.Call, r *function.Caller, done string, edit func(jobs map[string]any, name string) (string, bool)) (any, error) {
+	s, now, err := changeableSchedule(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -271,8 +283,8 @@ func inForce(o schedule.Origin) string {
 	return fmt.Sprintf(" What stands in %s is not in force; the change goes before it.", o.ConfiguredAt)
 }
 
-func (c *Call) switchJob(ctx context.Context, r *Caller, done string, on bool) (any, error) {
-	return c.changeJob(ctx, r, done, func(jobs map[string]any, name string) (string, bool) {
+func switchJob(ctx context.Context, c *function.Call, r *function.Caller, done string, on bool) (any, error) {
+	return changeJob(ctx, c, r, done, func(jobs map[string]any, name string) (string, bool) {
 		job, ok := jobs[name].(map[string]any)
 		if !ok {
 			return noJob(name), false
@@ -284,8 +296,8 @@ func (c *Call) switchJob(ctx context.Context, r *Caller, done string, on bool) (
 	})
 }
 
-func (c *Call) switchSchedule(ctx context.Context, r *Caller, done string, on bool) (any, error) {
-	s, now, err := r.schedule(ctx)
+func switchSchedule(ctx context.Context, c *function.Call, r *function.Caller, done string, on bool) (any, error) {
+	s, now, err := changeableSchedule(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -297,8 +309,8 @@ func (c *Call) switchSchedule(ctx context.Context, r *Caller, done string, on bo
 // nothing is said.
 func isOn(dict map[string]any) bool { return dict["enabled"] != false }
 
-func scheduleIsEnabled(ctx context.Context, c *Call) (any, error) {
-	now, err := c.schedule(ctx)
+func scheduleIsEnabled(ctx context.Context, c *function.Call) (any, error) {
+	now, err := currentSchedule(ctx, c.Host)
 	if err != nil || !c.Has("name") {
 		return isOn(now.Jobs), err
 	}
@@ -308,8 +320,8 @@ func scheduleIsEnabled(ctx context.Context, c *Call) (any, error) {
 	return map[string]any{}, nil
 }
 
-func scheduleList(ctx context.Context, c *Call) (any, error) {
-	now, err := c.schedule(ctx)
+func scheduleList(ctx context.Context, c *function.Call) (any, error) {
+	now, err := currentSchedule(ctx, c.Host)
 	if err != nil {
 		return nil, err
 	}
@@ -354,8 +366,8 @@ func withOrigins(now schedule.Status) map[string]any {
 	return jobs
 }
 
-func scheduleRun(ctx context.Context, c *Call, r *Caller) (any, error) {
-	s, now, err := r.schedule(ctx)
+func scheduleRun(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+	s, now, err := changeableSchedule(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -369,8 +381,8 @@ func scheduleRun(ctx context.Context, c *Call, r *Caller) (any, error) {
 	return outcomeOf(fmt.Sprintf("Scheduling Job %s on minion.", name), s.RunScheduled(ctx, name))
 }
 
-func scheduleNext(ctx context.Context, c *Call) (any, error) {
-	now, err := c.schedule(ctx)
+func scheduleNext(ctx context.Context, c *function.Call) (any, error) {
+	now, err := currentSchedule(ctx, c.Host)
 	if err != nil {
 		return nil, err
 	}

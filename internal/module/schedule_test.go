@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/schedule"
 )
 
@@ -41,7 +42,7 @@ func (s *scheduler) ReloadSchedule(context.Context) error { s.loaded++; return s
 
 func TestSchedule(t *testing.T) {
 	s := &scheduler{jobs: map[string]any{}, next: map[string]time.Time{"check": time.Date(2026, 11, 21, 17, 0, 0, 0, time.UTC)}}
-	h := &Host{Scheduler: s}
+	h := &function.Host{Services: &Services{Scheduler: s}}
 	yes := func(comment string) map[string]any { return map[string]any{"result": true, "comment": comment} }
 	same(t, "empty", good(t, h, "schedule.list", nil), map[string]any{"schedule": map[string]any{}})
 	same(t, "add", good(t, h, "schedule.add", map[string]any{"function": "test.ping", "minutes": int64(5)}, "check"), yes("Added job: check to schedule."))
@@ -92,7 +93,7 @@ func TestSchedule(t *testing.T) {
 }
 
 func TestScheduleRefusals(t *testing.T) {
-	h := &Host{Scheduler: &scheduler{jobs: map[string]any{"check": map[string]any{}}, refuse: errors.New("job x: it needs a time")}}
+	h := &function.Host{Services: &Services{Scheduler: &scheduler{jobs: map[string]any{"check": map[string]any{}}, refuse: errors.New("job x: it needs a time")}}}
 	bad(t, h, "schedule.add", "it needs a time", map[string]any{"function": "test.ping"}, "x")
 	bad(t, h, "schedule.run_job", "it needs a time", nil, "check")
 	bad(t, h, "schedule.reload", "it needs a time", nil)

@@ -6,40 +6,42 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 var (
-	serviceName  = Param{Name: "name", Kind: String, Required: true}
-	serviceNames = []Param{serviceName}
+	serviceName  = function.Param{Name: "name", Kind: function.String, Required: true}
+	serviceNames = []function.Param{serviceName}
 )
 
 // serviceModule manages services.
-var serviceModule = &Module{
+var serviceModule = &function.Module{
 	Name: "service",
 	Doc: "Functions that manage the services of the machine: units of systemd where it runs the machine, " +
 		"else of OpenRC, or scripts by the programs service and update-rc.d or chkconfig.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "available",
 			Doc:     "Return whether there is such a service.",
 			Example: `salt '*' service.available sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.serviceExists(ctx) },
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return serviceExists(ctx, c) },
 		},
 		{
 			Name:    "disable",
 			Doc:     "Let a service not be started with the machine.",
 			Example: `salt '*' service.disable sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.setEnabled(ctx, false) },
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return setEnabled(ctx, c, false) },
 		},
 		{
 			Name:    "disabled",
 			Doc:     "Return whether a service is not started with the machine.",
 			Example: `salt '*' service.disabled sshd`,
 			Params:  serviceNames,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				enabled, err := c.isEnabled(ctx)
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				enabled, err := isEnabled(ctx, c)
 				return !enabled, err
 			},
 		},
@@ -48,75 +50,75 @@ var serviceModule = &Module{
 			Doc:     "Let a service be started with the machine.",
 			Example: `salt '*' service.enable sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.setEnabled(ctx, true) },
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return setEnabled(ctx, c, true) },
 		},
 		{
 			Name:    "enabled",
 			Doc:     "Return whether a service is started with the machine.",
 			Example: `salt '*' service.enabled sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.isEnabled(ctx) },
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return isEnabled(ctx, c) },
 		},
 		{
 			Name:    "force_reload",
 			Doc:     "Let a service read its configuration again, by a restart if it can not otherwise.",
 			Example: `salt '*' service.force_reload sshd`,
 			Params:  serviceNames,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.act(ctx, "reload-or-restart", "force-reload")
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return actOnService(ctx, c, "reload-or-restart", "force-reload")
 			},
 		},
 		{
 			Name:    "get_all",
 			Doc:     "Return the names of all services.",
 			Example: `salt '*' service.get_all`,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				if !c.systemdRuns() {
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				if !systemdRuns(c) {
 					return initScripts()
 				}
-				return c.unitFiles(ctx, "")
+				return unitFiles(ctx, c, "")
 			},
 		},
 		{
 			Name:    "get_disabled",
 			Doc:     "Return the names of the services that are not started with the machine.",
 			Example: `salt '*' service.get_disabled`,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.unitFiles(ctx, "disabled") },
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return unitFiles(ctx, c, "disabled") },
 		},
 		{
 			Name:    "get_enabled",
 			Doc:     "Return the names of the services that are started with the machine.",
 			Example: `salt '*' service.get_enabled`,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.unitFiles(ctx, "enabled") },
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return unitFiles(ctx, c, "enabled") },
 		},
 		{
 			Name:    "get_running",
 			Doc:     "Return the names of the running services.",
 			Example: `salt '*' service.get_running`,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.unitList(ctx, "list-units", "--state=running")
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return unitList(ctx, c, "list-units", "--state=running")
 			},
 		},
 		{
 			Name:    "get_static",
 			Doc:     "Return the names of the services that others start.",
 			Example: `salt '*' service.get_static`,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.unitFiles(ctx, "static") },
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return unitFiles(ctx, c, "static") },
 		},
 		{
 			Name:    "mask",
 			Doc:     "Let a service not be started at all.",
 			Example: `salt '*' service.mask sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.unit(ctx, "mask") },
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return systemctlUnit(ctx, c, "mask") },
 		},
 		{
 			Name:    "masked",
 			Doc:     "Return whether a service is masked.",
 			Example: `salt '*' service.masked sshd`,
 			Params:  serviceNames,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				properties, err := c.unitProperties(ctx)
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				properties, err := unitProperties(ctx, c)
 				return properties["LoadState"] == "masked", err
 			},
 		},
@@ -125,8 +127,8 @@ var serviceModule = &Module{
 			Doc:     "Return whether there is no such service.",
 			Example: `salt '*' service.missing sshd`,
 			Params:  serviceNames,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				exists, err := c.serviceExists(ctx)
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				exists, err := serviceExists(ctx, c)
 				return !exists, err
 			},
 		},
@@ -135,28 +137,34 @@ var serviceModule = &Module{
 			Doc:     "Let a service read its configuration again.",
 			Example: `salt '*' service.reload sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.act(ctx, "reload", "reload") },
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return actOnService(ctx, c, "reload", "reload")
+			},
 		},
 		{
 			Name:    "restart",
 			Doc:     "Restart a service.",
 			Example: `salt '*' service.restart sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.act(ctx, "restart", "restart") },
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return actOnService(ctx, c, "restart", "restart")
+			},
 		},
 		{
 			Name:    "show",
 			Doc:     "Return the properties of a service as systemd knows them.",
 			Example: `salt '*' service.show sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.unitProperties(ctx) },
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return unitProperties(ctx, c) },
 		},
 		{
 			Name:    "start",
 			Doc:     "Start a service.",
 			Example: `salt '*' service.start sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.act(ctx, "start", "start") },
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return actOnService(ctx, c, "start", "start")
+			},
 		},
 		{
 			Name:    "status",
@@ -170,14 +178,14 @@ var serviceModule = &Module{
 			Doc:     "Stop a service.",
 			Example: `salt '*' service.stop sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.act(ctx, "stop", "stop") },
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return actOnService(ctx, c, "stop", "stop") },
 		},
 		{
 			Name:    "systemctl_reload",
 			Doc:     "Let systemd read its units again.",
 			Example: `salt '*' service.systemctl_reload`,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				_, err := c.systemctl(ctx, "daemon-reload")
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				_, err := systemctl(ctx, c, "daemon-reload")
 				return done(err)
 			},
 		},
@@ -186,15 +194,15 @@ var serviceModule = &Module{
 			Doc:     "Let a masked service be started again.",
 			Example: `salt '*' service.unmask sshd`,
 			Params:  serviceNames,
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.unit(ctx, "unmask") },
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return systemctlUnit(ctx, c, "unmask") },
 		},
 	},
 }
 
 // systemdRuns says whether systemd runs the machine: the grain init tells, else
 // the folder that exists just then, where sd_booted(3) looks too.
-func (c *Call) systemdRuns() bool {
-	if init, ok := c.Host.grains()["init"].(string); ok {
+func systemdRuns(c *function.Call) bool {
+	if init, ok := c.Host.Facts()["init"].(string); ok {
 		return init == "systemd"
 	}
 	info, err := os.Stat("/run/systemd/system")
@@ -212,25 +220,25 @@ func unitName(name string) string {
 }
 
 // systemctl runs systemctl where systemd runs the machine.
-func (c *Call) systemctl(ctx context.Context, args ...string) (string, error) {
-	if !c.systemdRuns() {
-		return "", unavailable("systemd")
+func systemctl(ctx context.Context, c *function.Call, args ...string) (string, error) {
+	if !systemdRuns(c) {
+		return "", function.Unavailable("systemd")
 	}
 	return output(ctx, append([]string{"systemctl"}, args...)...)
 }
 
-// unit does something to the unit of the argument name that only systemd can.
-func (c *Call) unit(ctx context.Context, verb string) (any, error) {
-	_, err := c.systemctl(ctx, verb, "--", unitName(c.String("name")))
+// systemctlUnit does something to the unit of the argument name that only systemd can.
+func systemctlUnit(ctx context.Context, c *function.Call, verb string) (any, error) {
+	_, err := systemctl(ctx, c, verb, "--", unitName(c.String("name")))
 	return done(err)
 }
 
-// act does something to the service of the argument name.
-func (c *Call) act(ctx context.Context, verb, scriptVerb string) (any, error) {
-	if c.systemdRuns() {
-		return c.unit(ctx, verb)
+// actOnService does something to the service of the argument name.
+func actOnService(ctx context.Context, c *function.Call, verb, scriptVerb string) (any, error) {
+	if systemdRuns(c) {
+		return systemctlUnit(ctx, c, verb)
 	}
-	name, err := c.scriptName()
+	name, err := scriptName(c)
 	if err != nil {
 		return nil, err
 	}
@@ -239,25 +247,25 @@ func (c *Call) act(ctx context.Context, verb, scriptVerb string) (any, error) {
 
 // scriptName is the argument name as the program service takes it, which has no
 // way to tell a name from an option.
-func (c *Call) scriptName() (string, error) {
+func scriptName(c *function.Call) (string, error) {
 	name := c.String("name")
 	if name == "" || strings.HasPrefix(name, "-") || strings.Contains(name, "/") {
-		return "", invalid("%q is not the name of a service", name)
+		return "", function.Invalid("%q is not the name of a service", name)
 	}
 	return name, nil
 }
 
 // unitSays asks systemctl a question that it answers by its exit code.
-func (c *Call) unitSays(ctx context.Context, question string) (bool, error) {
-	if !c.systemdRuns() {
-		return false, unavailable("systemd")
+func unitSays(ctx context.Context, c *function.Call, question string) (bool, error) {
+	if !systemdRuns(c) {
+		return false, function.Unavailable("systemd")
 	}
 	e, err := tool(ctx, "systemctl", question, "--quiet", "--", unitName(c.String("name")))
 	return e.Code == 0, err
 }
 
-func (c *Call) unitProperties(ctx context.Context) (map[string]any, error) {
-	text, err := c.systemctl(ctx, "show", "--", unitName(c.String("name")))
+func unitProperties(ctx context.Context, c *function.Call) (map[string]any, error) {
+	text, err := systemctl(ctx, c, "show", "--", unitName(c.String("name")))
 	properties := map[string]any{}
 	for line := range strings.Lines(text) {
 		if name, v, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "="); ok {
@@ -267,43 +275,43 @@ func (c *Call) unitProperties(ctx context.Context) (map[string]any, error) {
 	return properties, err
 }
 
-func (c *Call) serviceExists(ctx context.Context) (bool, error) {
-	if !c.systemdRuns() {
+func serviceExists(ctx context.Context, c *function.Call) (bool, error) {
+	if !systemdRuns(c) {
 		scripts, err := initScripts()
 		return slices.Contains(scripts, c.String("name")), err
 	}
-	properties, err := c.unitProperties(ctx)
+	properties, err := unitProperties(ctx, c)
 	return err == nil && properties["LoadState"] != "not-found", err
 }
 
-func serviceStatus(ctx context.Context, c *Call) (any, error) {
+func serviceStatus(ctx context.Context, c *function.Call) (any, error) {
 	name := c.String("name")
 	if !strings.ContainsAny(name, "*?[") {
-		return c.serviceRuns(ctx, name)
+		return serviceRuns(ctx, c, name)
 	}
-	if !c.systemdRuns() {
-		return nil, unavailable("status of several services without systemd")
+	if !systemdRuns(c) {
+		return nil, function.Unavailable("status of several services without systemd")
 	}
-	all, err := c.unitFiles(ctx, "")
+	all, err := unitFiles(ctx, c, "")
 	if err != nil {
 		return nil, err
 	}
 	states := map[string]any{}
 	for _, service := range all {
-		if !globMatch(name, service) {
+		if !function.Glob(name, service) {
 			continue
 		}
-		if states[service], err = c.serviceRuns(ctx, service); err != nil {
+		if states[service], err = serviceRuns(ctx, c, service); err != nil {
 			return nil, err
 		}
 	}
 	return states, nil
 }
 
-func (c *Call) serviceRuns(ctx context.Context, name string) (bool, error) {
+func serviceRuns(ctx context.Context, c *function.Call, name string) (bool, error) {
 	args := []string{"systemctl", "is-active", "--quiet", "--", unitName(name)}
-	if !c.systemdRuns() {
-		if _, err := c.scriptName(); err != nil {
+	if !systemdRuns(c) {
+		if _, err := scriptName(c); err != nil {
 			return false, err
 		}
 		args = fill(findInit().act, name, "status")
@@ -314,17 +322,17 @@ func (c *Call) serviceRuns(ctx context.Context, name string) (bool, error) {
 
 // unitFiles returns the names of the services whose file has the state, all for
 // "".
-func (c *Call) unitFiles(ctx context.Context, state string) ([]string, error) {
+func unitFiles(ctx context.Context, c *function.Call, state string) ([]string, error) {
 	args := []string{"list-unit-files"}
 	if state != "" {
 		args = append(args, "--state="+state)
 	}
-	return c.unitList(ctx, args...)
+	return unitList(ctx, c, args...)
 }
 
 // unitList returns the names of the services that a listing of systemctl shows.
-func (c *Call) unitList(ctx context.Context, args ...string) ([]string, error) {
-	text, err := c.systemctl(ctx, append(args, "--type=service", "--no-legend", "--no-pager", "--plain", "--full")...)
+func unitList(ctx context.Context, c *function.Call, args ...string) ([]string, error) {
+	text, err := systemctl(ctx, c, append(args, "--type=service", "--no-legend", "--no-pager", "--plain", "--full")...)
 	names := []string{}
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) > 0 {

@@ -1,9 +1,13 @@
 package module
 
-import "testing"
+import (
+	"testing"
 
-func systemdHost() *Host {
-	return &Host{Grains: func() map[string]any { return map[string]any{"init": "systemd"} }}
+	"github.com/brinebus/brine/internal/function"
+)
+
+func systemdHost() *function.Host {
+	return &function.Host{Grains: func() map[string]any { return map[string]any{"init": "systemd"} }}
 }
 
 // fakeSystemctl knows the units sshd, which runs and is enabled, and cron,
@@ -63,7 +67,7 @@ func TestServicesOfSystemd(t *testing.T) {
 }
 
 func TestServicesOfScripts(t *testing.T) {
-	host := &Host{Grains: func() map[string]any { return map[string]any{"init": "sysvinit"} }}
+	host := &function.Host{Grains: func() map[string]any { return map[string]any{"init": "sysvinit"} }}
 	fakeProgram(t, "service", `case "$1 $2" in "cron status") exit 3;; "bad start") echo broken; exit 1;; esac`)
 	same(t, "status", good(t, host, "service.status", nil, "sshd"), true)
 	same(t, "status of a stopped one", good(t, host, "service.status", nil, "cron"), false)

@@ -6,6 +6,8 @@ import (
 	"regexp"
 
 	"github.com/go-crypt/crypt/algorithm/shacrypt"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 // shadowSalt is what crypt takes for a salt.
@@ -24,10 +26,10 @@ func shadowVariant(name string) (v shacrypt.Variant, known bool) {
 }
 
 // shadowHash is the hash of a password as crypt(3) makes it by default.
-func shadowHash(_ context.Context, c *Call) (any, error) {
+func shadowHash(_ context.Context, c *function.Call) (any, error) {
 	variant, known := shadowVariant(c.String("algorithm"))
 	if !known {
-		return nil, invalid("unknown algorithm %q, known are sha256 and sha512", c.String("algorithm"))
+		return nil, function.Invalid("unknown algorithm %q, known are sha256 and sha512", c.String("algorithm"))
 	}
 	salt, password := c.String("crypt_salt"), c.String("password")
 	if salt == "" {
@@ -37,7 +39,7 @@ func shadowHash(_ context.Context, c *Call) (any, error) {
 		password = rand.Text()
 	}
 	if !shadowSalt().MatchString(salt) {
-		return nil, invalid("a salt has 1 to 16 letters, digits, dots and slashes")
+		return nil, function.Invalid("a salt has 1 to 16 letters, digits, dots and slashes")
 	}
 	h, err := shacrypt.New(shacrypt.WithVariant(variant), shacrypt.WithRounds(shacrypt.IterationsDefaultOmitted))
 	if err != nil {

@@ -17,10 +17,11 @@ import (
 	"strings"
 
 	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/function"
 )
 
 // saltenv is the parameter that names an environment of the file server.
-var saltenv = Param{Name: "saltenv", Kind: String, Default: "base"}
+var saltenv = function.Param{Name: "saltenv", Kind: function.String, Default: "base"}
 
 // saltAddress takes salt://PATH apart, with its ?saltenv=ENVIRONMENT if it has one.
 // It is false for another address.
@@ -36,11 +37,11 @@ func saltAddress(address, env string) (name, environment string, ok bool) {
 	return strings.TrimPrefix(name, "/"), env, true
 }
 
-// fetch brings what an address names to this machine and returns its path: that of
+// fetchSource brings what an address names to this machine and returns its path: that of
 // a copy for salt://, http:// and https://, the path itself for one of this machine.
-func (c *Call) fetch(ctx context.Context, address, env string) (string, error) {
+func fetchSource(ctx context.Context, c *function.Call, address, env string) (string, error) {
 	if name, env, ok := saltAddress(address, env); ok {
-		files, err := c.Host.files()
+		files, err := fileServer(c.Host)
 		if err != nil {
 			return "", err
 		}
@@ -50,17 +51,17 @@ func (c *Call) fetch(ctx context.Context, address, env string) (string, error) {
 	local := strings.TrimPrefix(address, "file://")
 	switch {
 	case strings.HasPrefix(address, "http://"), strings.HasPrefix(address, "https://"):
-		return c.download(ctx, address)
+		return downloadSource(ctx, c, address)
 	case filepath.IsAbs(local):
 		_, err := os.Stat(local)
 		return local, err
 	}
-	return "", invalid("source %q is neither an absolute path nor an address that begins with salt://, http:// or https://", address)
+	return "", function.Invalid("source %q is neither an absolute path nor an address that begins with salt://, http:// or https://", address)
 }
 
-// open opens what an address names.
-func (c *Call) open(ctx context.Context, address, env string) (io.ReadCloser, error) {
-	place, err := c.fetch(ctx, address, env)
+// openSource opens what an address names.
+func openSource(ctx context.Context, c *function.Call, address, env string) (io.ReadCloser, error) {
+	place, err := fetchSource(ctx, c, address, env)
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +71,12 @@ func (c *Call) open(ctx context.Context, address, env string) (io.ReadCloser, er
 // maxDownload bounds what is fetched from the web, in bytes.
 const maxDownload = 4 << 30
 
-// download fetches an address of the web. The copy lies in a directory that only
+// downloadSource fetches an address of the web. The copy lies in a directory that only
 // this address has.
-func (c *Call) download(ctx context.Context, address string) (string, error) {
+func downloadSource(ctx context.Context, c *function.Call, address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
-		return "", invalid("%q is not an address of the web", address)
+		return "", function.Invalid("%q is not an address of the web", address)
 	}
 	base := path.Base(u.Path)
 	if base == "/" || fileserver.CheckEnvironment(base) != nil {

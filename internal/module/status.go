@@ -14,19 +14,27 @@ import (
 
 	"github.com/shirou/gopsutil/v4/host"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 )
 
+// MasterLink is the connection to the master, or to several.
+type MasterLink interface {
+	Masters() []string // those that are connected, as the configuration names them
+	// Ping is a round trip to one of them, to any for "".
+	Ping(ctx context.Context, master string) error
+}
+
 // statusModule tells how the machine is doing.
-var statusModule = &Module{
+var statusModule = &function.Module{
 	Name: "status",
 	Doc:  "Functions that tell how the machine is doing, most of them from /proc.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "all_status",
 			Doc:     "Return what the other functions of status tell of the machine. What a machine lacks is left out.",
 			Example: `salt '*' status.all_status`,
-			Calls:   &Calls{Read: allOfStatus, Run: statusAll},
+			Calls:   &function.Calls{Read: allOfStatus, Run: statusAll},
 		},
 		{
 			Name:    "cpuinfo",
@@ -63,9 +71,9 @@ var statusModule = &Module{
 			Name:    "master",
 			Doc:     "Return whether the minion is connected to its master, or to one of several; with a name, whether to that one. With connected=False, whether it is not.",
 			Example: `salt '*' status.master`,
-			Params:  []Param{{Name: "master", Kind: String}, {Name: "connected", Kind: Bool, Default: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				link, err := c.Host.master()
+			Params:  []function.Param{{Name: "master", Kind: function.String}, {Name: "connected", Kind: function.Bool, Default: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				link, err := masterLink(c.Host)
 				if err != nil {
 					return nil, err
 				}
@@ -99,22 +107,22 @@ var statusModule = &Module{
 			Name:    "nproc",
 			Doc:     "Return the number of processors that the minion can use.",
 			Example: `salt '*' status.nproc`,
-			Run:     func(context.Context, *Call) (any, error) { return runtime.NumCPU(), nil },
+			Run:     func(context.Context, *function.Call) (any, error) { return runtime.NumCPU(), nil },
 		},
 		{
 			Name:    "pid",
 			Doc:     "Return the pids, one a line, of the processes whose command line matches the regular expression.",
 			Example: `salt '*' status.pid sshd`,
-			Params:  []Param{{Name: "sig", Kind: String, Required: true}},
+			Params:  []function.Param{{Name: "sig", Kind: function.String, Required: true}},
 			Run:     statusPID,
 		},
 		{
 			Name:    "ping_master",
 			Doc:     "Return whether the master answers; with a name, whether that one does.",
 			Example: `salt '*' status.ping_master`,
-			Params:  []Param{{Name: "master", Kind: String}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				link, err := c.Host.master()
+			Params:  []function.Param{{Name: "master", Kind: function.String}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				link, err := masterLink(c.Host)
 				if err != nil {
 					return nil, err
 				}
@@ -137,7 +145,7 @@ var statusModule = &Module{
 			Name:    "version",
 			Doc:     "Return the version of the kernel as /proc/version has it.",
 			Example: `salt '*' status.version`,
-			Run: func(context.Context, *Call) (any, error) {
+			Run: func(context.Context, *function.Call) (any, error) {
 				text, err := os.ReadFile("/proc/version")
 				return strings.TrimSpace(string(text)), err
 			},
@@ -146,7 +154,7 @@ var statusModule = &Module{
 			Name:    "vmstats",
 			Doc:     "Return the counters of /proc/vmstat.",
 			Example: `salt '*' status.vmstats`,
-			Run: func(context.Context, *Call) (any, error) {
+			Run: func(context.Context, *function.Call) (any, error) {
 				stats := map[string]any{}
 				return stats, eachRow("/proc/vmstat", 2, func(f []string) { stats[f[0]] = number(f[1]) })
 			},
@@ -204,25 +212,25 @@ func named(names []string, fields []string) map[string]any {
 }
 
 // allOfStatus are the functions whose answers status.all_status has together.
-func allOfStatus(*Arguments) Reading {
-	var r Reading
+func allOfStatus(*function.Arguments) function.Reading {
+	var r function.Reading
 	for _, name := range []string{"cpuinfo", "cpustats", "diskstats", "diskusage", "loadavg", "meminfo", "netdev", "netstats", "uptime", "vmstats", "w"} {
-		r.Inner = append(r.Inner, Inner{Command: Command{Function: salt.Function("status." + name)}})
+		r.Inner = append(r.Inner, function.Inner{Command: function.Command{Function: salt.Function("status." + name)}})
 	}
 	return r
 }
 
-func statusAll(ctx context.Context, c *Call, r *Caller) (any, error) {
+func statusAll(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
 	all := map[string]any{}
-	for _, i := range allOfStatus(&c.arguments).Inner {
-		if res := r.call(ctx, i.Command); res.Err == nil {
+	for _, i := range allOfStatus(c.Bound()).Inner {
+		if res := r.Call(ctx, i.Command); res.Err == nil {
 			all[strings.TrimPrefix(string(i.Command.Function), "status.")] = res.Return
 		}
 	}
 	return all, ctx.Err()
 }
 
-func statusCPUInfo(context.Context, *Call) (any, error) {
+func statusCPUInfo(context.Context, *function.Call) (any, error) {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	info := map[string]any{}
 	for line := range strings.Lines(string(text)) {
@@ -238,7 +246,7 @@ func statusCPUInfo(context.Context, *Call) (any, error) {
 	return info, err
 }
 
-func statusCPUStats(context.Context, *Call) (any, error) {
+func statusCPUStats(context.Context, *function.Call) (any, error) {
 	columns := []string{"user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"}
 	stats := map[string]any{}
 	err := eachRow("/proc/stat", 2, func(f []string) {
@@ -256,7 +264,7 @@ func statusCPUStats(context.Context, *Call) (any, error) {
 	return stats, err
 }
 
-func statusDiskStats(context.Context, *Call) (any, error) {
+func statusDiskStats(context.Context, *function.Call) (any, error) {
 	columns := []string{"major", "minor", "device", "reads_issued", "reads_merged", "sectors_read", "ms_spent_reading",
 		"writes_completed", "writes_merged", "sectors_written", "ms_spent_writing",
 		"io_in_progress", "ms_spent_in_io", "weighted_ms_spent_in_io"}
@@ -264,7 +272,7 @@ func statusDiskStats(context.Context, *Call) (any, error) {
 	return stats, eachRow("/proc/diskstats", len(columns), func(f []string) { stats[f[2]] = named(columns, f) })
 }
 
-func statusDiskUsage(ctx context.Context, c *Call) (any, error) {
+func statusDiskUsage(ctx context.Context, c *function.Call) (any, error) {
 	mounts, err := mountTable()
 	if err != nil {
 		return nil, err
@@ -276,7 +284,7 @@ func statusDiskUsage(ctx context.Context, c *Call) (any, error) {
 		}
 	}
 	for _, m := range mounts {
-		if len(c.Varargs()) == 0 || slices.ContainsFunc(c.VarWords(), func(w string) bool { return globMatch(w, m.kind) }) {
+		if len(c.Varargs()) == 0 || slices.ContainsFunc(c.VarWords(), func(w string) bool { return function.Glob(w, m.kind) }) {
 			paths = append(paths, m.path)
 		}
 	}
@@ -294,7 +302,7 @@ func statusDiskUsage(ctx context.Context, c *Call) (any, error) {
 	return usage, ctx.Err()
 }
 
-func statusLoad(context.Context, *Call) (any, error) {
+func statusLoad(context.Context, *function.Call) (any, error) {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return nil, err
@@ -302,7 +310,7 @@ func statusLoad(context.Context, *Call) (any, error) {
 	return named([]string{"1-min", "5-min", "15-min"}, strings.Fields(string(text))), nil
 }
 
-func statusMemory(context.Context, *Call) (any, error) {
+func statusMemory(context.Context, *function.Call) (any, error) {
 	info := map[string]any{}
 	err := eachRow("/proc/meminfo", 2, func(f []string) {
 		entry := map[string]any{"value": f[1]}
@@ -314,7 +322,7 @@ func statusMemory(context.Context, *Call) (any, error) {
 	return info, err
 }
 
-func statusNetDev(context.Context, *Call) (any, error) {
+func statusNetDev(context.Context, *function.Call) (any, error) {
 	columns := []string{"rx_bytes", "rx_packets", "rx_errs", "rx_drop", "rx_fifo", "rx_frame", "rx_compressed", "rx_multicast",
 		"tx_bytes", "tx_packets", "tx_errs", "tx_drop", "tx_fifo", "tx_colls", "tx_carrier", "tx_compressed"}
 	text, err := os.ReadFile("/proc/net/dev")
@@ -332,7 +340,7 @@ func statusNetDev(context.Context, *Call) (any, error) {
 
 // statusNetStats reads pairs of lines: names, then numbers, both after the same
 // first word.
-func statusNetStats(context.Context, *Call) (any, error) {
+func statusNetStats(context.Context, *function.Call) (any, error) {
 	stats := map[string]any{}
 	var header []string
 	err := eachRow("/proc/net/netstat", 2, func(f []string) {
@@ -344,10 +352,10 @@ func statusNetStats(context.Context, *Call) (any, error) {
 	return stats, err
 }
 
-func statusPID(_ context.Context, c *Call) (any, error) {
+func statusPID(_ context.Context, c *function.Call) (any, error) {
 	pattern, err := regexp.Compile(c.String("sig"))
 	if err != nil {
-		return nil, invalid("%w", err)
+		return nil, function.Invalid("%w", err)
 	}
 	all, err := processTable()
 	var found []string
@@ -359,7 +367,7 @@ func statusPID(_ context.Context, c *Call) (any, error) {
 	return strings.Join(found, "\n"), err
 }
 
-func statusProcs(context.Context, *Call) (any, error) {
+func statusProcs(context.Context, *function.Call) (any, error) {
 	all, err := processTable()
 	procs := map[string]any{}
 	for _, p := range all {
@@ -368,7 +376,7 @@ func statusProcs(context.Context, *Call) (any, error) {
 	return procs, err
 }
 
-func statusUptime(ctx context.Context, _ *Call) (any, error) {
+func statusUptime(ctx context.Context, _ *function.Call) (any, error) {
 	text, err := os.ReadFile("/proc/uptime")
 	if err != nil {
 		return nil, err
@@ -390,7 +398,7 @@ func statusUptime(ctx context.Context, _ *Call) (any, error) {
 	}, nil
 }
 
-func statusWho(ctx context.Context, _ *Call) (any, error) {
+func statusWho(ctx context.Context, _ *function.Call) (any, error) {
 	users, err := host.UsersWithContext(ctx)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

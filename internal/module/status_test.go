@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 func TestStatus(t *testing.T) {
@@ -203,7 +205,7 @@ func (l link) Ping(_ context.Context, master string) error {
 }
 
 func TestStatusOfTheMaster(t *testing.T) {
-	up, down := &Host{Master: link{true}}, &Host{Master: link{false}}
+	up, down := &function.Host{Services: &Services{Master: link{true}}}, &function.Host{Services: &Services{Master: link{false}}}
 	same(t, "master", good(t, up, "status.master", nil), true)
 	same(t, "master down", good(t, down, "status.master", nil), false)
 	same(t, "the second master", good(t, up, "status.master", nil, "127.0.0.3"), true)

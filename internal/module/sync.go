@@ -5,24 +5,25 @@ import (
 	"fmt"
 
 	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/function"
 )
 
 // syncParams are those of the functions that synchronise programs. Salt has the
 // third too: programs in their order.
-var syncParams = []Param{
-	{Name: "saltenv", Kind: Words},
-	{Name: "refresh", Kind: Bool, Default: true},
+var syncParams = []function.Param{
+	{Name: "saltenv", Kind: function.Words},
+	{Name: "refresh", Kind: function.Bool, Default: true},
 }
 
 // syncKind brings the minion's programs of a kind up to date with the master's and
 // returns what has changed.
-func (c *Call) syncKind(ctx context.Context, kind extension.Kind) ([]string, error) {
-	files, err := c.Host.files()
+func syncKind(ctx context.Context, c *function.Call, kind extension.Kind) ([]string, error) {
+	files, err := fileServer(c.Host)
 	if err != nil {
 		return nil, err
 	}
 	if c.Host.CacheDir == "" {
-		return nil, unavailable("directory for programs")
+		return nil, function.Unavailable("directory for programs")
 	}
 	envs := c.Words("saltenv")
 	if len(envs) == 0 {
@@ -33,40 +34,40 @@ func (c *Call) syncKind(ctx context.Context, kind extension.Kind) ([]string, err
 		return changed, fmt.Errorf("synchronise %s: %w", kind, err)
 	}
 	if kind == extension.Modules {
-		c.tellHidden(ctx)
+		tellHidden(ctx, c)
 	}
-	if kind == extension.Grains && c.Bool("refresh") && c.Host.RefreshGrains != nil {
-		return changed, c.Host.RefreshGrains(ctx)
+	if facts := services(c.Host).Facts; kind == extension.Grains && c.Bool("refresh") && facts != nil {
+		return changed, facts.RefreshGrains(ctx)
 	}
 	return changed, nil
 }
 
 // tellHidden logs which functions of programs nobody can call, as a built-in one has
 // the name.
-func (c *Call) tellHidden(ctx context.Context) {
+func tellHidden(ctx context.Context, c *function.Call) {
 	for _, p := range c.Host.Custom.Programs() {
 		d, err := p.Describe(ctx)
 		if err != nil {
-			c.Host.log().Error("a program can not be used", "program", p.Path, "err", err)
+			c.Host.Logger().Error("a program can not be used", "program", p.Path, "err", err)
 			continue
 		}
 		for name := range d.Functions {
-			if _, f := c.table.find(p.Name + "." + name); f != nil {
-				c.Host.log().Warn("a function of a program is not used: the built-in one stays", "fun", p.Name+"."+name, "program", p.Path)
+			if _, f := c.Table().Find(p.Name + "." + name); f != nil {
+				c.Host.Logger().Warn("a function of a program is not used: the built-in one stays", "fun", p.Name+"."+name, "program", p.Path)
 			}
 		}
 	}
 }
 
-func runSync(kind extension.Kind) func(context.Context, *Call) (any, error) {
-	return func(ctx context.Context, c *Call) (any, error) { return c.syncKind(ctx, kind) }
+func runSync(kind extension.Kind) func(context.Context, *function.Call) (any, error) {
+	return func(ctx context.Context, c *function.Call) (any, error) { return syncKind(ctx, c, kind) }
 }
 
 // syncAll synchronises all kinds that a minion has.
-func syncAll(ctx context.Context, c *Call) (any, error) {
+func syncAll(ctx context.Context, c *function.Call) (any, error) {
 	all := map[string]any{}
 	for _, kind := range []extension.Kind{extension.Grains, extension.Modules, extension.Returners} {
-		changed, err := c.syncKind(ctx, kind)
+		changed, err := syncKind(ctx, c, kind)
 		if err != nil {
 			return nil, err
 		}

@@ -6,23 +6,24 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // sysModule describes the functions themselves.
-var sysModule = &Module{
+var sysModule = &function.Module{
 	Name: "sys",
 	Doc:  "Functions that tell what the minion can run.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "argspec",
 			Doc:     "Return the parameters of the functions that the pattern selects: a function, a module or a glob.",
 			Example: "salt '*' sys.argspec cmd.run\nsalt '*' sys.argspec 'test.arg*'",
-			Params:  []Param{{Name: "module", Kind: String, Default: ""}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "module", Kind: function.String, Default: ""}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				specs := map[string]any{}
-				c.all(ctx).each(c.String("module"), func(m *Module, f *Function) { specs[m.Name+"."+f.Name] = argspec(f) })
-				return specs, c.nothingSelected(ctx, len(specs), c.String("module"))
+				c.Available(ctx).Each(c.String("module"), func(m *function.Module, f *function.Function) { specs[m.Name+"."+f.Name] = argspec(f) })
+				return specs, nothingSelected(ctx, c, len(specs), c.String("module"))
 			},
 		},
 		{
@@ -30,12 +31,14 @@ var sysModule = &Module{
 			Doc:     "Return the documentation of functions: all, or those that the arguments select, each a function, a module or a glob.",
 			Example: "salt '*' sys.doc\nsalt '*' sys.doc cmd test.ping\nsalt '*' sys.doc 'network.*'",
 			Varargs: true,
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				docs := map[string]any{}
-				for _, pattern := range c.patterns() {
-					c.all(ctx).each(pattern, func(m *Module, f *Function) { docs[m.Name+"."+f.Name] = document(m.Name, f) })
+				for _, pattern := range givenPatterns(c) {
+					for name, doc := range c.Available(ctx).Docs(pattern) {
+						docs[name] = doc
+					}
 				}
-				return docs, c.nothingSelected(ctx, len(docs), c.patterns()...)
+				return docs, nothingSelected(ctx, c, len(docs), givenPatterns(c)...)
 			},
 		},
 		{
@@ -43,10 +46,10 @@ var sysModule = &Module{
 			Doc:     "Return the names of functions: all, or those that the arguments select, each a module or a glob.",
 			Example: "salt '*' sys.list_functions\nsalt '*' sys.list_functions file 'sys.list_*'",
 			Varargs: true,
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				names := []string{}
-				for _, pattern := range c.patterns() {
-					names = append(names, c.all(ctx).Functions(pattern)...)
+				for _, pattern := range givenPatterns(c) {
+					names = append(names, c.Available(ctx).Functions(pattern)...)
 				}
 				slices.Sort(names)
 				return slices.Compact(names), nil
@@ -57,8 +60,8 @@ var sysModule = &Module{
 			Doc:     "Return the names of modules: all, or those that match one of the globs.",
 			Example: "salt '*' sys.list_modules\nsalt '*' sys.list_modules 's*'",
 			Varargs: true,
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return selectNames(c.all(ctx).Names(), c.patterns()), nil
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return selectNames(c.Available(ctx).Names(), givenPatterns(c)), nil
 			},
 		},
 		{
@@ -66,8 +69,8 @@ var sysModule = &Module{
 			Doc:     "Return the names of the returners that the minion has: all, or those that match one of the globs.",
 			Example: `salt '*' sys.list_returners`,
 			Varargs: true,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return selectNames(c.Host.returners(), c.patterns()), nil
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return selectNames(returnerNames(c.Host), givenPatterns(c)), nil
 			},
 		},
 		{
@@ -75,38 +78,38 @@ var sysModule = &Module{
 			Doc:     "Return the names of the master's runners: all, or those that match one of the globs. The master is asked for doc.runner, which its setting peer_run must allow.",
 			Example: "salt-call sys.list_runners\nsalt-call sys.list_runners 'm*'",
 			Varargs: true,
-			Calls:   &Calls{Read: docRunner, Run: listRunners},
+			Calls:   &function.Calls{Read: docRunner, Run: listRunners},
 		},
 		{
 			Name:    "reload_modules",
 			Doc:     "Return True. Programs that were added are found when they are called, so there is never an older state to reload; scripts that ask need not change.",
 			Example: `salt '*' sys.reload_modules`,
-			Run:     func(context.Context, *Call) (any, error) { return true, nil },
+			Run:     func(context.Context, *function.Call) (any, error) { return true, nil },
 		},
 	},
 }
 
-func docRunner(*Arguments) Reading {
-	return Reading{Inner: []Inner{{Way: ByMaster, Command: Command{Function: "doc.runner"}}}}
+func docRunner(*function.Arguments) function.Reading {
+	return function.Reading{Inner: []function.Inner{{Way: function.ByMaster, Command: function.Command{Function: "doc.runner"}}}}
 }
 
-func listRunners(ctx context.Context, c *Call, r *Caller) (any, error) {
-	publisher, err := r.publisher()
+func listRunners(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+	publisher, err := r.Publisher()
 	if err != nil {
-		return nil, unavailable("connection to a master")
+		return nil, function.Unavailable("connection to a master")
 	}
 	answer, err := publisher.Runner(ctx, docRunner(nil).Inner[0].Command, toolTimeout)
 	docs, _ := answer.(map[string]any)
 	var names []string
-	for function := range docs {
-		names = append(names, salt.Function(function).Module())
+	for name := range docs {
+		names = append(names, salt.Function(name).Module())
 	}
 	slices.Sort(names)
-	return selectNames(slices.Compact(names), c.patterns()), err
+	return selectNames(slices.Compact(names), givenPatterns(c)), err
 }
 
-// patterns are the positional arguments; without any, the one that selects all.
-func (c *Call) patterns() []string {
+// givenPatterns are the positional arguments; without any, the one that selects all.
+func givenPatterns(c *function.Call) []string {
 	if words := c.VarWords(); len(words) > 0 {
 		return words
 	}
@@ -115,13 +118,13 @@ func (c *Call) patterns() []string {
 
 // nothingSelected is the error for patterns without wildcards that selected
 // nothing: then the name is wrong. A glob may select nothing.
-func (c *Call) nothingSelected(ctx context.Context, found int, patterns ...string) error {
+func nothingSelected(ctx context.Context, c *function.Call, found int, patterns ...string) error {
 	if found > 0 || strings.ContainsAny(strings.Join(patterns, ""), "*?[") {
 		return nil
 	}
 	name := strings.Join(patterns, " ")
 	if strings.Contains(name, ".") {
-		return &UnknownError{Function: salt.Function(name), Nearest: c.all(ctx).suggest(name)}
+		return &function.UnknownError{Function: salt.Function(name), Nearest: c.Available(ctx).Suggest(name)}
 	}
 	return fmt.Errorf("there is no module %q", name)
 }
@@ -129,7 +132,7 @@ func (c *Call) nothingSelected(ctx context.Context, found int, patterns ...strin
 func selectNames(names, patterns []string) []string {
 	selected := []string{}
 	for _, name := range names {
-		if slices.ContainsFunc(patterns, func(p string) bool { return p == "" || globMatch(p, name) }) {
+		if slices.ContainsFunc(patterns, func(p string) bool { return p == "" || function.Glob(p, name) }) {
 			selected = append(selected, name)
 		}
 	}
@@ -138,7 +141,7 @@ func selectNames(names, patterns []string) []string {
 
 // argspec describes a signature as Salt does: the defaults belong to the last
 // of the args.
-func argspec(f *Function) map[string]any {
+func argspec(f *function.Function) map[string]any {
 	args, defaults := []any{}, []any{}
 	for _, p := range f.Params {
 		args = append(args, p.Name)

@@ -3,10 +3,12 @@ package module
 import (
 	"slices"
 	"testing"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 func TestSys(t *testing.T) {
-	host := &Host{Returners: func() []string { return []string{"local_cache", "rawfile_json", "syslog"} }}
+	host := &function.Host{Services: &Services{Returners: func() []string { return []string{"local_cache", "rawfile_json", "syslog"} }}}
 	same(t, "list_modules", good(t, host, "sys.list_modules", nil), Modules())
 	same(t, "list_modules s*", good(t, host, "sys.list_modules", nil, "sy*"), []any{"sys", "sysctl", "system", "systemd"})
 	same(t, "list_functions", good(t, host, "sys.list_functions", nil), Functions(""))

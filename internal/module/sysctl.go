@@ -7,26 +7,28 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 // sysctlFile is where sysctl.persist writes by default.
 const sysctlFile = "/etc/sysctl.d/99-salt.conf"
 
 var (
-	sysctlName   = Param{Name: "name", Kind: String, Required: true}
-	sysctlConfig = Param{Name: "config", Kind: Path}
+	sysctlName   = function.Param{Name: "name", Kind: function.String, Required: true}
+	sysctlConfig = function.Param{Name: "config", Kind: function.Path}
 )
 
 // sysctlModule manages parameters of the kernel.
-var sysctlModule = &Module{
+var sysctlModule = &function.Module{
 	Name: "sysctl",
 	Doc:  "Functions that read and set parameters of the kernel, in /proc/sys and in files that are read at the start of the machine.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name: "assign", Doc: "Set a parameter until the next start of the machine, and return it.", Example: `salt '*' sysctl.assign net.ipv4.ip_forward 1`,
-			Params: []Param{sysctlName, {Name: "value", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				if err := c.setParameter(); err != nil {
+			Params: []function.Param{sysctlName, {Name: "value", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				if err := setParameter(c); err != nil {
 					return nil, err
 				}
 				return map[string]any{c.String("name"): c.String("value")}, nil
@@ -34,13 +36,13 @@ var sysctlModule = &Module{
 		},
 		{
 			Name: "default_config", Doc: "Return the file that sysctl.persist writes to.", Example: `salt '*' sysctl.default_config`,
-			Run: func(context.Context, *Call) (any, error) { return sysctlFile, nil },
+			Run: func(context.Context, *function.Call) (any, error) { return sysctlFile, nil },
 		},
 		{
 			Name: "get", Doc: "Return a parameter; an empty text if the kernel has none of that name.", Example: `salt '*' sysctl.get net.ipv4.ip_forward`,
-			Params: []Param{sysctlName},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				path, err := c.parameterFile()
+			Params: []function.Param{sysctlName},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				path, err := parameterFile(c)
 				if err != nil {
 					return nil, err
 				}
@@ -53,14 +55,14 @@ var sysctlModule = &Module{
 		},
 		{
 			Name: "persist", Doc: "Set a parameter, now and at each start of the machine. Returns Already set where nothing was to be done, else Updated.", Example: `salt '*' sysctl.persist net.ipv4.ip_forward 1`,
-			Params: []Param{sysctlName, {Name: "value", Kind: String, Required: true}, sysctlConfig, {Name: "ignore", Kind: Bool, Default: false}}, Run: sysctlPersist,
+			Params: []function.Param{sysctlName, {Name: "value", Kind: function.String, Required: true}, sysctlConfig, {Name: "ignore", Kind: function.Bool, Default: false}}, Run: sysctlPersist,
 		},
 		{
 			Name: "show", Doc: "Return the parameters of the kernel, or with config_file those of a file.", Example: "salt '*' sysctl.show\nsalt '*' sysctl.show config_file=/etc/sysctl.conf",
-			Params: []Param{{Name: "config_file", Kind: Path}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Params: []function.Param{{Name: "config_file", Kind: function.Path}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				if !c.Has("config_file") {
-					return c.kernelParameters(ctx)
+					return kernelParameters(ctx, c)
 				}
 				text, err := readText(c.String("config_file"))
 				all := map[string]any{}
@@ -77,19 +79,19 @@ var sysctlModule = &Module{
 
 // parameterFile is where the kernel shows the parameter of the argument name. In a
 // name with slashes a dot is part of a name.
-func (c *Call) parameterFile() (string, error) {
+func parameterFile(c *function.Call) (string, error) {
 	name := c.String("name")
 	if !strings.Contains(name, "/") {
 		name = strings.ReplaceAll(name, ".", "/")
 	}
 	if !filepath.IsLocal(name) || strings.ContainsAny(name, "\x00\n=") {
-		return "", invalid("%q is no name of a parameter of the kernel", c.String("name"))
+		return "", function.Invalid("%q is no name of a parameter of the kernel", c.String("name"))
 	}
-	return filepath.Join(c.Host.path("/proc/sys"), name), nil
+	return filepath.Join(c.Host.Path("/proc/sys"), name), nil
 }
 
-func (c *Call) setParameter() error {
-	path, err := c.parameterFile()
+func setParameter(c *function.Call) error {
+	path, err := parameterFile(c)
 	if err != nil {
 		return err
 	}
@@ -111,13 +113,13 @@ func parameterLine(line string) (name, v string, ok bool) {
 	return strings.TrimSpace(name), strings.Join(strings.Fields(v), " "), ok
 }
 
-func sysctlPersist(_ context.Context, c *Call) (any, error) {
-	if err := c.setParameter(); err != nil && !(c.Bool("ignore") && errors.Is(err, fs.ErrNotExist)) {
+func sysctlPersist(_ context.Context, c *function.Call) (any, error) {
+	if err := setParameter(c); err != nil && !(c.Bool("ignore") && errors.Is(err, fs.ErrNotExist)) {
 		return nil, err
 	}
 	file := c.String("config")
 	if file == "" {
-		file = c.Host.path(sysctlFile)
+		file = c.Host.Path(sysctlFile)
 	}
 	text, err := readText(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -149,8 +151,8 @@ func sysctlPersist(_ context.Context, c *Call) (any, error) {
 }
 
 // kernelParameters reads all that can be read.
-func (c *Call) kernelParameters(ctx context.Context) (any, error) {
-	root, all := c.Host.path("/proc/sys"), map[string]any{}
+func kernelParameters(ctx context.Context, c *function.Call) (any, error) {
+	root, all := c.Host.Path("/proc/sys"), map[string]any{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -16,34 +16,35 @@ import (
 	"strings"
 	"time"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // testModule makes every kind of answer on purpose.
-var testModule = &Module{
+var testModule = &function.Module{
 	Name: "test",
 	Doc:  "Functions that show that a minion is there and how it answers.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "arg",
 			Doc:     "Return the arguments as they arrived.",
 			Example: `salt '*' test.arg 1 "two" 3.1 txt="hello" wow='{a: 1, b: "hello"}'`,
 			Varargs: true, Kwargs: true,
-			Run: func(_ context.Context, c *Call) (any, error) { return testArg(c), nil },
+			Run: func(_ context.Context, c *function.Call) (any, error) { return testArg(c), nil },
 		},
 		{
 			Name:    "arg_clean",
 			Doc:     "Return the arguments as they arrived. Job metadata is never among them here, so this is the same as test.arg.",
 			Example: `salt '*' test.arg_clean 1 "two" 3.1`,
 			Varargs: true, Kwargs: true,
-			Run: func(_ context.Context, c *Call) (any, error) { return testArg(c), nil },
+			Run: func(_ context.Context, c *function.Call) (any, error) { return testArg(c), nil },
 		},
 		{
 			Name:    "arg_repr",
 			Doc:     "Return the arguments as Python would write them.",
 			Example: `salt '*' test.arg_repr 1 "two" 3.1 txt="hello"`,
 			Varargs: true, Kwargs: true,
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				return map[string]any{"args": reprTuple(c.Varargs()), "kwargs": repr(c.Extra())}, nil
 			},
 		},
@@ -58,10 +59,10 @@ var testModule = &Module{
 			Name:    "assertion",
 			Doc:     "Fail unless the argument counts as true.",
 			Example: `salt '*' test.assertion False`,
-			Params:  []Param{{Name: "assertion", Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "assertion", Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				if !truthy(c.Any("assertion")) {
-					return nil, &ExceptionError{"AssertionError"}
+					return nil, &function.ExceptionError{Text: "AssertionError"}
 				}
 				return nil, nil
 			},
@@ -70,83 +71,83 @@ var testModule = &Module{
 			Name:    "collatz",
 			Doc:     "Return the Collatz sequence from the starting number, without its final 1, and the seconds it took.",
 			Example: `salt '*' test.collatz 3`,
-			Params:  []Param{{Name: "start", Kind: Int, Required: true}},
+			Params:  []function.Param{{Name: "start", Kind: function.Int, Required: true}},
 			Run:     testCollatz,
 		},
 		{
 			Name:    "conf_test",
 			Doc:     "Return the value of test.foo in the minion configuration.",
 			Example: `salt '*' test.conf_test`,
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.option("test.foo"), nil },
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return configOption(c, "test.foo"), nil },
 		},
 		{
 			Name:    "cross_test",
 			Doc:     "Run another function and return its answer.",
 			Example: `salt '*' test.cross_test test.echo '[hello]'`,
-			Params:  []Param{{Name: "func", Kind: String, Required: true}, {Name: "args", Kind: List}},
-			Calls:   &Calls{Read: reads(crossTested), Run: crossTest},
+			Params:  []function.Param{{Name: "func", Kind: function.String, Required: true}, {Name: "args", Kind: function.List}},
+			Calls:   &function.Calls{Read: function.Runs(crossTested), Run: crossTest},
 		},
 		{
 			Name:    "echo",
 			Doc:     "Return the argument.",
 			Example: `salt '*' test.echo 'foo bar baz quo qux'`,
-			Params:  []Param{{Name: "text", Required: true}},
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.Any("text"), nil },
+			Params:  []function.Param{{Name: "text", Required: true}},
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return c.Any("text"), nil },
 		},
 		{
 			Name:    "exception",
 			Doc:     "Fail as a defective function does.",
 			Example: `salt '*' test.exception 'Oh noes!'`,
-			Params:  []Param{{Name: "message", Kind: String, Default: "Test Exception"}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				return nil, &ExceptionError{c.String("message")}
+			Params:  []function.Param{{Name: "message", Kind: function.String, Default: "Test Exception"}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return nil, &function.ExceptionError{Text: c.String("message")}
 			},
 		},
 		{
 			Name:    "false",
 			Doc:     "Return False. That is an answer, not a failure.",
 			Example: `salt '*' test.false`,
-			Run:     func(context.Context, *Call) (any, error) { return false, nil },
+			Run:     func(context.Context, *function.Call) (any, error) { return false, nil },
 		},
 		{
 			Name:    "fib",
 			Doc:     "Return the Fibonacci number of the given index and the seconds it took.",
 			Example: `salt '*' test.fib 3`,
-			Params:  []Param{{Name: "num", Kind: Int, Required: true}},
+			Params:  []function.Param{{Name: "num", Kind: function.Int, Required: true}},
 			Run:     testFib,
 		},
 		{
 			Name:    "get_opts",
 			Doc:     "Return the configuration of the minion.",
 			Example: `salt '*' test.get_opts`,
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.Host.Config, nil },
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return c.Host.Config, nil },
 		},
 		{
 			Name:    "kwarg",
 			Doc:     "Return the arguments given by name.",
 			Example: `salt '*' test.kwarg num=1 txt="two" env='{a: 1, b: "hello"}'`,
 			Kwargs:  true,
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.Extra(), nil },
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return c.Extra(), nil },
 		},
 		{
 			Name:    "outputter",
 			Doc:     "Return the argument, to be shown by the txt outputter.",
 			Example: `salt '*' test.outputter foobar`,
-			Params:  []Param{{Name: "data", Required: true}},
+			Params:  []function.Param{{Name: "data", Required: true}},
 			Out:     "txt",
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.Any("data"), nil },
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return c.Any("data"), nil },
 		},
 		{
 			Name:    "ping",
 			Doc:     "Return True: the minion is up and answers.",
 			Example: `salt '*' test.ping`,
-			Run:     func(context.Context, *Call) (any, error) { return true, nil },
+			Run:     func(context.Context, *function.Call) (any, error) { return true, nil },
 		},
 		{
 			Name:    "raise_exception",
 			Doc:     "Fail with the named exception. CommandExecutionError and SaltInvocationError are told as those failures are, any other as a defect.",
 			Example: `salt '*' test.raise_exception TypeError "An integer is required"`,
-			Params:  []Param{{Name: "name", Kind: String, Required: true}},
+			Params:  []function.Param{{Name: "name", Kind: function.String, Required: true}},
 			Varargs: true, Kwargs: true,
 			Run: testRaise,
 		},
@@ -154,8 +155,8 @@ var testModule = &Module{
 			Name:    "rand_sleep",
 			Doc:     "Sleep for a random number of seconds, at most max.",
 			Example: `salt '*' test.rand_sleep 60`,
-			Params:  []Param{{Name: "max", Kind: Int, Default: 60}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "max", Kind: function.Int, Default: 60}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				return true, pause(ctx, time.Duration(mathrand.IntN(max(c.Int("max"), 0)+1))*time.Second)
 			},
 		},
@@ -163,22 +164,22 @@ var testModule = &Module{
 			Name:    "rand_str",
 			Doc:     "Return a random string; the older name of test.random_hash.",
 			Example: `salt '*' test.rand_str`,
-			Params:  []Param{{Name: "size", Kind: Int, Default: math.MaxInt32}, {Name: "hash_type", Kind: String, Default: "sha256"}},
+			Params:  []function.Param{{Name: "size", Kind: function.Int, Default: math.MaxInt32}, {Name: "hash_type", Kind: function.String, Default: "sha256"}},
 			Run:     testRandomHash,
 		},
 		{
 			Name:    "random_hash",
 			Doc:     "Return the hex digest of a random number below size.",
 			Example: "salt '*' test.random_hash\nsalt '*' test.random_hash hash_type=sha512",
-			Params:  []Param{{Name: "size", Kind: Int, Default: math.MaxInt32}, {Name: "hash_type", Kind: String, Default: "sha256"}},
+			Params:  []function.Param{{Name: "size", Kind: function.Int, Default: math.MaxInt32}, {Name: "hash_type", Kind: function.String, Default: "sha256"}},
 			Run:     testRandomHash,
 		},
 		{
 			Name:    "retcode",
 			Doc:     "Return True with the given return code.",
 			Example: `salt '*' test.retcode 42`,
-			Params:  []Param{{Name: "code", Kind: Int, Default: 42}},
-			Run: func(_ context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "code", Kind: function.Int, Default: 42}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				c.SetRetcode(c.Int("code"))
 				return true, nil
 			},
@@ -187,8 +188,8 @@ var testModule = &Module{
 			Name:    "sleep",
 			Doc:     "Sleep for the given number of seconds, then return True.",
 			Example: `salt '*' test.sleep 20`,
-			Params:  []Param{{Name: "length", Kind: Float, Required: true}},
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Params:  []function.Param{{Name: "length", Kind: function.Float, Required: true}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				return true, pause(ctx, seconds(c.Float("length")))
 			},
 		},
@@ -196,33 +197,33 @@ var testModule = &Module{
 			Name:    "stack",
 			Doc:     "Return the stack of the program that answers this call.",
 			Example: `salt '*' test.stack`,
-			Run:     func(context.Context, *Call) (any, error) { return string(debug.Stack()), nil },
+			Run:     func(context.Context, *function.Call) (any, error) { return string(debug.Stack()), nil },
 		},
 		{
 			Name:    "true",
 			Doc:     "Return True.",
 			Example: `salt '*' test.true`,
-			Run:     func(context.Context, *Call) (any, error) { return true, nil },
+			Run:     func(context.Context, *function.Call) (any, error) { return true, nil },
 		},
 		{
 			Name:    "try",
 			Doc:     "Run another function and return its answer. Should it fail, return False, or with return_try_exception the text of the failure.",
 			Example: `salt '*' test.try file.read return_try_exception=True path=/nonexistent`,
-			Params:  []Param{{Name: "module", Kind: String, Required: true}, {Name: "return_try_exception", Kind: Bool, Default: false}},
+			Params:  []function.Param{{Name: "module", Kind: function.String, Required: true}, {Name: "return_try_exception", Kind: function.Bool, Default: false}},
 			Varargs: true, Kwargs: true,
-			Calls: &Calls{Read: reads(tried), Run: try},
+			Calls: &function.Calls{Read: function.Runs(tried), Run: try},
 		},
 		{
 			Name:    "version",
 			Doc:     "Return the version of the minion.",
 			Example: `salt '*' test.version`,
-			Run:     func(_ context.Context, c *Call) (any, error) { return c.Host.Version, nil },
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return c.Host.Version, nil },
 		},
 		{
 			Name:    "versions_information",
 			Doc:     "Return the versions of the minion, of the libraries within it and of the system, as dictionaries.",
 			Example: `salt '*' test.versions_information`,
-			Run:     func(_ context.Context, c *Call) (any, error) { return versions(c), nil },
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return versions(c), nil },
 		},
 		{
 			Name:    "versions_report",
@@ -233,7 +234,7 @@ var testModule = &Module{
 	},
 }
 
-func testArg(c *Call) any {
+func testArg(c *function.Call) any {
 	args := c.Varargs()
 	if args == nil {
 		args = []any{}
@@ -241,7 +242,7 @@ func testArg(c *Call) any {
 	return map[string]any{"args": args, "kwargs": c.Extra()}
 }
 
-func testArgType(_ context.Context, c *Call) (any, error) {
+func testArgType(_ context.Context, c *function.Call) (any, error) {
 	class := func(v any) any { return "<class '" + typeName(v) + "'>" }
 	args, kwargs := []any{}, map[string]any{}
 	for _, v := range c.Varargs() {
@@ -253,10 +254,10 @@ func testArgType(_ context.Context, c *Call) (any, error) {
 	return map[string]any{"args": args, "kwargs": kwargs}, nil
 }
 
-func testCollatz(ctx context.Context, c *Call) (any, error) {
+func testCollatz(ctx context.Context, c *function.Call) (any, error) {
 	n, begin, steps := c.Int("start"), time.Now(), []any{}
 	if n < 1 {
-		return nil, invalid("the sequence starts at 1 or above, not at %d", n)
+		return nil, function.Invalid("the sequence starts at 1 or above, not at %d", n)
 	}
 	for n != 1 && ctx.Err() == nil {
 		steps = append(steps, int64(n))
@@ -275,10 +276,10 @@ func testCollatz(ctx context.Context, c *Call) (any, error) {
 // maxFib bounds test.fib to what is computed within a second or so.
 const maxFib = 200_000
 
-func testFib(_ context.Context, c *Call) (any, error) {
+func testFib(_ context.Context, c *function.Call) (any, error) {
 	n, begin := c.Int("num"), time.Now()
 	if n < 0 || n > maxFib {
-		return nil, invalid("the index must be from 0 to %d, not %d", maxFib, n)
+		return nil, function.Invalid("the index must be from 0 to %d, not %d", maxFib, n)
 	}
 	a, b := big.NewInt(0), big.NewInt(1)
 	for range n {
@@ -288,29 +289,29 @@ func testFib(_ context.Context, c *Call) (any, error) {
 	return []any{a, time.Since(begin).Seconds()}, nil
 }
 
-func testRaise(_ context.Context, c *Call) (any, error) {
+func testRaise(_ context.Context, c *function.Call) (any, error) {
 	name := c.String("name")
 	words := make([]string, len(c.Varargs()))
 	for i, v := range c.Varargs() {
-		words[i], _ = toString(v) // a list or a dictionary has no place in a message
+		words[i], _ = function.ToString(v) // a list or a dictionary has no place in a message
 	}
 	text := strings.Join(words, " ")
 	switch name[strings.LastIndex(name, ".")+1:] {
 	case "CommandExecutionError":
 		return nil, errors.New(text)
 	case "SaltInvocationError":
-		return nil, invalid("%s", text)
+		return nil, function.Invalid("%s", text)
 	}
 	if text != "" {
 		name += ": " + text
 	}
-	return nil, &ExceptionError{name}
+	return nil, &function.ExceptionError{Text: name}
 }
 
-func testRandomHash(_ context.Context, c *Call) (any, error) {
+func testRandomHash(_ context.Context, c *function.Call) (any, error) {
 	size := c.Int("size")
 	if size < 1 {
-		return nil, invalid("size must be positive, not %d", size)
+		return nil, function.Invalid("size must be positive, not %d", size)
 	}
 	n, err := rand.Int(rand.Reader, big.NewInt(int64(size)))
 	if err != nil {
@@ -325,16 +326,16 @@ func testRandomHash(_ context.Context, c *Call) (any, error) {
 }
 
 // versions collects what test.versions_information returns.
-func versions(c *Call) map[string]any {
+func versions(c *function.Call) map[string]any {
 	libraries := map[string]any{"Go": strings.TrimPrefix(runtime.Version(), "go")}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
 			libraries[m.Path] = m.Version
 		}
 	}
-	grains := c.Host.grains()
+	grains := c.Host.Facts()
 	grain := func(name, missing string) string {
-		if s, err := toString(grains[name]); err == nil {
+		if s, err := function.ToString(grains[name]); err == nil {
 			return s
 		}
 		return missing
@@ -351,7 +352,7 @@ func versions(c *Call) map[string]any {
 	}
 }
 
-func testVersionsReport(_ context.Context, c *Call) (any, error) {
+func testVersionsReport(_ context.Context, c *function.Call) (any, error) {
 	var b strings.Builder
 	all := versions(c)
 	for _, section := range []string{"Brine Version", "Dependency Versions", "System Versions"} {
@@ -389,22 +390,22 @@ func seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second))
 }
 
-func crossTested(a *Arguments) Command {
-	return Command{Function: salt.Function(a.String("func")), Args: a.List("args")}
+func crossTested(a *function.Arguments) function.Command {
+	return function.Command{Function: salt.Function(a.String("func")), Args: a.List("args")}
 }
 
-func crossTest(ctx context.Context, c *Call, r *Caller) (any, error) {
-	res := r.call(ctx, crossTested(&c.arguments))
+func crossTest(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+	res := r.Call(ctx, crossTested(c.Bound()))
 	c.SetRetcode(res.Retcode)
 	return res.Return, res.Err
 }
 
-func tried(a *Arguments) Command {
-	return Command{Function: salt.Function(a.String("module")), Args: a.Varargs(), Kwargs: a.Extra()}
+func tried(a *function.Arguments) function.Command {
+	return function.Command{Function: salt.Function(a.String("module")), Args: a.Varargs(), Kwargs: a.Extra()}
 }
 
-func try(ctx context.Context, c *Call, r *Caller) (any, error) {
-	res := r.call(ctx, tried(&c.arguments))
+func try(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+	res := r.Call(ctx, tried(c.Bound()))
 	if res.Err != nil && !c.Bool("return_try_exception") {
 		return false, nil
 	}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 func TestTestAnswers(t *testing.T) {
-	host := &Host{ID: "web1", Version: "1.2.3", Config: map[string]any{"test.foo": "bar"}}
+	host := &function.Host{ID: "web1", Version: "1.2.3", Config: map[string]any{"test.foo": "bar"}}
 	nested := map[string]any{"a": int64(1), "b": []any{"x", "y"}}
 	tests := []struct {
 		function string
@@ -99,13 +101,13 @@ func TestSleepEndsWithItsJob(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("killed")
 	go cancel(cause)
-	if r := Run(ctx, Call{Function: "test.sleep", Args: []any{int64(1000)}}); !errors.Is(r.Err, cause) {
+	if r := Run(ctx, function.Call{Function: "test.sleep", Args: []any{int64(1000)}}); !errors.Is(r.Err, cause) {
 		t.Errorf("got %+v", r)
 	}
 }
 
 func TestVersions(t *testing.T) {
-	host := &Host{Version: "1.2.3", Grains: func() map[string]any {
+	host := &function.Host{Version: "1.2.3", Grains: func() map[string]any {
 		return map[string]any{"osfullname": "Debian GNU/Linux", "osrelease": "12", "oscodename": "bookworm", "kernel": "Linux"}
 	}}
 	report := good(t, host, "test.versions_report", nil).(string)
@@ -120,7 +122,7 @@ func TestVersions(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	host := &Host{
+	host := &function.Host{
 		Config: map[string]any{"cachedir": "/var/cache/salt", "a": map[string]any{"b": "opts"}, "x:y": "flat"},
 		Grains: func() map[string]any {
 			return map[string]any{"os": "Debian", "a": map[string]any{"b": "grain", "c": "d"}}

@@ -9,20 +9,22 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 // zoneDir is where the descriptions of time zones lie.
 const zoneDir = "/usr/share/zoneinfo"
 
 // timezoneModule manages the time zone.
-var timezoneModule = &Module{
+var timezoneModule = &function.Module{
 	Name: "timezone",
 	Doc:  "Functions that manage the time zone of the machine: the link /etc/localtime, and /etc/timezone where that is used.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name: "get_hwclock", Doc: "Return whether the hardware clock runs in UTC or in localtime.", Example: `salt '*' timezone.get_hwclock`,
-			Run: func(_ context.Context, c *Call) (any, error) {
-				text, err := os.ReadFile(c.Host.path("/etc/adjtime"))
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				text, err := os.ReadFile(c.Host.Path("/etc/adjtime"))
 				if lines := strings.Fields(string(text)); err == nil && slices.Contains(lines, "LOCAL") {
 					return "localtime", nil
 				}
@@ -31,42 +33,42 @@ var timezoneModule = &Module{
 		},
 		{
 			Name: "get_offset", Doc: "Return the offset from UTC, such as +0200.", Example: `salt '*' timezone.get_offset`,
-			Run: func(_ context.Context, c *Call) (any, error) { return c.zoneTime("-0700") },
+			Run: func(_ context.Context, c *function.Call) (any, error) { return zoneTime(c, "-0700") },
 		},
 		{
 			Name: "get_zone", Doc: "Return the time zone, such as Europe/Berlin.", Example: `salt '*' timezone.get_zone`,
-			Run: func(_ context.Context, c *Call) (any, error) { return c.zone() },
+			Run: func(_ context.Context, c *function.Call) (any, error) { return currentZone(c) },
 		},
 		{
 			Name: "get_zonecode", Doc: "Return the short name of the time zone, such as CEST.", Example: `salt '*' timezone.get_zonecode`,
-			Run: func(_ context.Context, c *Call) (any, error) { return c.zoneTime("MST") },
+			Run: func(_ context.Context, c *function.Call) (any, error) { return zoneTime(c, "MST") },
 		},
 		{
 			Name: "list", Doc: "Return the time zones that the machine knows.", Example: `salt '*' timezone.list`,
-			Run: func(_ context.Context, c *Call) (any, error) { return c.zones() },
+			Run: func(_ context.Context, c *function.Call) (any, error) { return zones(c) },
 		},
 		{
 			Name: "set_zone", Doc: "Set the time zone.", Example: `salt '*' timezone.set_zone Europe/Berlin`,
-			Params: []Param{{Name: "timezone", Kind: String, Required: true}}, Run: setZone,
+			Params: []function.Param{{Name: "timezone", Kind: function.String, Required: true}}, Run: setZone,
 		},
 		{
 			Name: "zone_compare", Doc: "Return whether this is the time zone.", Example: `salt '*' timezone.zone_compare Europe/Berlin`,
-			Params: []Param{{Name: "timezone", Kind: String, Required: true}},
-			Run: func(_ context.Context, c *Call) (any, error) {
-				zone, err := c.zone()
+			Params: []function.Param{{Name: "timezone", Kind: function.String, Required: true}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				zone, err := currentZone(c)
 				return zone == c.String("timezone"), err
 			},
 		},
 	},
 }
 
-// zone is the name of the time zone, UTC where none is set.
-func (c *Call) zone() (string, error) {
-	link, err := os.Readlink(c.Host.path("/etc/localtime"))
+// currentZone is the name of the time zone, UTC where none is set.
+func currentZone(c *function.Call) (string, error) {
+	link, err := os.Readlink(c.Host.Path("/etc/localtime"))
 	if _, name, ok := strings.Cut(link, "/zoneinfo/"); err == nil && ok {
 		return name, nil
 	}
-	text, err := os.ReadFile(c.Host.path("/etc/timezone"))
+	text, err := os.ReadFile(c.Host.Path("/etc/timezone"))
 	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
 		return name, nil
 	}
@@ -78,8 +80,8 @@ func (c *Call) zone() (string, error) {
 
 // zoneTime writes the present time in the machine's zone. The zone of this process
 // may be an older one.
-func (c *Call) zoneTime(layout string) (any, error) {
-	name, err := c.zone()
+func zoneTime(c *function.Call, layout string) (any, error) {
+	name, err := currentZone(c)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +92,8 @@ func (c *Call) zoneTime(layout string) (any, error) {
 	return time.Now().In(zone).Format(layout), nil
 }
 
-func (c *Call) zones() (any, error) {
-	dir := c.Host.path(zoneDir)
+func zones(c *function.Call) (any, error) {
+	dir := c.Host.Path(zoneDir)
 	names := []string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		name := strings.TrimPrefix(strings.TrimPrefix(path, dir), "/")
@@ -120,12 +122,12 @@ func isZone(path string) bool {
 	return err == nil && string(magic) == "TZif"
 }
 
-func setZone(_ context.Context, c *Call) (any, error) {
+func setZone(_ context.Context, c *function.Call) (any, error) {
 	name := c.String("timezone")
-	if !filepath.IsLocal(name) || !isZone(filepath.Join(c.Host.path(zoneDir), name)) {
-		return nil, invalid("there is no time zone %q; timezone.list knows them", name)
+	if !filepath.IsLocal(name) || !isZone(filepath.Join(c.Host.Path(zoneDir), name)) {
+		return nil, function.Invalid("there is no time zone %q; timezone.list knows them", name)
 	}
-	link := c.Host.path("/etc/localtime")
+	link := c.Host.Path("/etc/localtime")
 	next := link + ".tmp"
 	if err := errors.Join(os.RemoveAll(next), os.Symlink(filepath.Join(zoneDir, name), next)); err != nil {
 		return nil, err
@@ -133,7 +135,7 @@ func setZone(_ context.Context, c *Call) (any, error) {
 	if err := os.Rename(next, link); err != nil {
 		return nil, errors.Join(err, os.Remove(next))
 	}
-	file := c.Host.path("/etc/timezone")
+	file := c.Host.Path("/etc/timezone")
 	if _, err := os.Stat(file); err != nil {
 		return true, nil // not used here
 	}

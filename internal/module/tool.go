@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/process"
 )
 
@@ -17,7 +18,7 @@ const toolTimeout = 10 * time.Minute
 // A missing program is ErrUnavailable.
 func tool(ctx context.Context, args ...string) (process.Ending, error) {
 	if _, err := exec.LookPath(args[0]); err != nil {
-		return process.Ending{}, unavailable("program " + args[0])
+		return process.Ending{}, function.Unavailable("program " + args[0])
 	}
 	p := process.Program{Args: args, Env: process.Environ(true), Timeout: toolTimeout}
 	e, err := p.Run(ctx)

@@ -5,23 +5,25 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
-var userName = []Param{{Name: "name", Kind: String, Required: true}}
+var userName = []function.Param{{Name: "name", Kind: function.String, Required: true}}
 
 // userModule manages the users of the system.
-var userModule = &Module{
+var userModule = &function.Module{
 	Name: "user",
 	Doc:  "Functions that manage the users of the system by its programs useradd, usermod and userdel. Lists are of /etc/passwd; a single user is also looked for in the system's directories.",
-	Functions: []Function{
+	Functions: []function.Function{
 		{
 			Name:    "add",
 			Doc:     "Add a user.",
 			Example: `salt '*' user.add fred uid=1500 groups=sudo,adm shell=/bin/bash`,
-			Params: slices.Concat(userName, []Param{
-				{Name: "uid", Kind: Int}, {Name: "gid", Kind: String}, {Name: "groups", Kind: Words}, {Name: "home", Kind: Path},
-				{Name: "shell", Kind: Path}, {Name: "fullname", Kind: String}, {Name: "createhome", Kind: Bool, Default: true},
-				{Name: "system", Kind: Bool, Default: false},
+			Params: slices.Concat(userName, []function.Param{
+				{Name: "uid", Kind: function.Int}, {Name: "gid", Kind: function.String}, {Name: "groups", Kind: function.Words}, {Name: "home", Kind: function.Path},
+				{Name: "shell", Kind: function.Path}, {Name: "fullname", Kind: function.String}, {Name: "createhome", Kind: function.Bool, Default: true},
+				{Name: "system", Kind: function.Bool, Default: false},
 			}),
 			Run: userAdd,
 		},
@@ -29,57 +31,61 @@ var userModule = &Module{
 			Name:    "chgid",
 			Doc:     "Change the primary group of a user.",
 			Example: `salt '*' user.chgid fred 4376`,
-			Params:  slices.Concat(userName, []Param{{Name: "gid", Kind: String, Required: true}}),
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.usermod(ctx, "-g", c.String("gid")) },
+			Params:  slices.Concat(userName, []function.Param{{Name: "gid", Kind: function.String, Required: true}}),
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return usermod(ctx, c, "-g", c.String("gid"))
+			},
 		},
 		{
 			Name:    "chgroups",
 			Doc:     "Set the further groups of a user; with append, add them.",
 			Example: `salt '*' user.chgroups fred wheel,root append=True`,
-			Params:  slices.Concat(userName, []Param{{Name: "groups", Kind: Words, Required: true}, {Name: "append", Kind: Bool, Default: false}}),
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Params:  slices.Concat(userName, []function.Param{{Name: "groups", Kind: function.Words, Required: true}, {Name: "append", Kind: function.Bool, Default: false}}),
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				args := []string{"-G", strings.Join(c.Words("groups"), ",")}
 				if c.Bool("append") {
 					args = append([]string{"-a"}, args...)
 				}
-				return c.usermod(ctx, args...)
+				return usermod(ctx, c, args...)
 			},
 		},
 		{
 			Name:    "chhome",
 			Doc:     "Change the home of a user; with persist, move what it holds.",
 			Example: `salt '*' user.chhome fred /home/users/fred persist=True`,
-			Params:  slices.Concat(userName, []Param{{Name: "home", Kind: Path, Required: true}, {Name: "persist", Kind: Bool, Default: false}}),
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Params:  slices.Concat(userName, []function.Param{{Name: "home", Kind: function.Path, Required: true}, {Name: "persist", Kind: function.Bool, Default: false}}),
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				args := []string{"-d", c.String("home")}
 				if c.Bool("persist") {
 					args = append(args, "-m")
 				}
-				return c.usermod(ctx, args...)
+				return usermod(ctx, c, args...)
 			},
 		},
 		{
 			Name:    "chshell",
 			Doc:     "Change the login shell of a user.",
 			Example: `salt '*' user.chshell fred /bin/zsh`,
-			Params:  slices.Concat(userName, []Param{{Name: "shell", Kind: Path, Required: true}}),
-			Run:     func(ctx context.Context, c *Call) (any, error) { return c.usermod(ctx, "-s", c.String("shell")) },
+			Params:  slices.Concat(userName, []function.Param{{Name: "shell", Kind: function.Path, Required: true}}),
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return usermod(ctx, c, "-s", c.String("shell"))
+			},
 		},
 		{
 			Name:    "chuid",
 			Doc:     "Change the number of a user.",
 			Example: `salt '*' user.chuid fred 4376`,
-			Params:  slices.Concat(userName, []Param{{Name: "uid", Kind: Int, Required: true}}),
-			Run: func(ctx context.Context, c *Call) (any, error) {
-				return c.usermod(ctx, "-u", strconv.Itoa(c.Int("uid")))
+			Params:  slices.Concat(userName, []function.Param{{Name: "uid", Kind: function.Int, Required: true}}),
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				return usermod(ctx, c, "-u", strconv.Itoa(c.Int("uid")))
 			},
 		},
 		{
 			Name:    "delete",
 			Doc:     "Delete a user; with remove, also the home.",
 			Example: `salt '*' user.delete fred remove=True`,
-			Params:  slices.Concat(userName, []Param{{Name: "remove", Kind: Bool, Default: false}, {Name: "force", Kind: Bool, Default: false}}),
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Params:  slices.Concat(userName, []function.Param{{Name: "remove", Kind: function.Bool, Default: false}, {Name: "force", Kind: function.Bool, Default: false}}),
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				args := []string{"userdel"}
 				if c.Bool("remove") {
 					args = append(args, "-r")
@@ -87,14 +93,14 @@ var userModule = &Module{
 				if c.Bool("force") {
 					args = append(args, "-f")
 				}
-				return c.accountTool(ctx, args...)
+				return accountTool(ctx, c, args...)
 			},
 		},
 		{
 			Name:    "getent",
 			Doc:     "Return all users of the system.",
 			Example: `salt '*' user.getent`,
-			Run: func(ctx context.Context, _ *Call) (any, error) {
+			Run: func(ctx context.Context, _ *function.Call) (any, error) {
 				all, err := localAccounts()
 				list := []any{}
 				for i := range all {
@@ -112,7 +118,7 @@ var userModule = &Module{
 			Doc:     "Return what is known of a user, an empty dictionary if there is none.",
 			Example: `salt '*' user.info root`,
 			Params:  userName,
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				a, err := findAccount(ctx, c.String("name"))
 				if err != nil {
 					return map[string]any{}, ctx.Err()
@@ -125,7 +131,7 @@ var userModule = &Module{
 			Doc:     "Return the groups of a user.",
 			Example: `salt '*' user.list_groups fred`,
 			Params:  userName,
-			Run: func(ctx context.Context, c *Call) (any, error) {
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				a, err := findAccount(ctx, c.String("name"))
 				if err != nil {
 					return nil, err
@@ -137,7 +143,7 @@ var userModule = &Module{
 			Name:    "list_users",
 			Doc:     "Return the names of all users.",
 			Example: `salt '*' user.list_users`,
-			Run: func(context.Context, *Call) (any, error) {
+			Run: func(context.Context, *function.Call) (any, error) {
 				all, err := localAccounts()
 				names := []string{}
 				for _, a := range all {
@@ -172,7 +178,7 @@ func (a *account) describe(ctx context.Context) (map[string]any, error) {
 	}, err
 }
 
-func userAdd(ctx context.Context, c *Call) (any, error) {
+func userAdd(ctx context.Context, c *function.Call) (any, error) {
 	args := []string{"useradd"}
 	for _, option := range []struct{ param, flag string }{{"gid", "-g"}, {"home", "-d"}, {"shell", "-s"}, {"fullname", "-c"}} {
 		if c.Has(option.param) {
@@ -193,15 +199,15 @@ func userAdd(ctx context.Context, c *Call) (any, error) {
 	} else {
 		args = append(args, "-M")
 	}
-	return c.accountTool(ctx, args...)
+	return accountTool(ctx, c, args...)
 }
 
-func (c *Call) usermod(ctx context.Context, args ...string) (any, error) {
-	return c.accountTool(ctx, append([]string{"usermod"}, args...)...)
+func usermod(ctx context.Context, c *function.Call, args ...string) (any, error) {
+	return accountTool(ctx, c, append([]string{"usermod"}, args...)...)
 }
 
 // accountTool runs a program on the user or group of the argument name.
-func (c *Call) accountTool(ctx context.Context, args ...string) (any, error) {
+func accountTool(ctx context.Context, c *function.Call, args ...string) (any, error) {
 	_, err := output(ctx, append(args, "--", c.String("name"))...)
 	return done(err)
 }

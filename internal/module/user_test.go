@@ -3,6 +3,8 @@ package module
 import (
 	"slices"
 	"testing"
+
+	"github.com/brinebus/brine/internal/function"
 )
 
 func TestUsersAreRead(t *testing.T) {
@@ -75,7 +77,7 @@ func TestAccountLines(t *testing.T) {
 }
 
 func TestMatchAndPillar(t *testing.T) {
-	host := &Host{
+	host := &function.Host{
 		ID: "web1",
 		Grains: func() map[string]any {
 			return map[string]any{"os": "Debian", "ipv4": []any{"10.0.0.5"}, "a": map[string]any{"b": "c"}}

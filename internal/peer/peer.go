@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Client implements module.Publisher and module.Mine over a connection to the master, or to the
+// Client implements function.Publisher and module.Mine over a connection to the master, or to the
 // minion's daemon, which passes it on.
 type Client struct {
 	Conn func(master string) *bus.Conn // to this master, or "" for any; nil for none
@@ -35,8 +35,8 @@ func Away(op string) error {
 	return errors.New("no master is connected")
 }
 
-// Publish implements module.Publisher.
-func (c Client) Publish(ctx context.Context, p module.Publication) ([]module.Answer, error) {
+// Publish implements function.Publisher.
+func (c Client) Publish(ctx context.Context, p function.Publication) ([]function.Answer, error) {
 	stream, err := c.call(p.Via, protocol.OpPublish, request(p))
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (c Client) Publish(ctx context.Context, p module.Publication) ([]module.Ans
 	return answers, nil
 }
 
-func request(p module.Publication) protocol.Publish {
+func request(p function.Publication) protocol.Publish {
 	q := protocol.Publish{
 		Target: p.Target, TargetType: p.TargetType, Compound: p.Compound, Returner: p.Returner, Via: p.Via,
 		Timeout: job.Seconds(p.Timeout.Seconds()), Preview: p.Check, Lines: true,
@@ -95,27 +95,27 @@ func gather(ctx context.Context, s *bus.Stream) (map[salt.MinionID]job.Update, e
 }
 
 // expected are the minions of a job before any has answered.
-func expected(start job.Start, text string) []module.Answer {
-	var list []module.Answer
+func expected(start job.Start, text string) []function.Answer {
+	var list []function.Answer
 	for _, id := range start.Minions {
-		list = append(list, module.Answer{ID: id, Text: text})
+		list = append(list, function.Answer{ID: id, Text: text})
 	}
 	for _, id := range start.Missing {
-		list = append(list, module.Answer{ID: id, Text: "no accepted key has this id"})
+		list = append(list, function.Answer{ID: id, Text: "no accepted key has this id"})
 	}
 	return list
 }
 
-func answer(u job.Update) module.Answer {
-	a := module.Answer{ID: u.ID, Returned: u.State.Returned(), Failed: u.State != job.Done, Return: u.Return.V, Out: u.Out, Text: u.Text}
+func answer(u job.Update) function.Answer {
+	a := function.Answer{ID: u.ID, Returned: u.State.Returned(), Failed: u.State != job.Done, Return: u.Return.V, Out: u.Out, Text: u.Text}
 	if !a.Returned {
 		a.Text = strings.TrimSuffix(string(u.State)+", "+u.Text, ", ")
 	}
 	return a
 }
 
-// Runner implements module.Publisher.
-func (c Client) Runner(ctx context.Context, call module.Command, timeout time.Duration) (any, error) {
+// Runner implements function.Publisher.
+func (c Client) Runner(ctx context.Context, call function.Command, timeout time.Duration) (any, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%s did not return within %s", call.Function, timeout))
@@ -143,21 +143,21 @@ func (c Client) Runner(ctx context.Context, call module.Command, timeout time.Du
 func (c Client) call(master, op string, in any) (*bus.Stream, error) {
 	conn := c.Conn(master)
 	if conn == nil {
-		return nil, fmt.Errorf("%w: %w", module.ErrUnavailable, Away(op))
+		return nil, fmt.Errorf("%w: %w", function.ErrUnavailable, Away(op))
 	}
 	return conn.Call(op, in)
 }
 
-// meaning translates the codes of the bus for package module, which does not
+// meaning translates the codes of the bus for package function, which does not
 // know it. The words stay those of the master.
 func meaning(err error) error {
 	switch bus.CodeOf(err) {
 	case bus.Denied:
-		return marked{err, module.ErrRefused}
+		return marked{err, function.ErrRefused}
 	case bus.NoMatch:
-		return marked{err, module.ErrNoMatch}
+		return marked{err, function.ErrNoMatch}
 	case bus.Unavailable:
-		return marked{err, module.ErrUnavailable}
+		return marked{err, function.ErrUnavailable}
 	}
 	return err
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/function"
 )
 
 // PublishedBy is the environment variable by which a program learns that it runs for
@@ -14,20 +14,20 @@ import (
 // to say.
 const PublishedBy = "SALT_PUBLISHED_BY"
 
-// Published implements module.Publisher for a job that another minion has published:
+// Published implements function.Publisher for a job that another minion has published:
 // by a refusal.
 type Published struct{ By string }
 
 func (p Published) refuse() error {
-	return fmt.Errorf("%w: the minion %s has published this job, and such a job can not publish", module.ErrRefused, p.By)
+	return fmt.Errorf("%w: the minion %s has published this job, and such a job can not publish", function.ErrRefused, p.By)
 }
 
-// Publish implements module.Publisher.
-func (p Published) Publish(context.Context, module.Publication) ([]module.Answer, error) {
+// Publish implements function.Publisher.
+func (p Published) Publish(context.Context, function.Publication) ([]function.Answer, error) {
 	return nil, p.refuse()
 }
 
-// Runner implements module.Publisher.
-func (p Published) Runner(context.Context, module.Command, time.Duration) (any, error) {
+// Runner implements function.Publisher.
+func (p Published) Runner(context.Context, function.Command, time.Duration) (any, error) {
 	return nil, p.refuse()
 }

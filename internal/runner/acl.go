@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -57,24 +57,24 @@ type Finding struct {
 }
 
 // aclModule explains the access rules.
-func aclModule(h *Host) *module.Module {
+func aclModule(h *Host) *function.Module {
 	a := access{h}
-	return &module.Module{Name: "acl", Doc: "Who may do what, and why.", Functions: []module.Function{
-		{Name: "explain", Class: module.Secret, Own: true, Doc: "Return whether somebody may do something, and the rule that decides, without doing it. Name a user, an external user with eauth, or a minion for peer, peer_run and mine_get; without a name it is about who asks.",
+	return &function.Module{Name: "acl", Doc: "Who may do what, and why.", Functions: []function.Function{
+		{Name: "explain", Class: function.Secret, Own: true, Doc: "Return whether somebody may do something, and the rule that decides, without doing it. Name a user, an external user with eauth, or a minion for peer, peer_run and mine_get; without a name it is about who asks.",
 			Example: "salt-run acl.explain user=fred fun=cmd.run tgt='web*' arg='[ls]'\nsalt-run acl.explain user=steve eauth=pam groups='[ops]' fun=key.list kind=wheel\nsalt-run acl.explain minion=web1 fun=test.ping tgt='*'\nsalt-run acl.explain minion=web1 fun=manage.up kind=peer_run\nsalt-run acl.explain minion=web1 fun=network.ip_addrs kind=mine_get",
-			Params: []module.Param{
-				{Name: "user", Kind: module.String}, {Name: "fun", Kind: module.Any}, {Name: "tgt", Kind: module.String, Default: "*"}, {Name: "tgt_type", Kind: module.String, Default: "glob"},
-				{Name: "arg", Kind: module.Any}, {Name: "kwarg", Kind: module.Any}, {Name: "eauth", Kind: module.String}, {Name: "groups", Kind: module.Any},
-				{Name: "minion", Kind: module.String}, {Name: "kind", Kind: module.String, Default: "publish"},
+			Params: []function.Param{
+				{Name: "user", Kind: function.String}, {Name: "fun", Kind: function.Any}, {Name: "tgt", Kind: function.String, Default: "*"}, {Name: "tgt_type", Kind: function.String, Default: "glob"},
+				{Name: "arg", Kind: function.Any}, {Name: "kwarg", Kind: function.Any}, {Name: "eauth", Kind: function.String}, {Name: "groups", Kind: function.Any},
+				{Name: "minion", Kind: function.String}, {Name: "kind", Kind: function.String, Default: "publish"},
 			}, Run: a.explain},
-		{Name: "lint", Class: module.Secret, Doc: "Return what is strange about the access rules: what can never match, what matches more than it seems to, users that do not exist, and why a configuration that was read since is not in force.", Example: "salt-run acl.lint", Run: a.lint},
-		{Name: "mine", Class: module.Shared, Own: true, Doc: "Return what who asks may do, and where: their rules, the blacklist that holds for all, and the events that they may fire and hear.", Example: "salt-run acl.mine\nsalt-run -a pam acl.mine", Run: a.mine},
+		{Name: "lint", Class: function.Secret, Doc: "Return what is strange about the access rules: what can never match, what matches more than it seems to, users that do not exist, and why a configuration that was read since is not in force.", Example: "salt-run acl.lint", Run: a.lint},
+		{Name: "mine", Class: function.Shared, Own: true, Doc: "Return what who asks may do, and where: their rules, the blacklist that holds for all, and the events that they may fire and hear.", Example: "salt-run acl.mine\nsalt-run -a pam acl.mine", Run: a.mine},
 	}}
 }
 
 type access struct{ *Host }
 
-func (a access) explain(ctx context.Context, c *module.Call) (any, error) {
+func (a access) explain(ctx context.Context, c *function.Call) (any, error) {
 	e, err := question(c)
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func idList(ids []salt.MinionID) []any {
 }
 
 // question reads the arguments of explain.
-func question(c *module.Call) (Explain, error) {
+func question(c *function.Call) (Explain, error) {
 	e := Explain{
 		User: c.String("user"), Backend: c.String("eauth"), Minion: c.String("minion"),
 		Kind: c.String("kind"), Target: c.String("tgt"), TargetType: c.String("tgt_type"),
@@ -139,7 +139,7 @@ func question(c *module.Call) (Explain, error) {
 
 // commands reads fun, one name or a list of a compound command, and the
 // arguments, which each of them gets.
-func commands(c *module.Call, kind string) ([]job.Command, error) {
+func commands(c *function.Call, kind string) ([]job.Command, error) {
 	names, err := texts(c, "fun")
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func commands(c *module.Call, kind string) ([]job.Command, error) {
 }
 
 // texts reads a parameter that is text or a list of texts.
-func texts(c *module.Call, name string) ([]string, error) {
+func texts(c *function.Call, name string) ([]string, error) {
 	switch x := c.Any(name).(type) {
 	case nil:
 		return nil, nil
@@ -194,7 +194,7 @@ func texts(c *module.Call, name string) ([]string, error) {
 	return nil, fmt.Errorf("%s is neither text nor a list", name)
 }
 
-func (a access) mine(ctx context.Context, _ *module.Call) (any, error) {
+func (a access) mine(ctx context.Context, _ *function.Call) (any, error) {
 	r, err := a.Rights(ctx)
 	if err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func textList(texts []string) []any {
 	return list
 }
 
-func (a access) lint(ctx context.Context, _ *module.Call) (any, error) {
+func (a access) lint(ctx context.Context, _ *function.Call) (any, error) {
 	out := []any{}
 	for _, f := range a.Lint(ctx) {
 		out = append(out, map[string]any{"where": f.Where, "key": f.Key, "text": f.Text, "no_effect": f.Dead})

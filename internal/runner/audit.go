@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -59,31 +59,31 @@ const (
 
 // auditModule reads the trail of decisions. It is for operators, and for those
 // whose rule names it.
-func auditModule(h *Host) *module.Module {
+func auditModule(h *Host) *function.Module {
 	a := audit{h.Audit}
-	return &module.Module{Name: "audit", Doc: "The trail of decisions: who wanted what, and whether he got it.", Functions: []module.Function{
-		{Name: "export", Class: module.Secret, Doc: "Return the entries as they are stored, one line each: the hash of one line is the prev of the next.", Example: "salt-run audit.export > audit.jsonl\nsalt-run audit.export since=24h",
-			Params: []module.Param{{Name: "since", Kind: module.String}}, Out: "txt", Run: a.export},
-		{Name: "repair", Class: module.AsDaemon, Doc: "Begin audit.head and audit.key anew where they are damaged; nothing that is written down is done until then. The damaged files are kept beside the new ones, and an entry says who repaired what, and up to which entry all fit together. Compare that with a head that was kept elsewhere, by audit.verify.",
+	return &function.Module{Name: "audit", Doc: "The trail of decisions: who wanted what, and whether he got it.", Functions: []function.Function{
+		{Name: "export", Class: function.Secret, Doc: "Return the entries as they are stored, one line each: the hash of one line is the prev of the next.", Example: "salt-run audit.export > audit.jsonl\nsalt-run audit.export since=24h",
+			Params: []function.Param{{Name: "since", Kind: function.String}}, Out: "txt", Run: a.export},
+		{Name: "repair", Class: function.AsDaemon, Doc: "Begin audit.head and audit.key anew where they are damaged; nothing that is written down is done until then. The damaged files are kept beside the new ones, and an entry says who repaired what, and up to which entry all fit together. Compare that with a head that was kept elsewhere, by audit.verify.",
 			Example: "salt-run audit.repair", Run: a.repair},
-		{Name: "search", Class: module.Secret, Doc: "Return the entries that have all of these; fun may be a pattern, and arg and kwarg are compared by their digest. The newest are last.",
+		{Name: "search", Class: function.Secret, Doc: "Return the entries that have all of these; fun may be a pattern, and arg and kwarg are compared by their digest. The newest are last.",
 			Example: "salt-run audit.search user=fred verdict=refused since=2h\nsalt-run audit.search fun='cmd.*' minion=web1\nsalt-run audit.search fun=cmd.run arg='[reboot]'",
-			Params: []module.Param{
-				{Name: "user", Kind: module.String}, {Name: "fun", Kind: module.String}, {Name: "verdict", Kind: module.String}, {Name: "kind", Kind: module.String},
-				{Name: "minion", Kind: module.String}, {Name: "tgt", Kind: module.String}, {Name: "jid", Kind: module.String}, {Name: "since", Kind: module.String},
-				{Name: "arg", Kind: module.Any}, {Name: "kwarg", Kind: module.Any}, {Name: "limit", Kind: module.Int, Default: searchLimit},
+			Params: []function.Param{
+				{Name: "user", Kind: function.String}, {Name: "fun", Kind: function.String}, {Name: "verdict", Kind: function.String}, {Name: "kind", Kind: function.String},
+				{Name: "minion", Kind: function.String}, {Name: "tgt", Kind: function.String}, {Name: "jid", Kind: function.String}, {Name: "since", Kind: function.String},
+				{Name: "arg", Kind: function.Any}, {Name: "kwarg", Kind: function.Any}, {Name: "limit", Kind: function.Int, Default: searchLimit},
 			}, Run: a.search},
-		{Name: "tail", Class: module.Secret, Doc: "Return the newest entries.", Example: "salt-run audit.tail\nsalt-run audit.tail 3",
-			Params: []module.Param{{Name: "count", Kind: module.Int, Default: 20}}, Run: a.tail},
-		{Name: "verify", Class: module.Secret, Doc: "Check that no entry was changed or taken out, and return the head of the trail. Keep that elsewhere and name it the next time: then a trail that was made anew shows, too.",
+		{Name: "tail", Class: function.Secret, Doc: "Return the newest entries.", Example: "salt-run audit.tail\nsalt-run audit.tail 3",
+			Params: []function.Param{{Name: "count", Kind: function.Int, Default: 20}}, Run: a.tail},
+		{Name: "verify", Class: function.Secret, Doc: "Check that no entry was changed or taken out, and return the head of the trail. Keep that elsewhere and name it the next time: then a trail that was made anew shows, too.",
 			Example: "salt-run audit.verify\nsalt-run audit.verify head=1042:6d1f9c...",
-			Params:  []module.Param{{Name: "head", Kind: module.String}}, Run: a.verify},
+			Params:  []function.Param{{Name: "head", Kind: function.String}}, Run: a.verify},
 	}}
 }
 
 type audit struct{ Audit }
 
-func (a audit) verify(ctx context.Context, c *module.Call) (any, error) {
+func (a audit) verify(ctx context.Context, c *function.Call) (any, error) {
 	var kept []string
 	if head := c.String("head"); head != "" {
 		kept = append(kept, head)
@@ -100,7 +100,7 @@ func (a audit) verify(ctx context.Context, c *module.Call) (any, error) {
 	}, nil
 }
 
-func (a audit) repair(ctx context.Context, _ *module.Call) (any, error) {
+func (a audit) repair(ctx context.Context, _ *function.Call) (any, error) {
 	r, err := a.Repair(ctx)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func anyTexts(texts []string) []any {
 	return list
 }
 
-func (a audit) tail(ctx context.Context, c *module.Call) (any, error) {
+func (a audit) tail(ctx context.Context, c *function.Call) (any, error) {
 	if c.Int("count") < 1 {
 		return nil, errors.New("count is below 1")
 	}
@@ -173,7 +173,7 @@ func (a audit) collect(ctx context.Context, q AuditQuery, limit int, match func(
 	return out, nil
 }
 
-func (a audit) search(ctx context.Context, c *module.Call) (any, error) {
+func (a audit) search(ctx context.Context, c *function.Call) (any, error) {
 	from, err := since(c)
 	if err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func (a audit) search(ctx context.Context, c *module.Call) (any, error) {
 }
 
 // since is the moment from which entries are wanted; the zero one is all.
-func since(c *module.Call) (time.Time, error) {
+func since(c *function.Call) (time.Time, error) {
 	if !c.Has("since") {
 		return time.Time{}, nil
 	}
@@ -226,7 +226,7 @@ func globs(pattern string) (func(list string) bool, error) {
 }
 
 // digest is that of the arguments that are searched for, "" for none.
-func (a audit) digest(c *module.Call) (string, error) {
+func (a audit) digest(c *function.Call) (string, error) {
 	if !c.Has("arg") && !c.Has("kwarg") {
 		return "", nil
 	}
@@ -241,7 +241,7 @@ func (a audit) digest(c *module.Call) (string, error) {
 	return a.Digest(args, kwargs)
 }
 
-func (a audit) export(ctx context.Context, c *module.Call) (any, error) {
+func (a audit) export(ctx context.Context, c *function.Call) (any, error) {
 	from, err := since(c)
 	if err != nil {
 		return nil, err

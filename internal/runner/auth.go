@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -40,16 +40,16 @@ const (
 )
 
 // authModule has the tokens of external_auth.
-func authModule(h *Host) *module.Module {
+func authModule(h *Host) *function.Module {
 	t := tokens{h}
-	return &module.Module{Name: "auth", Doc: "Tokens of external_auth.", Functions: []module.Function{
-		{Name: "del_token", Class: module.Changes, Own: true, Doc: "Forget a token, named by the beginning of its id, and those that were made with it, so that nobody can use them any more.", Example: "salt-run auth.del_token 5f3a0c11",
-			Params: []module.Param{{Name: tokenParam, Kind: module.String, Required: true}}, Run: t.forget},
-		{Name: "list_tokens", Class: module.Shared, Own: true, Doc: "Return the tokens that have not expired, without what one could use: whose they are, since when, until when.", Example: "salt-run auth.list_tokens", Run: t.list},
-		{Name: "mk_token", Class: module.Changes, Doc: "Make a token: of the user who is logged in by -a, or, for root, of any user of a backend. token_expire is its life in seconds.",
+	return &function.Module{Name: "auth", Doc: "Tokens of external_auth.", Functions: []function.Function{
+		{Name: "del_token", Class: function.Changes, Own: true, Doc: "Forget a token, named by the beginning of its id, and those that were made with it, so that nobody can use them any more.", Example: "salt-run auth.del_token 5f3a0c11",
+			Params: []function.Param{{Name: tokenParam, Kind: function.String, Required: true}}, Run: t.forget},
+		{Name: "list_tokens", Class: function.Shared, Own: true, Doc: "Return the tokens that have not expired, without what one could use: whose they are, since when, until when.", Example: "salt-run auth.list_tokens", Run: t.list},
+		{Name: "mk_token", Class: function.Changes, Doc: "Make a token: of the user who is logged in by -a, or, for root, of any user of a backend. token_expire is its life in seconds.",
 			Example: "salt-run -a pam auth.mk_token\nsalt-run auth.mk_token username=fred eauth=pam token_expire=600",
-			Params: []module.Param{
-				{Name: "username", Kind: module.String}, {Name: "eauth", Kind: module.String}, {Name: "token_expire", Kind: module.Float},
+			Params: []function.Param{
+				{Name: "username", Kind: function.String}, {Name: "eauth", Kind: function.String}, {Name: "token_expire", Kind: function.Float},
 			}, Run: t.make},
 	}}
 }
@@ -89,7 +89,7 @@ func Shown(f salt.Function, ret any) any {
 
 type tokens struct{ *Host }
 
-func (t tokens) make(ctx context.Context, c *module.Call) (any, error) {
+func (t tokens) make(ctx context.Context, c *function.Call) (any, error) {
 	made, err := t.MakeToken(ctx, NewToken{
 		User: c.String("username"), Backend: c.String("eauth"), Life: time.Duration(c.Float("token_expire") * float64(time.Second)),
 	})
@@ -101,7 +101,7 @@ func (t tokens) make(ctx context.Context, c *module.Call) (any, error) {
 
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-func (t tokens) list(ctx context.Context, _ *module.Call) (any, error) {
+func (t tokens) list(ctx context.Context, _ *function.Call) (any, error) {
 	list, err := t.ListTokens(ctx)
 	out := []any{}
 	for _, k := range list {
@@ -116,7 +116,7 @@ func (t tokens) list(ctx context.Context, _ *module.Call) (any, error) {
 	return out, err
 }
 
-func (t tokens) forget(ctx context.Context, c *module.Call) (any, error) {
+func (t tokens) forget(ctx context.Context, c *function.Call) (any, error) {
 	err := t.DeleteToken(ctx, c.String(tokenParam))
 	return err == nil, err
 }

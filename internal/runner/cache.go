@@ -4,20 +4,20 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // cacheModule shows what the master knows of minions without asking them.
-func cacheModule(h *Host) *module.Module {
+func cacheModule(h *Host) *function.Module {
 	s := stored{h}
-	params := []module.Param{{Name: "tgt", Kind: module.String, Default: "*"}, {Name: "tgt_type", Kind: module.String, Default: "glob"}}
-	return &module.Module{Name: "cache", Doc: "What the master knows of minions, without asking them.", Functions: []module.Function{
-		{Name: "grains", Class: module.Shared, Doc: "Return the grains that minions last reported.", Example: "salt-run cache.grains 'web*'", Params: params,
+	params := []function.Param{{Name: "tgt", Kind: function.String, Default: "*"}, {Name: "tgt_type", Kind: function.String, Default: "glob"}}
+	return &function.Module{Name: "cache", Doc: "What the master knows of minions, without asking them.", Functions: []function.Function{
+		{Name: "grains", Class: function.Shared, Doc: "Return the grains that minions last reported.", Example: "salt-run cache.grains 'web*'", Params: params,
 			Run: s.each(func(h *Host, id salt.MinionID) (map[string]any, error) { return h.Grains(id), nil })},
-		{Name: "mine", Class: module.Secret, Doc: "Return what minions keep in the mine, also what they keep from other minions.", Example: "salt-run cache.mine 'web*'", Params: params,
+		{Name: "mine", Class: function.Secret, Doc: "Return what minions keep in the mine, also what they keep from other minions.", Example: "salt-run cache.mine 'web*'", Params: params,
 			Run: s.each(func(h *Host, id salt.MinionID) (map[string]any, error) { return h.Mine(id) })},
-		{Name: "pillar", Class: module.Secret, Doc: "Return the pillar of minions, as they would get it now.", Example: "salt-run cache.pillar web1", Params: params,
+		{Name: "pillar", Class: function.Secret, Doc: "Return the pillar of minions, as they would get it now.", Example: "salt-run cache.pillar web1", Params: params,
 			Run: s.each(func(h *Host, id salt.MinionID) (map[string]any, error) { return h.Pillar(id, "", nil) })},
 	}}
 }
@@ -25,8 +25,8 @@ func cacheModule(h *Host) *module.Module {
 type stored struct{ *Host }
 
 // each makes a function that returns something of each minion that is meant.
-func (s stored) each(of func(*Host, salt.MinionID) (map[string]any, error)) func(context.Context, *module.Call) (any, error) {
-	return func(_ context.Context, c *module.Call) (any, error) {
+func (s stored) each(of func(*Host, salt.MinionID) (map[string]any, error)) func(context.Context, *function.Call) (any, error) {
+	return func(_ context.Context, c *function.Call) (any, error) {
 		ids, err := s.Resolve(c.String("tgt"), c.String("tgt_type"))
 		if err != nil {
 			return nil, err
@@ -46,12 +46,12 @@ func (s stored) each(of func(*Host, salt.MinionID) (map[string]any, error)) func
 }
 
 // pillarModule shows pillars.
-func pillarModule(h *Host) *module.Module {
-	return &module.Module{Name: "pillar", Doc: "The data that minions get.", Functions: []module.Function{
-		{Name: "show_pillar", Class: module.Secret, Doc: "Return the pillar that a minion gets. Without a minion, what one without grains would get. Keywords are grains to suppose.",
+func pillarModule(h *Host) *function.Module {
+	return &function.Module{Name: "pillar", Doc: "The data that minions get.", Functions: []function.Function{
+		{Name: "show_pillar", Class: function.Secret, Doc: "Return the pillar that a minion gets. Without a minion, what one without grains would get. Keywords are grains to suppose.",
 			Example: "salt-run pillar.show_pillar web1\nsalt-run pillar.show_pillar web1 pillarenv=dev\nsalt-run pillar.show_pillar os=Debian",
-			Params:  []module.Param{{Name: "minion", Kind: module.String, Default: "*"}, {Name: "pillarenv", Kind: module.String}}, Kwargs: true,
-			Run: func(_ context.Context, c *module.Call) (any, error) {
+			Params:  []function.Param{{Name: "minion", Kind: function.String, Default: "*"}, {Name: "pillarenv", Kind: function.String}}, Kwargs: true,
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				id := salt.MinionID("")
 				if name := c.String("minion"); name != "*" {
 					var err error

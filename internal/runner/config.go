@@ -4,26 +4,26 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 )
 
 // settingsModule reads the configuration.
-func settingsModule(h *Host) *module.Module {
-	return &module.Module{Name: "config", Doc: "The configuration of the master.", Functions: []module.Function{
-		{Name: "get", Class: module.Secret, Doc: "Return a setting of the master, or the default. The key may lead into nested dictionaries, its names joined by the delimiter. What is secret is not shown.",
+func settingsModule(h *Host) *function.Module {
+	return &function.Module{Name: "config", Doc: "The configuration of the master.", Functions: []function.Function{
+		{Name: "get", Class: function.Secret, Doc: "Return a setting of the master, or the default. The key may lead into nested dictionaries, its names joined by the delimiter. What is secret is not shown.",
 			Example: "salt-run config.get file_roots\nsalt-run config.get file_roots:base",
-			Params:  []module.Param{{Name: "key", Kind: module.String, Required: true}, {Name: "default", Default: ""}, {Name: "delimiter", Kind: module.String, Default: ":"}},
-			Run: func(_ context.Context, c *module.Call) (any, error) {
+			Params:  []function.Param{{Name: "key", Kind: function.String, Required: true}, {Name: "default", Default: ""}, {Name: "delimiter", Kind: function.String, Default: ":"}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				if v, ok := target.Lookup(h.Config, c.String("key"), c.String("delimiter")); ok {
 					return v, nil
 				}
 				return c.Any("default"), nil
 			}},
-		{Name: "reload", Class: module.Secret, Doc: "Read the configuration anew, as SIGHUP does. Return the settings that have changed, and those that need a restart; or fail with every mistake in it, and then nothing has changed.",
+		{Name: "reload", Class: function.Secret, Doc: "Read the configuration anew, as SIGHUP does. Return the settings that have changed, and those that need a restart; or fail with every mistake in it, and then nothing has changed.",
 			Example: "salt-run config.reload\nsalt-master --check && salt-run config.reload",
-			Run: func(context.Context, *module.Call) (any, error) {
+			Run: func(context.Context, *function.Call) (any, error) {
 				r, err := h.Reload()
 				if err != nil {
 					return nil, salt.WithHint(fmt.Errorf("the old configuration stays in force:\n%w", err), "'salt-master --check' tells the same without a daemon")
@@ -42,9 +42,9 @@ func words(list []string) []any {
 }
 
 // configModule reads the master's configuration.
-func configModule(h *Host) *module.Module {
-	return &module.Module{Name: "config", Doc: "The configuration of the master.", Functions: []module.Function{
-		{Name: "values", Class: module.Secret, Doc: "Return the configuration of the master. What is secret in it is not shown.", Example: "salt-run --wheel config.values",
-			Run: func(context.Context, *module.Call) (any, error) { return h.Config, nil }},
+func configModule(h *Host) *function.Module {
+	return &function.Module{Name: "config", Doc: "The configuration of the master.", Functions: []function.Function{
+		{Name: "values", Class: function.Secret, Doc: "Return the configuration of the master. What is secret in it is not shown.", Example: "salt-run --wheel config.values",
+			Run: func(context.Context, *function.Call) (any, error) { return h.Config, nil }},
 	}}
 }

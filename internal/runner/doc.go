@@ -13,8 +13,8 @@ import (
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -54,7 +54,8 @@ type Host struct {
 	Keys      KeyStore
 	MasterKey pki.PublicKey
 	Config    map[string]any // of the master, by Salt's key names, without secrets
-	Machine   *module.Host   // the master's own machine, as functions of minions take it
+	Functions function.Table // what minions can execute
+	Machine   *function.Host // the master's own machine, as functions of minions take it
 
 	Files  FileServer
 	Custom *extension.Set // runners that people have added; nil for none
@@ -98,15 +99,15 @@ type Course struct {
 }
 
 // Table returns the runners for a host, sorted by name.
-func Table(h *Host) module.Table {
-	var t module.Table
-	t = module.Table{
+func Table(h *Host) function.Table {
+	var t function.Table
+	t = function.Table{
 		aclModule(h),
 		auditModule(h),
 		authModule(h),
 		cacheModule(h),
 		settingsModule(h),
-		docModule(func(ctx context.Context) module.Table { return t.With(ctx, h.Custom) }, Wheel(h)),
+		docModule(func(ctx context.Context) function.Table { return t.With(ctx, h.Custom) }, Wheel(h), h.Functions),
 		errorModule(),
 		eventModule(h),
 		fileserverModule(h),
@@ -127,6 +128,6 @@ func Table(h *Host) module.Table {
 
 // Wheel returns the wheel functions for a host, sorted by name: those that manage
 // the master itself.
-func Wheel(h *Host) module.Table {
-	return module.Table{configModule(h), keyModule(h)}
+func Wheel(h *Host) function.Table {
+	return function.Table{configModule(h), keyModule(h)}
 }

@@ -5,22 +5,22 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // saltModule runs functions: of minions on minions, and on the master's machine.
-func saltModule(h *Host) *module.Module {
+func saltModule(h *Host) *function.Module {
 	e := execution{h}
-	return &module.Module{Name: "salt", Doc: "Functions of minions, run by a runner.", Functions: []module.Function{
-		{Name: "cmd", Class: module.AsDaemon, Doc: "Run a function of minions on the machine of the master, as the user of the master.", Example: "salt-run salt.cmd test.ping\nsalt-run salt.cmd cmd.run 'df -h'",
-			Params: []module.Param{{Name: "fun", Kind: module.String, Required: true}}, Varargs: true, Kwargs: true, Calls: &module.Calls{Read: onMaster, Run: e.cmd}},
-		{Name: "execute", Class: module.Changes, Doc: "Run a function on minions and return what each returned. Whoever asks must be allowed to publish it.",
+	return &function.Module{Name: "salt", Doc: "Functions of minions, run by a runner.", Functions: []function.Function{
+		{Name: "cmd", Class: function.AsDaemon, Doc: "Run a function of minions on the machine of the master, as the user of the master.", Example: "salt-run salt.cmd test.ping\nsalt-run salt.cmd cmd.run 'df -h'",
+			Params: []function.Param{{Name: "fun", Kind: function.String, Required: true}}, Varargs: true, Kwargs: true, Calls: &function.Calls{Read: e.onMaster, Run: e.cmd}},
+		{Name: "execute", Class: function.Changes, Doc: "Run a function on minions and return what each returned. Whoever asks must be allowed to publish it.",
 			Example: "salt-run salt.execute '*' test.ping\nsalt-run salt.execute 'G@os:Debian' cmd.run arg='[uptime]' tgt_type=compound",
-			Params: []module.Param{{Name: "tgt", Kind: module.String, Required: true}, {Name: "fun", Kind: module.String, Required: true},
-				{Name: "arg", Kind: module.List}, {Name: "timeout", Kind: module.Float, Default: 5.0}, {Name: "tgt_type", Kind: module.String, Default: "glob"},
-				{Name: "kwarg", Kind: module.Map}}, Calls: &module.Calls{Read: executed, Run: e.execute}},
+			Params: []function.Param{{Name: "tgt", Kind: function.String, Required: true}, {Name: "fun", Kind: function.String, Required: true},
+				{Name: "arg", Kind: function.List}, {Name: "timeout", Kind: function.Float, Default: 5.0}, {Name: "tgt_type", Kind: function.String, Default: "glob"},
+				{Name: "kwarg", Kind: function.Map}}, Calls: &function.Calls{Read: executed, Run: e.execute}},
 	}}
 }
 
@@ -28,12 +28,12 @@ type execution struct{ *Host }
 
 // onMaster reads the function that salt.cmd runs. One inside it counts as if salt.cmd
 // had been asked to run that.
-func onMaster(a *module.Arguments) module.Reading {
-	c := module.Command{Function: salt.Function(a.String("fun")), Args: a.Varargs(), Kwargs: a.Extra()}
-	inside := module.Builtin().Read(c)
-	r := module.Reading{Inner: []module.Inner{{Way: module.OnMaster, Command: c}}, Hidden: inside.Hidden}
+func (e execution) onMaster(a *function.Arguments) function.Reading {
+	c := function.Command{Function: salt.Function(a.String("fun")), Args: a.Varargs(), Kwargs: a.Extra()}
+	inside := e.Functions.Read(c)
+	r := function.Reading{Inner: []function.Inner{{Way: function.OnMaster, Command: c}}, Hidden: inside.Hidden}
 	for _, i := range inside.Inner {
-		if i.Way == module.Here {
+		if i.Way == function.Here {
 			i.Command.Args = append([]any{string(i.Command.Function)}, i.Command.Args...)
 			i.Command.Function = "salt.cmd"
 		}
@@ -42,12 +42,12 @@ func onMaster(a *module.Arguments) module.Reading {
 	return r
 }
 
-func (e execution) cmd(ctx context.Context, c *module.Call, r *module.Caller) (any, error) {
+func (e execution) cmd(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
 	fun, err := salt.ParseFunction(c.String("fun"))
 	if err != nil {
 		return nil, err
 	}
-	res := r.OnMaster(ctx, module.Command{Function: fun, Args: c.Varargs(), Kwargs: c.Extra()}, e.Machine)
+	res := r.OnMaster(ctx, e.Functions, function.Command{Function: fun, Args: c.Varargs(), Kwargs: c.Extra()}, e.Machine)
 	if res.Err != nil {
 		return nil, res.Err
 	}
@@ -56,22 +56,22 @@ func (e execution) cmd(ctx context.Context, c *module.Call, r *module.Caller) (a
 }
 
 // job reads the job that a runner is to run.
-func (e Execute) job() module.Reading {
-	c := module.Command{Function: e.Command.Function, Args: e.Command.Args, Kwargs: e.Command.Kwargs}
-	return module.Reading{Inner: []module.Inner{{Way: module.Published, Command: c, Target: e.Target, TargetType: e.TargetType}}}
+func (e Execute) job() function.Reading {
+	c := function.Command{Function: e.Command.Function, Args: e.Command.Args, Kwargs: e.Command.Kwargs}
+	return function.Reading{Inner: []function.Inner{{Way: function.Published, Command: c, Target: e.Target, TargetType: e.TargetType}}}
 }
 
 // asked reads the arguments of salt.execute.
-func asked(a *module.Arguments) Execute {
+func asked(a *function.Arguments) Execute {
 	return Execute{
 		Target: a.String("tgt"), TargetType: a.String("tgt_type"), Command: job.Command{Function: salt.Function(a.String("fun")), Args: a.List("arg"), Kwargs: a.Map("kwarg")},
 		Timeout: time.Duration(a.Float("timeout") * float64(time.Second)),
 	}
 }
 
-func executed(a *module.Arguments) module.Reading { return asked(a).job() }
+func executed(a *function.Arguments) function.Reading { return asked(a).job() }
 
-func (e execution) execute(ctx context.Context, c *module.Call, r *module.Caller) (any, error) {
+func (e execution) execute(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
 	if _, err := salt.ParseFunction(c.String("fun")); err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (e execution) execute(ctx context.Context, c *module.Call, r *module.Caller
 
 // returns runs a job and returns what each minion returned. Those that did not
 // return are named in the log only, as with Salt; the return code is then 1.
-func (h *Host) returns(ctx context.Context, c *module.Call, _ *module.Caller, e Execute) (map[salt.MinionID]any, error) {
+func (h *Host) returns(ctx context.Context, c *function.Call, _ *function.Caller, e Execute) (map[salt.MinionID]any, error) {
 	updates, err := h.Execute(ctx, e)
 	if err != nil {
 		return nil, fmt.Errorf("%s on %s: %w", e.Command.Function, e.Target, err)

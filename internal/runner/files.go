@@ -6,14 +6,14 @@ import (
 	"slices"
 
 	"github.com/brinebus/brine/internal/fileserver"
-	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/function"
 )
 
 // fileserverModule shows the file server.
-func fileserverModule(h *Host) *module.Module {
-	env := []module.Param{{Name: "saltenv", Kind: module.String, Default: "base"}}
-	list := func(of func(string) []string) func(context.Context, *module.Call) (any, error) {
-		return func(ctx context.Context, c *module.Call) (any, error) {
+func fileserverModule(h *Host) *function.Module {
+	env := []function.Param{{Name: "saltenv", Kind: function.String, Default: "base"}}
+	list := func(of func(string) []string) func(context.Context, *function.Call) (any, error) {
+		return func(ctx context.Context, c *function.Call) (any, error) {
 			files, err := h.Files.List(ctx, c.String("saltenv"))
 			all := []string{}
 			for _, f := range files {
@@ -23,15 +23,15 @@ func fileserverModule(h *Host) *module.Module {
 			return slices.Compact(all), err
 		}
 	}
-	return &module.Module{Name: "fileserver", Doc: "The files that minions get: those below the directories of file_roots.", Functions: []module.Function{
-		{Name: "dir_list", Class: module.Shared, Doc: "Return the directories of an environment in which there are files.", Example: "salt-run fileserver.dir_list", Params: env, Run: list(parents)},
-		{Name: "envs", Class: module.Shared, Doc: "Return the environments.", Example: "salt-run fileserver.envs",
-			Run: func(ctx context.Context, _ *module.Call) (any, error) { return h.Files.Environments(ctx) }},
-		{Name: "file_list", Class: module.Shared, Doc: "Return the files of an environment.", Example: "salt-run fileserver.file_list\nsalt-run fileserver.file_list saltenv=dev", Params: env,
+	return &function.Module{Name: "fileserver", Doc: "The files that minions get: those below the directories of file_roots.", Functions: []function.Function{
+		{Name: "dir_list", Class: function.Shared, Doc: "Return the directories of an environment in which there are files.", Example: "salt-run fileserver.dir_list", Params: env, Run: list(parents)},
+		{Name: "envs", Class: function.Shared, Doc: "Return the environments.", Example: "salt-run fileserver.envs",
+			Run: func(ctx context.Context, _ *function.Call) (any, error) { return h.Files.Environments(ctx) }},
+		{Name: "file_list", Class: function.Shared, Doc: "Return the files of an environment.", Example: "salt-run fileserver.file_list\nsalt-run fileserver.file_list saltenv=dev", Params: env,
 			Run: list(func(name string) []string { return []string{name} })},
-		{Name: "update", Class: module.Shared, Doc: "Return True. Files are served as they lie in the directories, so there is nothing to update.", Example: "salt-run fileserver.update",
-			Params: []module.Param{{Name: "backend", Kind: module.Any}},
-			Run:    func(context.Context, *module.Call) (any, error) { return true, nil }},
+		{Name: "update", Class: function.Shared, Doc: "Return True. Files are served as they lie in the directories, so there is nothing to update.", Example: "salt-run fileserver.update",
+			Params: []function.Param{{Name: "backend", Kind: function.Any}},
+			Run:    func(context.Context, *function.Call) (any, error) { return true, nil }},
 	}}
 }
 
@@ -50,7 +50,7 @@ type FileServer interface {
 }
 
 // saltutilModule tells what of one's own the master can run.
-func saltutilModule(h *Host) *module.Module {
+func saltutilModule(h *Host) *function.Module {
 	names := func() []string {
 		list := []string{}
 		for _, p := range h.Custom.Programs() {
@@ -58,11 +58,11 @@ func saltutilModule(h *Host) *module.Module {
 		}
 		return list
 	}
-	env := []module.Param{{Name: "saltenv", Kind: module.Words}}
-	return &module.Module{Name: "saltutil", Doc: "Programs that people have added to the master. They are used where they lie, so there is nothing to bring.", Functions: []module.Function{
-		{Name: "sync_all", Class: module.Shared, Doc: "Return the programs that the master has found, by kind.", Example: "salt-run saltutil.sync_all", Params: env,
-			Run: func(context.Context, *module.Call) (any, error) { return map[string]any{"runners": names()}, nil }},
-		{Name: "sync_runners", Class: module.Shared, Doc: "Return the runners that the master has found, in _runners of file_roots and in its runner_dirs.", Example: "salt-run saltutil.sync_runners", Params: env,
-			Run: func(context.Context, *module.Call) (any, error) { return names(), nil }},
+	env := []function.Param{{Name: "saltenv", Kind: function.Words}}
+	return &function.Module{Name: "saltutil", Doc: "Programs that people have added to the master. They are used where they lie, so there is nothing to bring.", Functions: []function.Function{
+		{Name: "sync_all", Class: function.Shared, Doc: "Return the programs that the master has found, by kind.", Example: "salt-run saltutil.sync_all", Params: env,
+			Run: func(context.Context, *function.Call) (any, error) { return map[string]any{"runners": names()}, nil }},
+		{Name: "sync_runners", Class: function.Shared, Doc: "Return the runners that the master has found, in _runners of file_roots and in its runner_dirs.", Example: "salt-run saltutil.sync_runners", Params: env,
+			Run: func(context.Context, *function.Call) (any, error) { return names(), nil }},
 	}}
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -23,37 +23,37 @@ var errNoJob = errors.New("the journal has no job of this id")
 
 // filters are the parameters that choose among the jobs of the journal: those of
 // Salt, and shorter ones beside them.
-var filters = []module.Param{
-	{Name: "since", Kind: module.String}, {Name: "user", Kind: module.String}, {Name: "fun", Kind: module.String},
-	{Name: "search_function"}, {Name: "search_target"}, {Name: "search_metadata", Kind: module.Map},
-	{Name: "start_time", Kind: module.String}, {Name: "end_time", Kind: module.String}, {Name: "internal", Kind: module.Bool, Default: false},
+var filters = []function.Param{
+	{Name: "since", Kind: function.String}, {Name: "user", Kind: function.String}, {Name: "fun", Kind: function.String},
+	{Name: "search_function"}, {Name: "search_target"}, {Name: "search_metadata", Kind: function.Map},
+	{Name: "start_time", Kind: function.String}, {Name: "end_time", Kind: function.String}, {Name: "internal", Kind: function.Bool, Default: false},
 }
 
 // jobsModule tells of jobs: those that run or wait, from the master, and those
 // that have been, from the journal.
-func jobsModule(h *Host) *module.Module {
+func jobsModule(h *Host) *function.Module {
 	j := jobs{h}
 	const sample = "20261121113344286549"
-	jid := []module.Param{{Name: "jid", Kind: module.String, Required: true}}
-	return &module.Module{Name: "jobs", Doc: "Jobs that run, wait, or were run, and what they returned.", Functions: []module.Function{
-		{Name: "active", Class: module.Shared, Own: true, Doc: "Return the jobs of which more is expected, with where they stand on each minion.", Example: "salt-run jobs.active", Run: j.active},
-		{Name: "cancel", Class: module.Changes, Own: true, Doc: "Withdraw a job from the minions that it was not sent to: those that it waits for, and those of a batch whose turn has not come. Return them.",
+	jid := []function.Param{{Name: "jid", Kind: function.String, Required: true}}
+	return &function.Module{Name: "jobs", Doc: "Jobs that run, wait, or were run, and what they returned.", Functions: []function.Function{
+		{Name: "active", Class: function.Shared, Own: true, Doc: "Return the jobs of which more is expected, with where they stand on each minion.", Example: "salt-run jobs.active", Run: j.active},
+		{Name: "cancel", Class: function.Changes, Own: true, Doc: "Withdraw a job from the minions that it was not sent to: those that it waits for, and those of a batch whose turn has not come. Return them.",
 			Example: "salt-run jobs.cancel " + sample, Params: jid, Run: j.cancel},
-		{Name: "exit_success", Class: module.Shared, Own: true, Doc: "Return for each minion of a job whether it succeeded.", Example: "salt-run jobs.exit_success " + sample, Params: jid, Run: j.exitSuccess},
-		{Name: "follow", Class: module.Shared, Own: true, Doc: "Show the returns of a job, those that are there and those that come, until nothing more is expected. salt-run shows each as it arrives.",
+		{Name: "exit_success", Class: function.Shared, Own: true, Doc: "Return for each minion of a job whether it succeeded.", Example: "salt-run jobs.exit_success " + sample, Params: jid, Run: j.exitSuccess},
+		{Name: "follow", Class: function.Shared, Own: true, Doc: "Show the returns of a job, those that are there and those that come, until nothing more is expected. salt-run shows each as it arrives.",
 			Example: "salt-run jobs.follow " + sample, Params: jid, Run: j.follow},
-		{Name: "last_run", Class: module.Shared, Own: true, Doc: "Return the latest job that the arguments choose, as print_job does.", Example: "salt-run jobs.last_run\nsalt-run jobs.last_run function=test.ping target='web*'",
-			Params: []module.Param{{Name: "function"}, {Name: "target"}, {Name: "metadata", Kind: module.Map}}, Run: j.lastRun},
-		{Name: "list_job", Class: module.Shared, Own: true, Doc: "Return what a job was, where it stands on each minion, and what each returned.", Example: "salt-run jobs.list_job " + sample, Params: jid, Run: j.listJob},
-		{Name: "list_jobs", Class: module.Shared, Own: true, Doc: "Return the jobs of the journal. Questions that runners ask minions are left out, unless internal=True.",
+		{Name: "last_run", Class: function.Shared, Own: true, Doc: "Return the latest job that the arguments choose, as print_job does.", Example: "salt-run jobs.last_run\nsalt-run jobs.last_run function=test.ping target='web*'",
+			Params: []function.Param{{Name: "function"}, {Name: "target"}, {Name: "metadata", Kind: function.Map}}, Run: j.lastRun},
+		{Name: "list_job", Class: function.Shared, Own: true, Doc: "Return what a job was, where it stands on each minion, and what each returned.", Example: "salt-run jobs.list_job " + sample, Params: jid, Run: j.listJob},
+		{Name: "list_jobs", Class: function.Shared, Own: true, Doc: "Return the jobs of the journal. Questions that runners ask minions are left out, unless internal=True.",
 			Example: "salt-run jobs.list_jobs\nsalt-run jobs.list_jobs since=2h fun='cmd.*' user=fred\nsalt-run jobs.list_jobs search_target='web*' start_time='2026-11-21 09:00' end_time='2026-11-21 18:00'",
 			Params:  filters, Run: j.listJobs},
-		{Name: "list_jobs_filter", Class: module.Shared, Own: true, Doc: "Return the latest jobs of the journal, count of them.", Example: "salt-run jobs.list_jobs_filter 50",
-			Params: []module.Param{{Name: "count", Kind: module.Int, Required: true}, {Name: "filter_find_job", Kind: module.Bool, Default: true}}, Run: j.listLatest},
-		{Name: "list_queued", Class: module.Shared, Own: true, Doc: "Return the jobs that wait: for minions that are away, and until when, or for their turn in a batch.", Example: "salt-run jobs.list_queued", Run: j.queued},
-		{Name: "lookup_jid", Class: module.Shared, Own: true, Doc: "Return what each minion returned for a job; with missing=True, also those that have not.", Example: "salt-run jobs.lookup_jid " + sample,
-			Params: append(slices.Clone(jid), module.Param{Name: "returned", Kind: module.Bool, Default: true}, module.Param{Name: "missing", Kind: module.Bool, Default: false}), Run: j.lookup},
-		{Name: "print_job", Class: module.Shared, Own: true, Doc: "Return a job as list_job does, below its id.", Example: "salt-run jobs.print_job " + sample, Params: jid, Run: j.printJob},
+		{Name: "list_jobs_filter", Class: function.Shared, Own: true, Doc: "Return the latest jobs of the journal, count of them.", Example: "salt-run jobs.list_jobs_filter 50",
+			Params: []function.Param{{Name: "count", Kind: function.Int, Required: true}, {Name: "filter_find_job", Kind: function.Bool, Default: true}}, Run: j.listLatest},
+		{Name: "list_queued", Class: function.Shared, Own: true, Doc: "Return the jobs that wait: for minions that are away, and until when, or for their turn in a batch.", Example: "salt-run jobs.list_queued", Run: j.queued},
+		{Name: "lookup_jid", Class: function.Shared, Own: true, Doc: "Return what each minion returned for a job; with missing=True, also those that have not.", Example: "salt-run jobs.lookup_jid " + sample,
+			Params: append(slices.Clone(jid), function.Param{Name: "returned", Kind: function.Bool, Default: true}, function.Param{Name: "missing", Kind: function.Bool, Default: false}), Run: j.lookup},
+		{Name: "print_job", Class: function.Shared, Own: true, Doc: "Return a job as list_job does, below its id.", Example: "salt-run jobs.print_job " + sample, Params: jid, Run: j.printJob},
 	}}
 }
 
@@ -115,7 +115,7 @@ type record struct {
 }
 
 // read reads the job of the argument jid.
-func (j jobs) read(ctx context.Context, c *module.Call) (*record, error) {
+func (j jobs) read(ctx context.Context, c *function.Call) (*record, error) {
 	jid, err := salt.ParseJID(c.String("jid"))
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func readRet(b []byte) (one ret, err error) {
 	return one, err
 }
 
-func (j jobs) lookup(ctx context.Context, c *module.Call) (any, error) {
+func (j jobs) lookup(ctx context.Context, c *function.Call) (any, error) {
 	r, err := j.read(ctx, c)
 	if err != nil {
 		return nil, err
@@ -235,7 +235,7 @@ func describe(s any) string {
 	return text
 }
 
-func (j jobs) follow(ctx context.Context, c *module.Call) (any, error) {
+func (j jobs) follow(ctx context.Context, c *function.Call) (any, error) {
 	jid, err := salt.ParseJID(c.String("jid"))
 	if err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func (j jobs) follow(ctx context.Context, c *module.Call) (any, error) {
 	return out, nil
 }
 
-func (j jobs) exitSuccess(ctx context.Context, c *module.Call) (any, error) {
+func (j jobs) exitSuccess(ctx context.Context, c *function.Call) (any, error) {
 	r, err := j.read(ctx, c)
 	if err != nil {
 		return nil, err
@@ -271,7 +271,7 @@ func (j jobs) exitSuccess(ctx context.Context, c *module.Call) (any, error) {
 	return out, nil
 }
 
-func (j jobs) listJob(ctx context.Context, c *module.Call) (any, error) {
+func (j jobs) listJob(ctx context.Context, c *function.Call) (any, error) {
 	r, err := j.read(ctx, c)
 	if err != nil {
 		return nil, err
@@ -307,7 +307,7 @@ func (r *record) whole() map[string]any {
 	return out
 }
 
-func (j jobs) printJob(ctx context.Context, c *module.Call) (any, error) {
+func (j jobs) printJob(ctx context.Context, c *function.Call) (any, error) {
 	r, err := j.read(ctx, c)
 	if err != nil {
 		return nil, err
@@ -336,7 +336,7 @@ type chosen struct {
 }
 
 // readChosen reads the filters of list_jobs.
-func readChosen(c *module.Call, now time.Time) (chosen, error) {
+func readChosen(c *function.Call, now time.Time) (chosen, error) {
 	f := chosen{user: c.String("user"), metadata: c.Map("search_metadata"), internal: c.Bool("internal")}
 	f.functions = append(patterns(c.Any("search_function")), patterns(c.Any("fun"))...)
 	f.targets = patterns(c.Any("search_target"))
@@ -434,7 +434,7 @@ func (j jobs) find(ctx context.Context, f chosen) (list []load, err error) {
 	return list, err
 }
 
-func (j jobs) listJobs(ctx context.Context, c *module.Call) (any, error) {
+func (j jobs) listJobs(ctx context.Context, c *function.Call) (any, error) {
 	f, err := readChosen(c, time.Now())
 	if err != nil {
 		return nil, err
@@ -451,12 +451,12 @@ func described(list []load) map[string]any {
 	return out
 }
 
-func (j jobs) listLatest(ctx context.Context, c *module.Call) (any, error) {
+func (j jobs) listLatest(ctx context.Context, c *function.Call) (any, error) {
 	list, err := j.find(ctx, chosen{internal: !c.Bool("filter_find_job")})
 	return described(list[max(len(list)-max(c.Int("count"), 0), 0):]), err
 }
 
-func (j jobs) lastRun(ctx context.Context, c *module.Call) (any, error) {
+func (j jobs) lastRun(ctx context.Context, c *function.Call) (any, error) {
 	list, err := j.find(ctx, chosen{functions: patterns(c.Any("function")), targets: patterns(c.Any("target")), metadata: c.Map("metadata")})
 	if err != nil {
 		return nil, err
@@ -480,7 +480,7 @@ func (c *Course) describe() map[string]any {
 
 // active shows where jobs stand. Running and Returned are those of Salt; in the
 // place of process ids, of which a job has none, stand the states.
-func (j jobs) active(context.Context, *module.Call) (any, error) {
+func (j jobs) active(context.Context, *function.Call) (any, error) {
 	out := map[string]any{}
 	for _, c := range j.Courses() {
 		running, returned, waiting := []any{}, []any{}, []any{}
@@ -516,7 +516,7 @@ func sorted(m map[salt.MinionID]job.Standing) []salt.MinionID {
 	return ids
 }
 
-func (j jobs) queued(context.Context, *module.Call) (any, error) {
+func (j jobs) queued(context.Context, *function.Call) (any, error) {
 	out := map[string]any{}
 	for _, c := range j.Courses() {
 		waiting := map[string]any{}
@@ -538,7 +538,7 @@ func (j jobs) queued(context.Context, *module.Call) (any, error) {
 	return out, nil
 }
 
-func (j jobs) cancel(ctx context.Context, c *module.Call) (any, error) {
+func (j jobs) cancel(ctx context.Context, c *function.Call) (any, error) {
 	jid, err := salt.ParseJID(c.String("jid"))
 	if err != nil {
 		return nil, err

@@ -3,7 +3,7 @@ package runner
 import (
 	"context"
 
-	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/function"
 )
 
 // JournalReport is what a look at the journal's files found.
@@ -16,10 +16,10 @@ type JournalReport struct {
 
 // journalModule looks at the journal. It is for operators, and for those whose rule
 // names it.
-func journalModule(h *Host) *module.Module {
-	return &module.Module{Name: "journal", Doc: "The journal of events, jobs and returns.", Functions: []module.Function{
-		{Name: "verify", Class: module.Shared, Doc: "Read all files of the journal and check each record. What cannot be read is returned, with its sequences and the times around them, also what was found before; what is readable behind it is kept.",
-			Example: "salt-run journal.verify", Run: func(ctx context.Context, c *module.Call) (any, error) {
+func journalModule(h *Host) *function.Module {
+	return &function.Module{Name: "journal", Doc: "The journal of events, jobs and returns.", Functions: []function.Function{
+		{Name: "verify", Class: function.Shared, Doc: "Read all files of the journal and check each record. What cannot be read is returned, with its sequences and the times around them, also what was found before; what is readable behind it is kept.",
+			Example: "salt-run journal.verify", Run: func(ctx context.Context, c *function.Call) (any, error) {
 				r, err := h.Verify(ctx)
 				if err != nil {
 					return nil, err

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -25,36 +25,38 @@ type KeyStore interface {
 const fingerHash = "sha256"
 
 // keyModule manages the keys of minions, as salt-key does.
-func keyModule(h *Host) *module.Module {
+func keyModule(h *Host) *function.Module {
 	k := keys{h}
-	match := module.Param{Name: "match", Kind: module.String, Required: true}
-	dict := []module.Param{{Name: "match", Kind: module.Map, Required: true}}
-	also := func(name string) module.Param { return module.Param{Name: name, Kind: module.Bool, Default: false} }
-	hash := module.Param{Name: "hash_type", Kind: module.String, Default: fingerHash}
-	return &module.Module{Name: "key", Doc: "The keys of minions: which there are, and which of them are accepted.", Functions: []module.Function{
-		{Name: "accept", Class: module.Changes, Doc: "Accept the waiting keys whose ids match. Return them.", Example: "salt-run --wheel key.accept 'web*'",
-			Params: []module.Param{match, also("include_rejected"), also("include_denied")}, Run: k.change(acceptKeys)},
-		{Name: "accept_dict", Class: module.Changes, Doc: "Accept the keys that are named by their states. Return them.", Example: "salt-run --wheel key.accept_dict '{minions_pre: [web1, web2]}'",
+	match := function.Param{Name: "match", Kind: function.String, Required: true}
+	dict := []function.Param{{Name: "match", Kind: function.Map, Required: true}}
+	also := func(name string) function.Param {
+		return function.Param{Name: name, Kind: function.Bool, Default: false}
+	}
+	hash := function.Param{Name: "hash_type", Kind: function.String, Default: fingerHash}
+	return &function.Module{Name: "key", Doc: "The keys of minions: which there are, and which of them are accepted.", Functions: []function.Function{
+		{Name: "accept", Class: function.Changes, Doc: "Accept the waiting keys whose ids match. Return them.", Example: "salt-run --wheel key.accept 'web*'",
+			Params: []function.Param{match, also("include_rejected"), also("include_denied")}, Run: k.change(acceptKeys)},
+		{Name: "accept_dict", Class: function.Changes, Doc: "Accept the keys that are named by their states. Return them.", Example: "salt-run --wheel key.accept_dict '{minions_pre: [web1, web2]}'",
 			Params: dict, Run: k.changeListed(acceptKeys)},
-		{Name: "delete", Class: module.Changes, Doc: "Delete the keys whose ids match, whatever their state. Return them.", Example: "salt-run --wheel key.delete web1",
-			Params: []module.Param{match}, Run: k.change(deleteKeys)},
-		{Name: "delete_dict", Class: module.Changes, Doc: "Delete the keys that are named by their states. Return them.", Example: "salt-run --wheel key.delete_dict '{minions: [web1]}'",
+		{Name: "delete", Class: function.Changes, Doc: "Delete the keys whose ids match, whatever their state. Return them.", Example: "salt-run --wheel key.delete web1",
+			Params: []function.Param{match}, Run: k.change(deleteKeys)},
+		{Name: "delete_dict", Class: function.Changes, Doc: "Delete the keys that are named by their states. Return them.", Example: "salt-run --wheel key.delete_dict '{minions: [web1]}'",
 			Params: dict, Run: k.changeListed(deleteKeys)},
-		{Name: "finger", Class: module.Shared, Doc: "Return the fingerprints of the keys whose ids match, by state.", Example: "salt-run --wheel key.finger '*'",
-			Params: []module.Param{match, hash}, Run: k.finger},
-		{Name: "finger_master", Class: module.Shared, Doc: "Return the fingerprint of the master's own key.", Example: "salt-run --wheel key.finger_master",
-			Params: []module.Param{hash}, Run: k.fingerMaster},
-		{Name: "key_str", Class: module.Shared, Doc: "Return the keys whose ids match as text, by state.", Example: "salt-run --wheel key.key_str web1",
-			Params: []module.Param{match}, Run: k.text},
-		{Name: "list", Class: module.Shared, Doc: "Return the ids whose keys are in a state: accepted, unaccepted, rejected, denied or all.", Example: "salt-run --wheel key.list unaccepted",
-			Params: []module.Param{match}, Run: k.list},
-		{Name: "list_all", Class: module.Shared, Doc: "Return all ids by the state of their keys.", Example: "salt-run --wheel key.list_all",
-			Run: func(context.Context, *module.Call) (any, error) { return k.inStates(pki.AllStates()) }},
-		{Name: "name_match", Class: module.Shared, Doc: "Return the ids that match, by the state of their keys.", Example: "salt-run --wheel key.name_match 'web*'",
-			Params: []module.Param{match}, Run: k.nameMatch},
-		{Name: "reject", Class: module.Changes, Doc: "Reject the waiting keys whose ids match. Return them.", Example: "salt-run --wheel key.reject 'web*'",
-			Params: []module.Param{match, also("include_accepted"), also("include_denied")}, Run: k.change(rejectKeys)},
-		{Name: "reject_dict", Class: module.Changes, Doc: "Reject the keys that are named by their states. Return them.", Example: "salt-run --wheel key.reject_dict '{minions_pre: [web1]}'",
+		{Name: "finger", Class: function.Shared, Doc: "Return the fingerprints of the keys whose ids match, by state.", Example: "salt-run --wheel key.finger '*'",
+			Params: []function.Param{match, hash}, Run: k.finger},
+		{Name: "finger_master", Class: function.Shared, Doc: "Return the fingerprint of the master's own key.", Example: "salt-run --wheel key.finger_master",
+			Params: []function.Param{hash}, Run: k.fingerMaster},
+		{Name: "key_str", Class: function.Shared, Doc: "Return the keys whose ids match as text, by state.", Example: "salt-run --wheel key.key_str web1",
+			Params: []function.Param{match}, Run: k.text},
+		{Name: "list", Class: function.Shared, Doc: "Return the ids whose keys are in a state: accepted, unaccepted, rejected, denied or all.", Example: "salt-run --wheel key.list unaccepted",
+			Params: []function.Param{match}, Run: k.list},
+		{Name: "list_all", Class: function.Shared, Doc: "Return all ids by the state of their keys.", Example: "salt-run --wheel key.list_all",
+			Run: func(context.Context, *function.Call) (any, error) { return k.inStates(pki.AllStates()) }},
+		{Name: "name_match", Class: function.Shared, Doc: "Return the ids that match, by the state of their keys.", Example: "salt-run --wheel key.name_match 'web*'",
+			Params: []function.Param{match}, Run: k.nameMatch},
+		{Name: "reject", Class: function.Changes, Doc: "Reject the waiting keys whose ids match. Return them.", Example: "salt-run --wheel key.reject 'web*'",
+			Params: []function.Param{match, also("include_accepted"), also("include_denied")}, Run: k.change(rejectKeys)},
+		{Name: "reject_dict", Class: function.Changes, Doc: "Reject the keys that are named by their states. Return them.", Example: "salt-run --wheel key.reject_dict '{minions_pre: [web1]}'",
 			Params: dict, Run: k.changeListed(rejectKeys)},
 	}}
 }
@@ -78,8 +80,8 @@ var (
 )
 
 // change makes the function that applies a decision to the keys which match.
-func (k keys) change(ch keyChange) func(context.Context, *module.Call) (any, error) {
-	return func(_ context.Context, c *module.Call) (any, error) {
+func (k keys) change(ch keyChange) func(context.Context, *function.Call) (any, error) {
+	return func(_ context.Context, c *function.Call) (any, error) {
 		states := slices.Clone(ch.states)
 		for name, s := range ch.wider {
 			if c.Bool(name) {
@@ -96,8 +98,8 @@ func (k keys) change(ch keyChange) func(context.Context, *module.Call) (any, err
 
 // changeListed makes the function that applies a decision to the keys in a map
 // of lists by state, as list returns them.
-func (k keys) changeListed(ch keyChange) func(context.Context, *module.Call) (any, error) {
-	return func(_ context.Context, c *module.Call) (any, error) {
+func (k keys) changeListed(ch keyChange) func(context.Context, *function.Call) (any, error) {
+	return func(_ context.Context, c *function.Call) (any, error) {
 		var chosen []pki.Entry
 		for section, ids := range c.Map("match") {
 			i := slices.IndexFunc(pki.AllStates(), func(s pki.State) bool { return s.Section() == section })
@@ -185,7 +187,7 @@ func (k keys) inStates(states []pki.State) (any, error) {
 	return out, nil
 }
 
-func (k keys) list(_ context.Context, c *module.Call) (any, error) {
+func (k keys) list(_ context.Context, c *function.Call) (any, error) {
 	if c.String("match") == "all" {
 		return k.inStates(pki.AllStates())
 	}
@@ -196,7 +198,7 @@ func (k keys) list(_ context.Context, c *module.Call) (any, error) {
 	return k.inStates([]pki.State{s})
 }
 
-func (k keys) nameMatch(_ context.Context, c *module.Call) (any, error) {
+func (k keys) nameMatch(_ context.Context, c *function.Call) (any, error) {
 	entries, err := k.pick(c.String("match"), pki.AllStates())
 	out := map[string]any{}
 	for _, e := range entries {
@@ -205,18 +207,18 @@ func (k keys) nameMatch(_ context.Context, c *module.Call) (any, error) {
 	return out, err
 }
 
-func (k keys) finger(_ context.Context, c *module.Call) (any, error) {
+func (k keys) finger(_ context.Context, c *function.Call) (any, error) {
 	hash := c.String("hash_type")
 	return k.describe(c, func(e pki.Entry) (string, error) { return e.Key.Fingerprint(hash) })
 }
 
-func (k keys) text(_ context.Context, c *module.Call) (any, error) {
+func (k keys) text(_ context.Context, c *function.Call) (any, error) {
 	return k.describe(c, func(e pki.Entry) (string, error) { return string(e.Key.PEM()), nil })
 }
 
 // describe says something about the keys that match, by state and id. Of several
 // keys of one id and state each is there with the end of its fingerprint.
-func (k keys) describe(c *module.Call, f func(pki.Entry) (string, error)) (any, error) {
+func (k keys) describe(c *function.Call, f func(pki.Entry) (string, error)) (any, error) {
 	entries, err := k.pick(c.String("match"), pki.AllStates())
 	if err != nil {
 		return nil, err
@@ -241,7 +243,7 @@ func (k keys) describe(c *module.Call, f func(pki.Entry) (string, error)) (any, 
 	return out, nil
 }
 
-func (k keys) fingerMaster(_ context.Context, c *module.Call) (any, error) {
+func (k keys) fingerMaster(_ context.Context, c *function.Call) (any, error) {
 	finger, err := k.MasterKey.Fingerprint(c.String("hash_type"))
 	if err != nil {
 		return nil, err

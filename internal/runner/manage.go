@@ -6,22 +6,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // manageModule tells which minions are there.
-func manageModule(h *Host) *module.Module {
+func manageModule(h *Host) *function.Module {
 	m := manage{h}
-	ask := []module.Param{{Name: "tgt", Kind: module.String, Default: "*"}, {Name: "tgt_type", Kind: module.String, Default: "glob"}, {Name: "timeout", Kind: module.Float, Default: 5.0}}
-	functions := []module.Function{
-		{Name: "down", Class: module.Changes, Doc: "Return the ids of accepted minions that do not answer. With removekeys their keys are deleted, which takes the right to use the wheel function key.delete, too.", Example: "salt-run manage.down\nsalt-run manage.down tgt='web*'",
-			Params: append([]module.Param{{Name: "removekeys", Kind: module.Bool, Default: false}}, ask...), Calls: &module.Calls{Read: removedKeys, Run: m.down}},
-		{Name: "safe_accept", Class: module.Changes, Doc: "Accept the waiting key of a minion if its fingerprint is the one that is given, which its own machine shows with 'salt-call --local key.finger'. It takes the right to use the wheel function key.accept, too.",
-			Example: "salt-run manage.safe_accept web1 0f:5b:13:aa:0c:...", Params: []module.Param{{Name: "target", Kind: module.String, Required: true}, {Name: "fingerprint", Kind: module.String, Required: true}}, Calls: &module.Calls{Read: acceptedKey, Run: m.safeAccept}},
-		{Name: "status", Class: module.Shared, Doc: "Return the ids of accepted minions by whether they answer, and under config that the configuration which was read last is not in force, if so.", Example: "salt-run manage.status", Params: ask,
-			Run: func(ctx context.Context, c *module.Call) (any, error) {
+	ask := []function.Param{{Name: "tgt", Kind: function.String, Default: "*"}, {Name: "tgt_type", Kind: function.String, Default: "glob"}, {Name: "timeout", Kind: function.Float, Default: 5.0}}
+	functions := []function.Function{
+		{Name: "down", Class: function.Changes, Doc: "Return the ids of accepted minions that do not answer. With removekeys their keys are deleted, which takes the right to use the wheel function key.delete, too.", Example: "salt-run manage.down\nsalt-run manage.down tgt='web*'",
+			Params: append([]function.Param{{Name: "removekeys", Kind: function.Bool, Default: false}}, ask...), Calls: &function.Calls{Read: removedKeys, Run: m.down}},
+		{Name: "safe_accept", Class: function.Changes, Doc: "Accept the waiting key of a minion if its fingerprint is the one that is given, which its own machine shows with 'salt-call --local key.finger'. It takes the right to use the wheel function key.accept, too.",
+			Example: "salt-run manage.safe_accept web1 0f:5b:13:aa:0c:...", Params: []function.Param{{Name: "target", Kind: function.String, Required: true}, {Name: "fingerprint", Kind: function.String, Required: true}}, Calls: &function.Calls{Read: acceptedKey, Run: m.safeAccept}},
+		{Name: "status", Class: function.Shared, Doc: "Return the ids of accepted minions by whether they answer, and under config that the configuration which was read last is not in force, if so.", Example: "salt-run manage.status", Params: ask,
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				up, down, err := m.ask(ctx, c)
 				status := map[string]any{"up": up, "down": down}
 				if why := m.Unreloaded(); why != "" {
@@ -29,14 +29,14 @@ func manageModule(h *Host) *module.Module {
 				}
 				return status, err
 			}},
-		{Name: "up", Class: module.Shared, Doc: "Return the ids of the minions that answer.", Example: "salt-run manage.up", Params: ask,
-			Run: func(ctx context.Context, c *module.Call) (any, error) { up, _, err := m.ask(ctx, c); return up, err }},
-		{Name: "versions", Class: module.Shared, Doc: "Return the minions by how their version compares with the master's.", Example: "salt-run manage.versions",
-			Run: func(context.Context, *module.Call) (any, error) { return m.versions(), nil }},
+		{Name: "up", Class: function.Shared, Doc: "Return the ids of the minions that answer.", Example: "salt-run manage.up", Params: ask,
+			Run: func(ctx context.Context, c *function.Call) (any, error) { up, _, err := m.ask(ctx, c); return up, err }},
+		{Name: "versions", Class: function.Shared, Doc: "Return the minions by how their version compares with the master's.", Example: "salt-run manage.versions",
+			Run: func(context.Context, *function.Call) (any, error) { return m.versions(), nil }},
 	}
 	functions = append(functions, m.presenceFunctions()...)
-	slices.SortFunc(functions, func(a, b module.Function) int { return strings.Compare(a.Name, b.Name) })
-	return &module.Module{Name: "manage", Doc: "Which minions are up, down, or connected.", Functions: functions}
+	slices.SortFunc(functions, func(a, b function.Function) int { return strings.Compare(a.Name, b.Name) })
+	return &function.Module{Name: "manage", Doc: "Which minions are up, down, or connected.", Functions: functions}
 }
 
 type manage struct{ *Host }
@@ -44,26 +44,26 @@ type manage struct{ *Host }
 // presenceFunctions all look at connections and ask nobody. Salt has a name for
 // each state that some of its transports could tell; a connection here is all of
 // them at once.
-func (m manage) presenceFunctions() []module.Function {
-	params := []module.Param{{Name: "subset", Kind: module.Words}}
-	var list []module.Function
+func (m manage) presenceFunctions() []function.Function {
+	params := []function.Param{{Name: "subset", Kind: function.Words}}
+	var list []function.Function
 	for _, name := range []string{"alived", "allowed", "joined", "list_state", "present", "reaped"} {
 		not := "not_" + name
 		if name == "list_state" {
 			not = "list_not_state"
 		}
 		list = append(list,
-			module.Function{Name: name, Class: module.Shared, Doc: "Return the ids of the minions that are connected, of subset if it is given.", Example: "salt-run manage." + name, Params: params,
-				Run: func(_ context.Context, c *module.Call) (any, error) { there, _ := m.present(c); return there, nil }},
-			module.Function{Name: not, Class: module.Shared, Doc: "Return the ids of accepted minions that are not connected, of subset if it is given.", Example: "salt-run manage." + not, Params: params,
-				Run: func(_ context.Context, c *module.Call) (any, error) { _, away := m.present(c); return away, nil }})
+			function.Function{Name: name, Class: function.Shared, Doc: "Return the ids of the minions that are connected, of subset if it is given.", Example: "salt-run manage." + name, Params: params,
+				Run: func(_ context.Context, c *function.Call) (any, error) { there, _ := m.present(c); return there, nil }},
+			function.Function{Name: not, Class: function.Shared, Doc: "Return the ids of accepted minions that are not connected, of subset if it is given.", Example: "salt-run manage." + not, Params: params,
+				Run: func(_ context.Context, c *function.Call) (any, error) { _, away := m.present(c); return away, nil }})
 	}
 	return list
 }
 
 // ask pings the accepted minions that are meant. Those that are not connected
 // are down at once; only a silent one costs the timeout.
-func (m manage) ask(ctx context.Context, c *module.Call) (up, down []any, err error) {
+func (m manage) ask(ctx context.Context, c *function.Call) (up, down []any, err error) {
 	up, down = []any{}, []any{}
 	ids, err := m.Resolve(c.String("tgt"), c.String("tgt_type"))
 	if err != nil || len(ids) == 0 {
@@ -88,21 +88,21 @@ func (m manage) ask(ctx context.Context, c *module.Call) (up, down []any, err er
 }
 
 // removedKeys reads the wheel function that manage.down stands for.
-func removedKeys(a *module.Arguments) module.Reading {
+func removedKeys(a *function.Arguments) function.Reading {
 	if !a.Bool("removekeys") {
-		return module.Reading{}
+		return function.Reading{}
 	}
-	c := module.Command{Function: "key.delete", Args: []any{a.String("tgt")}}
+	c := function.Command{Function: "key.delete", Args: []any{a.String("tgt")}}
 	// Other targets are none that a rule for key.delete could be held against.
-	return module.Reading{Inner: []module.Inner{{Way: module.Wheel, Command: c}}, Hidden: a.String("tgt_type") != "glob"}
+	return function.Reading{Inner: []function.Inner{{Way: function.Wheel, Command: c}}, Hidden: a.String("tgt_type") != "glob"}
 }
 
 // acceptedKey reads the wheel function that manage.safe_accept stands for.
-func acceptedKey(a *module.Arguments) module.Reading {
-	return module.Reading{Inner: []module.Inner{{Way: module.Wheel, Command: module.Command{Function: "key.accept", Args: []any{a.String("target")}}}}}
+func acceptedKey(a *function.Arguments) function.Reading {
+	return function.Reading{Inner: []function.Inner{{Way: function.Wheel, Command: function.Command{Function: "key.accept", Args: []any{a.String("target")}}}}}
 }
 
-func (m manage) down(ctx context.Context, c *module.Call, _ *module.Caller) (any, error) {
+func (m manage) down(ctx context.Context, c *function.Call, _ *function.Caller) (any, error) {
 	_, down, err := m.ask(ctx, c)
 	if err != nil || !c.Bool("removekeys") {
 		return down, err
@@ -121,7 +121,7 @@ func (m manage) down(ctx context.Context, c *module.Call, _ *module.Caller) (any
 
 // safeAccept accepts the one key that the fingerprint names. Salt fetches the
 // fingerprint over ssh; here who runs it brings it.
-func (m manage) safeAccept(_ context.Context, c *module.Call, _ *module.Caller) (any, error) {
+func (m manage) safeAccept(_ context.Context, c *function.Call, _ *function.Caller) (any, error) {
 	id, err := salt.ParseMinionID(c.String("target"))
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (m manage) safeAccept(_ context.Context, c *module.Call, _ *module.Caller) 
 	return keys(m).carryOut(acceptKeys, chosen)
 }
 
-func (m manage) present(c *module.Call) (there, away []any) {
+func (m manage) present(c *function.Call) (there, away []any) {
 	there, away = []any{}, []any{}
 	subset := c.Words("subset")
 	for _, id := range m.Accepted() {

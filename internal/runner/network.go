@@ -10,24 +10,24 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // networkModule wakes machines.
-func networkModule(h *Host) *module.Module {
+func networkModule(h *Host) *function.Module {
 	n := network{h}
-	where := []module.Param{{Name: "bcast", Kind: module.String, Default: "255.255.255.255"}, {Name: "destport", Kind: module.Int, Default: 9}}
-	return &module.Module{Name: "network", Doc: "Wake-on-LAN from the machine of the master.", Functions: []module.Function{
-		{Name: "wol", Class: module.Changes, Doc: "Send a magic packet that wakes the machine with a hardware address.", Example: "salt-run network.wol 08-00-27-13-69-77\nsalt-run network.wol 080027136977 255.255.255.255 7",
-			Params: append([]module.Param{{Name: "mac", Kind: module.String, Required: true}}, where...),
-			Run: func(ctx context.Context, c *module.Call) (any, error) {
+	where := []function.Param{{Name: "bcast", Kind: function.String, Default: "255.255.255.255"}, {Name: "destport", Kind: function.Int, Default: 9}}
+	return &function.Module{Name: "network", Doc: "Wake-on-LAN from the machine of the master.", Functions: []function.Function{
+		{Name: "wol", Class: function.Changes, Doc: "Send a magic packet that wakes the machine with a hardware address.", Example: "salt-run network.wol 08-00-27-13-69-77\nsalt-run network.wol 080027136977 255.255.255.255 7",
+			Params: append([]function.Param{{Name: "mac", Kind: function.String, Required: true}}, where...),
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				return true, wake(ctx, c.String("mac"), c.String("bcast"), c.Int("destport"))
 			}},
-		{Name: "wollist", Class: module.Secret, Doc: "Wake all machines whose hardware addresses are the lines of a file.", Example: "salt-run network.wollist /etc/salt/macs",
-			Params: append([]module.Param{{Name: "maclist", Kind: module.Path, Required: true}}, where...), Run: wakeList},
-		{Name: "wolmatch", Class: module.Changes, Doc: "Wake the minions that a target means, by the hardware addresses in their grains. Return the addresses.", Example: "salt-run network.wolmatch 'web*'",
-			Params: append([]module.Param{{Name: "tgt", Kind: module.String, Required: true}, {Name: "tgt_type", Kind: module.String, Default: "glob"}}, where...), Run: n.wakeMatching},
+		{Name: "wollist", Class: function.Secret, Doc: "Wake all machines whose hardware addresses are the lines of a file.", Example: "salt-run network.wollist /etc/salt/macs",
+			Params: append([]function.Param{{Name: "maclist", Kind: function.Path, Required: true}}, where...), Run: wakeList},
+		{Name: "wolmatch", Class: function.Changes, Doc: "Wake the minions that a target means, by the hardware addresses in their grains. Return the addresses.", Example: "salt-run network.wolmatch 'web*'",
+			Params: append([]function.Param{{Name: "tgt", Kind: function.String, Required: true}, {Name: "tgt_type", Kind: function.String, Default: "glob"}}, where...), Run: n.wakeMatching},
 	}}
 }
 
@@ -70,7 +70,7 @@ func wake(ctx context.Context, text, address string, port int) error {
 	return nil
 }
 
-func wakeList(ctx context.Context, c *module.Call) (any, error) {
+func wakeList(ctx context.Context, c *function.Call) (any, error) {
 	text, err := os.ReadFile(c.String("maclist"))
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func wakeList(ctx context.Context, c *module.Call) (any, error) {
 
 // wakeMatching believes the grains for the address only: it gets a packet that
 // says nothing else.
-func (n network) wakeMatching(ctx context.Context, c *module.Call) (any, error) {
+func (n network) wakeMatching(ctx context.Context, c *function.Call) (any, error) {
 	ids, err := n.Resolve(c.String("tgt"), c.String("tgt_type"))
 	if err != nil {
 		return nil, err

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/function"
 )
 
 // Reaction is a handler of the reactor.
@@ -15,19 +15,19 @@ type Reaction struct {
 }
 
 // reactorModule has the handlers of events.
-func reactorModule(h *Host) *module.Module {
+func reactorModule(h *Host) *function.Module {
 	x := reactions{h}
-	return &module.Module{Name: "reactor", Doc: "What the master does about events.", Functions: []module.Function{
-		{Name: "list", Class: module.Secret, Doc: "Return the handlers of the setting reactor: for which tags and senders, and what they run.", Example: "salt-run reactor.list", Run: x.list},
-		{Name: "retry", Class: module.AsDaemon, Doc: "Hand dead letters to their handler again: one event, or all of them. What it takes is forgotten. Returns the numbers of those events.",
+	return &function.Module{Name: "reactor", Doc: "What the master does about events.", Functions: []function.Function{
+		{Name: "list", Class: function.Secret, Doc: "Return the handlers of the setting reactor: for which tags and senders, and what they run.", Example: "salt-run reactor.list", Run: x.list},
+		{Name: "retry", Class: function.AsDaemon, Doc: "Hand dead letters to their handler again: one event, or all of them. What it takes is forgotten. Returns the numbers of those events.",
 			Example: "salt-run reactor.retry 'salt/auth:notify' 1042",
-			Params:  []module.Param{{Name: "name", Kind: module.String, Required: true}, {Name: "seq", Kind: module.Int}}, Run: x.retry},
+			Params:  []function.Param{{Name: "name", Kind: function.String, Required: true}, {Name: "seq", Kind: function.Int}}, Run: x.retry},
 	}}
 }
 
 type reactions struct{ *Host }
 
-func (x reactions) list(context.Context, *module.Call) (any, error) {
+func (x reactions) list(context.Context, *function.Call) (any, error) {
 	out := map[string]any{}
 	for _, r := range x.Reactions() {
 		one := map[string]any{"tag": r.Tag, "run": anys(r.Command)}
@@ -47,7 +47,7 @@ func anys(words []string) []any {
 	return list
 }
 
-func (x reactions) retry(ctx context.Context, c *module.Call) (any, error) {
+func (x reactions) retry(ctx context.Context, c *function.Call) (any, error) {
 	seq := c.Int("seq")
 	if seq < 0 {
 		return nil, fmt.Errorf("%d is no number of an event", seq)

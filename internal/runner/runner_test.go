@@ -15,6 +15,7 @@ import (
 
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
@@ -56,9 +57,9 @@ func submit(t *testing.T, store *pki.Store, id salt.MinionID) pki.PublicKey {
 	return key.Public()
 }
 
-func call(t *testing.T, table module.Table, fun string, args []any, kwargs map[string]any) module.Result {
+func call(t *testing.T, table function.Table, fun string, args []any, kwargs map[string]any) function.Result {
 	t.Helper()
-	return table.Run(context.Background(), module.Call{Function: salt.Function(fun), Args: args, Kwargs: kwargs, Reach: module.Reach{Free: true}})
+	return table.Run(context.Background(), function.Call{Function: salt.Function(fun), Args: args, Kwargs: kwargs, Reach: function.Reach{Free: true}})
 }
 
 func TestKeys(t *testing.T) {
@@ -173,12 +174,12 @@ func TestWake(t *testing.T) {
 // TestTablesAreSorted holds what the search for a function relies on, and that
 // each has its words.
 func TestTablesAreSorted(t *testing.T) {
-	for _, table := range []module.Table{Table(&Host{}), Wheel(&Host{})} {
+	for _, table := range []function.Table{Table(&Host{}), Wheel(&Host{})} {
 		if !slices.IsSorted(table.Names()) {
 			t.Errorf("modules are not sorted: %v", table.Names())
 		}
 		for _, m := range table {
-			if !slices.IsSortedFunc(m.Functions, func(a, b module.Function) int { return strings.Compare(a.Name, b.Name) }) {
+			if !slices.IsSortedFunc(m.Functions, func(a, b function.Function) int { return strings.Compare(a.Name, b.Name) }) {
 				t.Errorf("functions of %s are not sorted", m.Name)
 			}
 			for _, f := range m.Functions {
@@ -219,20 +220,20 @@ func TestFileserverAndOwnRunners(t *testing.T) {
 	}
 	custom := extension.New(extension.Runners, slog.New(slog.DiscardHandler), filepath.Join(dir, "_runners"))
 	h := &Host{Files: fileserver.NewRoots(map[string][]string{"base": {dir}}), Custom: custom}
-	for function, want := range map[salt.Function]string{
+	for name, want := range map[salt.Function]string{
 		"fileserver.file_list": "[_runners/mine a d/e/b]", "fileserver.dir_list": "[_runners d d/e]", "fileserver.envs": "[base]", "fileserver.update": "true",
 		"saltutil.sync_runners": "[runners.mine]", "saltutil.sync_all": "map[runners:[runners.mine]]",
 	} {
-		r := Table(h).Run(t.Context(), module.Call{Function: function, Host: &module.Host{Custom: custom}})
+		r := Table(h).Run(t.Context(), function.Call{Function: name, Host: &function.Host{Custom: custom}})
 		if got := fmt.Sprint(r.Return); !r.Success || got != want {
-			t.Errorf("%s: %s, want %s", function, got, want)
+			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
-	r := Table(h).Run(t.Context(), module.Call{Function: "mine.f", Host: &module.Host{Custom: custom}})
+	r := Table(h).Run(t.Context(), function.Call{Function: "mine.f", Host: &function.Host{Custom: custom}})
 	if got, ok := r.Return.(map[string]any); !r.Success || !ok || got["functions"] == nil {
 		t.Errorf("mine.f: %+v", r)
 	}
-	docs := Table(h).Run(t.Context(), module.Call{Function: "doc.runner", Args: []any{"mine"}, Host: &module.Host{}})
+	docs := Table(h).Run(t.Context(), function.Call{Function: "doc.runner", Args: []any{"mine"}, Host: &function.Host{}})
 	if got := docs.Return.(map[string]string)["mine.f"]; !strings.HasPrefix(got, "Own.") {
 		t.Errorf("doc.runner: %q", got)
 	}
@@ -241,10 +242,10 @@ func TestFileserverAndOwnRunners(t *testing.T) {
 // Every function of the master says what it amounts to, and runs or says what it
 // calls.
 func TestRowsHaveAClass(t *testing.T) {
-	for _, table := range []module.Table{Table(&Host{}), Wheel(&Host{})} {
+	for _, table := range []function.Table{Table(&Host{}), Wheel(&Host{})} {
 		for _, m := range table {
 			for _, f := range m.Functions {
-				if f.Class == module.Unclassed {
+				if f.Class == function.Unclassed {
 					t.Errorf("%s.%s has no class", m.Name, f.Name)
 				}
 				if (f.Run == nil) == (f.Calls == nil) {
@@ -259,7 +260,7 @@ func TestRowsHaveAClass(t *testing.T) {
 // change of who may do what.
 func TestGrantedByNameOnly(t *testing.T) {
 	var names []string
-	for _, table := range []module.Table{Table(&Host{}), Wheel(&Host{})} {
+	for _, table := range []function.Table{Table(&Host{}), Wheel(&Host{})} {
 		for _, m := range table {
 			for _, f := range m.Functions {
 				if f.Class.ByName() {
@@ -276,21 +277,21 @@ func TestGrantedByNameOnly(t *testing.T) {
 
 func TestReadings(t *testing.T) {
 	for name, c := range map[string]struct {
-		c    module.Command
+		c    function.Command
 		want string
 	}{
-		"salt.cmd":                {module.Command{Function: "salt.cmd", Args: []any{"cmd.run", "id"}}, "cmd.run[id]@4"},
-		"salt.cmd of another":     {module.Command{Function: "salt.cmd", Args: []any{"test.cross_test", "cmd.run", "id"}}, "test.cross_test[cmd.run id]@4 salt.cmd[cmd.run id]@0"},
-		"salt.cmd of the hidden":  {module.Command{Function: "salt.cmd", Args: []any{"mine.update"}}, "mine.update[]@4 ?"},
-		"salt.execute":            {module.Command{Function: "salt.execute", Args: []any{"db*", "cmd.run", []any{"id"}}}, "db* cmd.run[id]@1"},
-		"survey":                  {module.Command{Function: "survey.hash", Args: []any{"db*", "cmd.run", "id"}, Kwargs: map[string]any{"tgt_type": "glob"}}, "db* cmd.run[id]@1"},
-		"manage.down":             {module.Command{Function: "manage.down"}, ""},
-		"manage.down, keys":       {module.Command{Function: "manage.down", Args: []any{true, "web*"}}, "key.delete[web*]@3"},
-		"manage.down, by a grain": {module.Command{Function: "manage.down", Args: []any{true, "os:x", "grain"}}, "key.delete[os:x]@3 ?"},
-		"manage.safe_accept":      {module.Command{Function: "manage.safe_accept", Args: []any{"web1", "aa"}}, "key.accept[web1]@3"},
+		"salt.cmd":                {function.Command{Function: "salt.cmd", Args: []any{"cmd.run", "id"}}, "cmd.run[id]@4"},
+		"salt.cmd of another":     {function.Command{Function: "salt.cmd", Args: []any{"test.cross_test", "cmd.run", "id"}}, "test.cross_test[cmd.run id]@4 salt.cmd[cmd.run id]@0"},
+		"salt.cmd of the hidden":  {function.Command{Function: "salt.cmd", Args: []any{"mine.update"}}, "mine.update[]@4 ?"},
+		"salt.execute":            {function.Command{Function: "salt.execute", Args: []any{"db*", "cmd.run", []any{"id"}}}, "db* cmd.run[id]@1"},
+		"survey":                  {function.Command{Function: "survey.hash", Args: []any{"db*", "cmd.run", "id"}, Kwargs: map[string]any{"tgt_type": "glob"}}, "db* cmd.run[id]@1"},
+		"manage.down":             {function.Command{Function: "manage.down"}, ""},
+		"manage.down, keys":       {function.Command{Function: "manage.down", Args: []any{true, "web*"}}, "key.delete[web*]@3"},
+		"manage.down, by a grain": {function.Command{Function: "manage.down", Args: []any{true, "os:x", "grain"}}, "key.delete[os:x]@3 ?"},
+		"manage.safe_accept":      {function.Command{Function: "manage.safe_accept", Args: []any{"web1", "aa"}}, "key.accept[web1]@3"},
 	} {
 		var words []string
-		r := Table(&Host{}).Read(c.c)
+		r := Table(&Host{Functions: module.Builtin()}).Read(c.c)
 		for _, i := range r.Inner {
 			words = append(words, strings.TrimSpace(fmt.Sprintf("%s %s%v@%d", i.Target, i.Command.Function, i.Command.Args, i.Way)))
 		}

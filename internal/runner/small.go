@@ -9,32 +9,32 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/function"
 )
 
 // docModule shows what there is to run.
-func docModule(table func(context.Context) module.Table, wheel module.Table) *module.Module {
-	return &module.Module{Name: "doc", Doc: "Documentation of runners and functions.", Functions: []module.Function{
-		{Name: "execution", Class: module.Shared, Doc: "Return the documentation of the functions of minions.", Example: "salt-run doc.execution 'test.*'",
-			Params: []module.Param{{Name: "pattern", Kind: module.String}},
-			Run:    func(_ context.Context, c *module.Call) (any, error) { return module.Docs(c.String("pattern")), nil }},
-		{Name: "runner", Class: module.Shared, Doc: "Return the documentation of the runners.", Example: "salt-run doc.runner",
-			Params: []module.Param{{Name: "pattern", Kind: module.String}},
-			Run: func(ctx context.Context, c *module.Call) (any, error) {
+func docModule(table func(context.Context) function.Table, wheel, minions function.Table) *function.Module {
+	return &function.Module{Name: "doc", Doc: "Documentation of runners and functions.", Functions: []function.Function{
+		{Name: "execution", Class: function.Shared, Doc: "Return the documentation of the functions of minions.", Example: "salt-run doc.execution 'test.*'",
+			Params: []function.Param{{Name: "pattern", Kind: function.String}},
+			Run:    func(_ context.Context, c *function.Call) (any, error) { return minions.Docs(c.String("pattern")), nil }},
+		{Name: "runner", Class: function.Shared, Doc: "Return the documentation of the runners.", Example: "salt-run doc.runner",
+			Params: []function.Param{{Name: "pattern", Kind: function.String}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				return table(ctx).Docs(c.String("pattern")), nil
 			}},
-		{Name: "wheel", Class: module.Shared, Doc: "Return the documentation of the wheel functions.", Example: "salt-run doc.wheel",
-			Params: []module.Param{{Name: "pattern", Kind: module.String}},
-			Run:    func(_ context.Context, c *module.Call) (any, error) { return wheel.Docs(c.String("pattern")), nil }},
+		{Name: "wheel", Class: function.Shared, Doc: "Return the documentation of the wheel functions.", Example: "salt-run doc.wheel",
+			Params: []function.Param{{Name: "pattern", Kind: function.String}},
+			Run:    func(_ context.Context, c *function.Call) (any, error) { return wheel.Docs(c.String("pattern")), nil }},
 	}}
 }
 
 // errorModule fails, to try out how failures are handled.
-func errorModule() *module.Module {
-	return &module.Module{Name: "error", Doc: "Failure on demand.", Functions: []module.Function{
-		{Name: "error", Class: module.Shared, Doc: "Fail, with a message if there is one; else return False.", Example: "salt-run error.error message='Test'",
-			Params: []module.Param{{Name: "name", Kind: module.String}, {Name: "message", Kind: module.String}},
-			Run: func(_ context.Context, c *module.Call) (any, error) {
+func errorModule() *function.Module {
+	return &function.Module{Name: "error", Doc: "Failure on demand.", Functions: []function.Function{
+		{Name: "error", Class: function.Shared, Doc: "Fail, with a message if there is one; else return False.", Example: "salt-run error.error message='Test'",
+			Params: []function.Param{{Name: "name", Kind: function.String}, {Name: "message", Kind: function.String}},
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				switch name, message := c.String("name"), c.String("message"); {
 				case name != "":
 					return nil, fmt.Errorf("%s: %s", name, message)
@@ -47,11 +47,11 @@ func errorModule() *module.Module {
 }
 
 // eventModule fires events of the master.
-func eventModule(h *Host) *module.Module {
-	return &module.Module{Name: "event", Doc: "Events on the master's bus.", Functions: []module.Function{
-		{Name: "send", Class: module.Changes, Doc: "Fire an event on the master's bus. The data is stored as it is given.", Example: `salt-run event.send my/tag '{"a": 1}'`,
-			Params: []module.Param{{Name: "tag", Kind: module.String, Required: true}, {Name: "data", Kind: module.Any}},
-			Run: func(ctx context.Context, c *module.Call) (any, error) {
+func eventModule(h *Host) *function.Module {
+	return &function.Module{Name: "event", Doc: "Events on the master's bus.", Functions: []function.Function{
+		{Name: "send", Class: function.Changes, Doc: "Fire an event on the master's bus. The data is stored as it is given.", Example: `salt-run event.send my/tag '{"a": 1}'`,
+			Params: []function.Param{{Name: "tag", Kind: function.String, Required: true}, {Name: "data", Kind: function.Any}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				data := c.Any("data")
 				if data == nil {
 					data = map[string]any{}
@@ -62,21 +62,21 @@ func eventModule(h *Host) *module.Module {
 }
 
 // testModule is for trying out runners.
-func testModule(*Host) *module.Module {
-	return &module.Module{Name: "test", Doc: "Functions to try out runners with.", Functions: []module.Function{
-		{Name: "arg", Class: module.Shared, Doc: "Return the arguments.", Example: "salt-run test.arg 1 two a=b", Varargs: true, Kwargs: true,
-			Run: func(_ context.Context, c *module.Call) (any, error) {
+func testModule(*Host) *function.Module {
+	return &function.Module{Name: "test", Doc: "Functions to try out runners with.", Functions: []function.Function{
+		{Name: "arg", Class: function.Shared, Doc: "Return the arguments.", Example: "salt-run test.arg 1 two a=b", Varargs: true, Kwargs: true,
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				return map[string]any{"args": c.Varargs(), "kwargs": c.Extra()}, nil
 			}},
-		{Name: "metasyntactic", Class: module.Shared, Doc: "Return the metasyntactic variables of a language.", Example: "salt-run test.metasyntactic",
-			Params: []module.Param{{Name: "locality", Kind: module.String, Default: "us"}}, Run: metasyntactic},
-		{Name: "raw_arg", Class: module.Shared, Doc: "Return the arguments as arg does.", Example: "salt-run test.raw_arg 1 two a=b", Varargs: true, Kwargs: true,
-			Run: func(_ context.Context, c *module.Call) (any, error) {
+		{Name: "metasyntactic", Class: function.Shared, Doc: "Return the metasyntactic variables of a language.", Example: "salt-run test.metasyntactic",
+			Params: []function.Param{{Name: "locality", Kind: function.String, Default: "us"}}, Run: metasyntactic},
+		{Name: "raw_arg", Class: function.Shared, Doc: "Return the arguments as arg does.", Example: "salt-run test.raw_arg 1 two a=b", Varargs: true, Kwargs: true,
+			Run: func(_ context.Context, c *function.Call) (any, error) {
 				return map[string]any{"args": c.Varargs(), "kwargs": c.Extra()}, nil
 			}},
-		{Name: "sleep", Class: module.Shared, Doc: "Wait some seconds and return them.", Example: "salt-run test.sleep 2",
-			Params: []module.Param{{Name: "s_time", Kind: module.Float, Default: 10.0}},
-			Run: func(ctx context.Context, c *module.Call) (any, error) {
+		{Name: "sleep", Class: function.Shared, Doc: "Wait some seconds and return them.", Example: "salt-run test.sleep 2",
+			Params: []function.Param{{Name: "s_time", Kind: function.Float, Default: 10.0}},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				t := time.NewTimer(time.Duration(c.Float("s_time") * float64(time.Second)))
 				defer t.Stop()
 				select {
@@ -90,7 +90,7 @@ func testModule(*Host) *module.Module {
 }
 
 // metasyntactic returns the words of a language, as Salt has them.
-func metasyntactic(_ context.Context, c *module.Call) (any, error) {
+func metasyntactic(_ context.Context, c *function.Call) (any, error) {
 	words, ok := metasyntacticWords[c.String("locality")]
 	if !ok {
 		return nil, fmt.Errorf("locality %q: it is one of %s", c.String("locality"), strings.Join(slices.Sorted(maps.Keys(metasyntacticWords)), ", "))

@@ -9,25 +9,25 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
 
 // surveyModule finds minions that answer alike.
-func surveyModule(h *Host) *module.Module {
+func surveyModule(h *Host) *function.Module {
 	s := survey{h}
-	params := []module.Param{
-		{Name: "tgt", Kind: module.String, Required: true}, {Name: "fun", Kind: module.String, Required: true},
-		{Name: "tgt_type", Kind: module.String, Default: "compound"}, {Name: "survey_sort", Kind: module.String, Default: "down"},
-		{Name: "timeout", Kind: module.Float, Default: 5.0},
+	params := []function.Param{
+		{Name: "tgt", Kind: function.String, Required: true}, {Name: "fun", Kind: function.String, Required: true},
+		{Name: "tgt_type", Kind: function.String, Default: "compound"}, {Name: "survey_sort", Kind: function.String, Default: "down"},
+		{Name: "timeout", Kind: function.Float, Default: 5.0},
 	}
-	return &module.Module{Name: "survey", Doc: "Minions in groups that answer alike.", Functions: []module.Function{
-		{Name: "diff", Class: module.Changes, Doc: "Run a function on minions, and return the groups that answer alike, with how each differs from the first. The largest group is the first; survey_sort=up begins with the smallest.",
-			Example: "salt-run survey.diff 'web*' file.read /etc/hosts", Params: params, Varargs: true, Kwargs: true, Calls: &module.Calls{Read: surveyed, Run: s.diff}},
-		{Name: "hash", Class: module.Changes, Doc: "Run a function on minions, and return the groups that answer alike. The largest group is the first; survey_sort=up begins with the smallest.",
-			Example: "salt-run survey.hash '*' file.get_hash /etc/hosts survey_sort=up", Params: params, Varargs: true, Kwargs: true, Calls: &module.Calls{Read: surveyed, Run: s.hash}},
+	return &function.Module{Name: "survey", Doc: "Minions in groups that answer alike.", Functions: []function.Function{
+		{Name: "diff", Class: function.Changes, Doc: "Run a function on minions, and return the groups that answer alike, with how each differs from the first. The largest group is the first; survey_sort=up begins with the smallest.",
+			Example: "salt-run survey.diff 'web*' file.read /etc/hosts", Params: params, Varargs: true, Kwargs: true, Calls: &function.Calls{Read: surveyed, Run: s.diff}},
+		{Name: "hash", Class: function.Changes, Doc: "Run a function on minions, and return the groups that answer alike. The largest group is the first; survey_sort=up begins with the smallest.",
+			Example: "salt-run survey.hash '*' file.get_hash /etc/hosts survey_sort=up", Params: params, Varargs: true, Kwargs: true, Calls: &function.Calls{Read: surveyed, Run: s.hash}},
 	}}
 }
 
@@ -39,7 +39,7 @@ type pool struct {
 	result  string
 }
 
-func (s survey) hash(ctx context.Context, c *module.Call, r *module.Caller) (any, error) {
+func (s survey) hash(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
 	pools, err := s.pools(ctx, c, r)
 	out := []any{}
 	for _, p := range pools {
@@ -48,7 +48,7 @@ func (s survey) hash(ctx context.Context, c *module.Call, r *module.Caller) (any
 	return out, err
 }
 
-func (s survey) diff(ctx context.Context, c *module.Call, r *module.Caller) (any, error) {
+func (s survey) diff(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
 	pools, err := s.pools(ctx, c, r)
 	out := []any{}
 	for i, p := range pools {
@@ -65,16 +65,16 @@ func (s survey) diff(ctx context.Context, c *module.Call, r *module.Caller) (any
 }
 
 // surveyJob reads the job whose answers are to be compared.
-func surveyJob(a *module.Arguments) Execute {
+func surveyJob(a *function.Arguments) Execute {
 	return Execute{
 		Target: a.String("tgt"), TargetType: a.String("tgt_type"), Command: job.Command{Function: salt.Function(a.String("fun")), Args: a.Varargs(), Kwargs: a.Extra()},
 		Timeout: time.Duration(a.Float("timeout") * float64(time.Second)),
 	}
 }
 
-func surveyed(a *module.Arguments) module.Reading { return surveyJob(a).job() }
+func surveyed(a *function.Arguments) function.Reading { return surveyJob(a).job() }
 
-func (s survey) pools(ctx context.Context, c *module.Call, r *module.Caller) ([]pool, error) {
+func (s survey) pools(ctx context.Context, c *function.Call, r *function.Caller) ([]pool, error) {
 	_, err := salt.ParseFunction(c.String("fun"))
 	if err != nil {
 		return nil, err

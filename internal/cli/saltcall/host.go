@@ -9,6 +9,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/grain"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/pki"
@@ -18,7 +19,7 @@ import (
 
 // newHost is this machine without any bus. Facts are collected, and files read, when
 // a function first asks for them: most never do.
-func newHost(cfg *config.Minion, log *slog.Logger) *module.Host {
+func newHost(cfg *config.Minion, log *slog.Logger) (*function.Host, *module.Services) {
 	file := filepath.Join(cfg.ConfigDir, "grains")
 	modules, custom := extension.OfMinion(extension.Modules, cfg.ModuleDirs, cfg.CacheDir, log), extension.OfMinion(extension.Returners, cfg.ModuleDirs, cfg.CacheDir, log)
 	collect := func() map[string]any {
@@ -33,20 +34,41 @@ func newHost(cfg *config.Minion, log *slog.Logger) *module.Host {
 		}
 		return facts
 	}
-	fresh := func(context.Context) error { return nil } // facts of a call are its own: nobody keeps them
-	return &module.Host{
-		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, ConfigDir: cfg.ConfigDir, PKIDir: cfg.PKIDir, PIDFile: cfg.PIDFile, GrainsFile: file, Custom: modules, Files: fileserver.NewCache(cfg.CacheDir, fileserver.NewRoots(cfg.FileRoots)), CacheDir: cfg.CacheDir, Log: log, Returners: func() []string { return returner.Names(custom) }, Grains: sync.OnceValue(collect), RefreshGrains: fresh, RefreshPillar: fresh,
-		Fingerprint: fingerprintOf(cfg.PKIDir, "minion.pub"), MasterFingerprint: fingerprintOf(cfg.PKIDir, "minion_master.pub"),
+	services := &module.Services{
+		Facts: ownFacts{}, Files: fileserver.NewCache(cfg.CacheDir, fileserver.NewRoots(cfg.FileRoots)), Keys: keyFiles{cfg.PKIDir},
+		Returners: func() []string { return returner.Names(custom) },
 	}
+	return &function.Host{
+		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, Grains: sync.OnceValue(collect), Custom: modules, Log: log,
+		Paths:    function.Paths{ConfigDir: cfg.ConfigDir, PKIDir: cfg.PKIDir, PIDFile: cfg.PIDFile, GrainsFile: file, CacheDir: cfg.CacheDir},
+		Services: services,
+	}, services
 }
 
-// fingerprintOf reads a public key when it is asked for; without one it is "".
-func fingerprintOf(dir, file string) func() string {
-	return func() string {
-		key, err := pki.LoadPublic(filepath.Join(dir, file))
-		if err != nil {
-			return ""
-		}
-		return key.SHA256()
+// ownFacts implements module.Refresher: the facts of a call are its own, and nobody keeps them.
+type ownFacts struct{}
+
+// RefreshGrains implements module.Refresher.
+func (ownFacts) RefreshGrains(context.Context) error { return nil }
+
+// RefreshPillar implements module.Refresher.
+func (ownFacts) RefreshPillar(context.Context) error { return nil }
+
+// keyFiles implements module.Keys over a directory, whose files are read when they are
+// asked for.
+type keyFiles struct{ dir string }
+
+// Fingerprint implements module.Keys.
+func (k keyFiles) Fingerprint() string { return k.read("minion.pub") }
+
+// MasterFingerprint implements module.Keys.
+func (k keyFiles) MasterFingerprint() string { return k.read("minion_master.pub") }
+
+// read is the fingerprint of a public key; "" for none.
+func (k keyFiles) read(file string) string {
+	key, err := pki.LoadPublic(filepath.Join(k.dir, file))
+	if err != nil {
+		return ""
 	}
+	return key.SHA256()
 }

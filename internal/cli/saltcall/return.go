@@ -5,6 +5,7 @@ import (
 
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/returner"
@@ -12,13 +13,13 @@ import (
 )
 
 // returners makes ready what takes the return beside the master.
-func (c *call) returners(h *module.Host) (returner.Set, error) {
+func (c *call) returners(bus module.EventBus) (returner.Set, error) {
 	host := &returner.Host{ID: c.cfg.ID, Config: c.cfg.Raw, Log: c.log.Logger, Custom: extension.OfMinion(extension.Returners, c.cfg.ModuleDirs, c.cfg.CacheDir, c.log.Logger), ConfigDir: c.cfg.ConfigDir}
-	if h.Events != nil {
+	if to, ok := bus.(events); ok {
 		host.Fire = func(ctx context.Context, tag string, data any) error {
 			ctx, cancel := context.WithTimeout(ctx, c.wait)
 			defer cancel()
-			return h.Events.(events).fireReturn(ctx, tag, data)
+			return to.fireReturn(ctx, tag, data)
 		}
 	}
 	s, err := returner.Open([]string{c.opts.String("return")}, returner.Options{Tag: c.opts.String("tag")}, host)
@@ -28,7 +29,7 @@ func (c *call) returners(h *module.Host) (returner.Set, error) {
 	return s, nil
 }
 
-func returned(id salt.MinionID, jid salt.JID, command job.Command, res module.Result) returner.Return {
+func returned(id salt.MinionID, jid salt.JID, command job.Command, res function.Result) returner.Return {
 	e := &job.Envelope{Commands: []job.Command{command}}
 	return returner.Return{
 		ID: id, JID: jid, Fun: e.Fun(), Args: e.Arguments(), Return: res.Return, Retcode: res.Retcode, Success: res.Success,

@@ -14,6 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/module"
@@ -138,13 +139,13 @@ type call struct {
 
 func (c *call) run(ctx context.Context, command job.Command, out *output.Writer) error {
 	jid := salt.NewJID(time.Now())
-	host := c.host()
-	back, err := c.returners(host)
+	host, services := c.host()
+	back, err := c.returners(services.Events)
 	if err != nil {
 		return errors.Join(err, out.Close())
 	}
 	stop := c.env.Waiting(ctx, cli.Patience, func() string { return "the function " + string(command.Function) })
-	res := module.Run(ctx, module.Call{JID: jid, Function: command.Function, Args: command.Args, Kwargs: command.Kwargs, Host: host, Reach: module.Reach{Free: true}})
+	res := module.Run(ctx, function.Call{JID: jid, Function: command.Function, Args: command.Args, Kwargs: command.Kwargs, Host: host, Reach: function.Reach{Free: true}})
 	stop()
 	var signal *cli.SignalError
 	if errors.As(context.Cause(ctx), &signal) {
@@ -154,8 +155,8 @@ func (c *call) run(ctx context.Context, command job.Command, out *output.Writer)
 	back.Early(ctx, ret)
 	told := c.tell(ctx, jid, command, res)
 	back.Late(ctx, ret)
-	var unknown *module.UnknownError
-	var arguments *module.ArgumentError
+	var unknown *function.UnknownError
+	var arguments *function.ArgumentError
 	if errors.As(res.Err, &unknown) || errors.As(res.Err, &arguments) {
 		err := res.Err
 		if unknown != nil && unknown.Cause == nil && len(unknown.Nearest) == 0 {
@@ -176,7 +177,7 @@ func (c *call) run(ctx context.Context, command job.Command, out *output.Writer)
 var codesAreOurs = map[string]bool{"mine": true, "publish": true}
 
 // verdict is the exit code.
-func (c *call) verdict(command job.Command, res module.Result, told error) error {
+func (c *call) verdict(command job.Command, res function.Result, told error) error {
 	switch {
 	case told != nil:
 		return told
@@ -192,7 +193,7 @@ func (c *call) verdict(command job.Command, res module.Result, told error) error
 
 // tell reports the return to the master. That it could not is a warning: the
 // function has run, and its result stands.
-func (c *call) tell(ctx context.Context, jid salt.JID, command job.Command, res module.Result) error {
+func (c *call) tell(ctx context.Context, jid salt.JID, command job.Command, res function.Result) error {
 	if c.opts.Bool("no-return-event") {
 		return nil
 	}
@@ -212,11 +213,11 @@ func (c *call) tell(ctx context.Context, jid salt.JID, command job.Command, res 
 }
 
 // host is this minion as functions see it in this process.
-func (c *call) host() *module.Host {
-	h := newHost(c.cfg, c.log.Logger)
-	c.way.Complete(h)
+func (c *call) host() (*function.Host, *module.Services) {
+	h, services := newHost(c.cfg, c.log.Logger)
+	c.way.Complete(h, services)
 	if by := c.env.Getenv(peer.PublishedBy); by != "" {
 		h.Publisher = peer.Published{By: by}
 	}
-	return h
+	return h, services
 }

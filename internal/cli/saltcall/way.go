@@ -16,6 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/peer"
@@ -31,7 +32,7 @@ import (
 // at all.
 type way interface {
 	Return(ctx context.Context, r protocol.LocalReturn) error
-	Complete(h *module.Host) // puts in what functions may use this way
+	Complete(h *function.Host, s *module.Services) // puts in what functions may use this way
 	Close()
 }
 
@@ -55,7 +56,7 @@ func findWay(ctx context.Context, env *cli.Env, cfg *config.Minion, local bool, 
 type nowhere struct{}
 
 func (nowhere) Return(context.Context, protocol.LocalReturn) error { return nil }
-func (nowhere) Complete(*module.Host)                              {}
+func (nowhere) Complete(*function.Host, *module.Services)          {}
 func (nowhere) Close()                                             {}
 
 // throughDaemon uses the buses of the minion's daemon.
@@ -70,29 +71,36 @@ func (d *throughDaemon) Return(ctx context.Context, r protocol.LocalReturn) erro
 	return d.conn.Ask(ctx, protocol.OpReturn, r, nil)
 }
 
-func (d *throughDaemon) Complete(h *module.Host) {
-	h.Events = events{conn: d.conn, toMaster: protocol.OpMaster, local: true}
-	peers := peer.Client{Conn: func(string) *bus.Conn { return d.conn }}
-	h.Publisher, h.Mine = peers, peers
+func (d *throughDaemon) Complete(h *function.Host, s *module.Services) {
+	connect(h, s, d.conn)
 	h.Pillar = pillarOver(d.conn, d.wait, h.Log)
-	h.Files = filesOver(h, d.conn)
-	h.RevokeKey = peer.Revocation(func() *bus.Conn { return d.conn })
-	h.Push = peer.Push(func() *bus.Conn { return d.conn })
-	h.Master = &daemonStatus{d}
-	h.Scheduler = &daemonSchedule{d}
-	h.RefreshGrains, h.RefreshPillar = d.refresh(protocol.Refresh{Grains: true}), d.refresh(protocol.Refresh{Pillar: true})
+	s.Events = events{conn: d.conn, toMaster: protocol.OpMaster, local: true}
+	s.Facts = daemonFacts{d}
+	s.Master = &daemonStatus{d}
+	s.Scheduler = &daemonSchedule{d}
 }
 
-// refresh has the daemon find out anew what its next job is to see.
-func (d *throughDaemon) refresh(what protocol.Refresh) func(context.Context) error {
-	return func(ctx context.Context) error {
-		return client.Error(d.conn.Ask(ctx, protocol.OpRefresh, what, nil))
-	}
+// connect puts in what needs a connection and nothing else.
+func connect(h *function.Host, s *module.Services, c *bus.Conn) {
+	conn := func() *bus.Conn { return c }
+	peers := peer.Client{Conn: func(string) *bus.Conn { return c }}
+	h.Publisher, s.Mine = peers, peers
+	s.Files = fileserver.NewCache(h.CacheDir, peer.Files{Conn: conn})
+	s.Push, s.Revoke = peer.Push(conn), peer.Revocation(conn)
 }
 
-// filesOver are the files of the master at the other end.
-func filesOver(h *module.Host, conn *bus.Conn) *fileserver.Cache {
-	return fileserver.NewCache(h.CacheDir, peer.Files{Conn: func() *bus.Conn { return conn }})
+// daemonFacts has the daemon find out anew what its next job is to see. It implements
+// module.Refresher.
+type daemonFacts struct{ *throughDaemon }
+
+// RefreshGrains implements module.Refresher.
+func (d daemonFacts) RefreshGrains(ctx context.Context) error {
+	return client.Error(d.conn.Ask(ctx, protocol.OpRefresh, protocol.Refresh{Grains: true}, nil))
+}
+
+// RefreshPillar implements module.Refresher.
+func (d daemonFacts) RefreshPillar(ctx context.Context) error {
+	return client.Error(d.conn.Ask(ctx, protocol.OpRefresh, protocol.Refresh{Pillar: true}, nil))
 }
 
 // daemonStatus tells of the daemon's connection; it implements module.MasterLink.
@@ -218,17 +226,22 @@ func (d *direct) Return(ctx context.Context, r protocol.LocalReturn) error {
 	return d.link.Ask(ctx, protocol.OpReturn, r, nil)
 }
 
-func (d *direct) Complete(h *module.Host) {
-	h.Events = events{conn: d.link.Conn, toMaster: protocol.OpFire}
-	peers := peer.Client{Conn: func(string) *bus.Conn { return d.link.Conn }}
-	h.Publisher, h.Mine = peers, peers
+func (d *direct) Complete(h *function.Host, s *module.Services) {
+	connect(h, s, d.link.Conn)
 	h.Pillar = func() map[string]any { return d.pillar }
-	h.Files = filesOver(h, d.link.Conn)
-	h.RevokeKey = peer.Revocation(func() *bus.Conn { return d.link.Conn })
-	h.Push = peer.Push(func() *bus.Conn { return d.link.Conn })
-	h.Master = d
-	h.MasterFingerprint = d.link.Master.SHA256
+	s.Events = events{conn: d.link.Conn, toMaster: protocol.OpFire}
+	s.Keys = directKeys{s.Keys, d.link.Master.SHA256()}
+	s.Master = d
 }
+
+// directKeys are the keys with that of the master which the connection goes to.
+type directKeys struct {
+	module.Keys
+	master string
+}
+
+// MasterFingerprint implements module.Keys.
+func (k directKeys) MasterFingerprint() string { return k.master }
 
 // Masters implements module.MasterLink.
 func (d *direct) Masters() []string {
@@ -304,7 +317,7 @@ func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Ou
 // bus.
 func marked(err error) error {
 	if isRefused(err) {
-		return fmt.Errorf("%w: %w", module.ErrRefused, err)
+		return fmt.Errorf("%w: %w", function.ErrRefused, err)
 	}
 	return err
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/link"
-	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/peer"
 )
 
@@ -78,7 +78,7 @@ const silence = time.Minute
 // publisher asks as publish.publish does in a minion's daemon.
 func publisher(l *link.Link) asker {
 	client := peer.Client{Conn: func(string) *bus.Conn { return l.Conn }}
-	p := module.Publication{Target: "m*", TargetType: "glob", Calls: []module.Command{{Function: "test.ping"}}, Timeout: silence}
+	p := function.Publication{Target: "m*", TargetType: "glob", Calls: []function.Command{{Function: "test.ping"}}, Timeout: silence}
 	return func(ctx context.Context) (int, error) {
 		answers, err := client.Publish(ctx, p)
 		returned := 0

@@ -1,4 +1,4 @@
-package module
+package function
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // bind checks the arguments of a command against the signature of f and converts
@@ -123,17 +124,17 @@ func (k Kind) convert(v any) (any, error) {
 	}
 	switch k {
 	case String:
-		return toString(v)
+		return ToString(v)
 	case Int:
 		return toInt(v)
 	case Float:
 		return toFloat(v)
 	case Bool:
-		return toBool(v)
+		return ToBool(v)
 	case Path:
 		return toPath(v)
 	case Words:
-		return toWords(v)
+		return ToWords(v)
 	case List:
 		return toList(v)
 	case Map:
@@ -143,19 +144,20 @@ func (k Kind) convert(v any) (any, error) {
 }
 
 func mismatch(k Kind, v any) error {
-	text := repr(v)
+	text := value.Repr(v)
 	if len(text) > 64 {
 		text = text[:64] + "..."
 	}
 	return fmt.Errorf("want %s, got %s", k, text)
 }
 
-func toString(v any) (string, error) {
+// ToString converts as for a parameter of the kind String.
+func ToString(v any) (string, error) {
 	switch x := v.(type) {
 	case string:
 		return x, nil
 	case int64, float64, *big.Int, bool:
-		return repr(x), nil
+		return value.Repr(x), nil
 	}
 	return "", mismatch(String, v)
 }
@@ -195,7 +197,8 @@ func toFloat(v any) (float64, error) {
 	return 0, mismatch(Float, v)
 }
 
-func toBool(v any) (bool, error) {
+// ToBool converts as for a parameter of the kind Bool.
+func ToBool(v any) (bool, error) {
 	switch x := v.(type) {
 	case bool:
 		return x, nil
@@ -229,18 +232,19 @@ func toPath(v any) (string, error) {
 	return filepath.Clean(s), nil
 }
 
-func toWords(v any) ([]string, error) {
+// ToWords converts as for a parameter of the kind Words.
+func ToWords(v any) ([]string, error) {
 	list, ok := v.([]any)
 	if !ok {
-		s, err := toString(v)
+		s, err := ToString(v)
 		if err != nil {
 			return nil, mismatch(Words, v)
 		}
-		return splitWords(s), nil
+		return SplitWords(s), nil
 	}
 	words := make([]string, len(list))
 	for i, item := range list {
-		s, err := toString(item)
+		s, err := ToString(item)
 		if err != nil {
 			return nil, mismatch(Words, v)
 		}
@@ -249,8 +253,8 @@ func toWords(v any) ([]string, error) {
 	return words, nil
 }
 
-// splitWords splits at commas and drops blanks around and empty words.
-func splitWords(s string) []string {
+// SplitWords splits at commas and drops blanks around and empty words.
+func SplitWords(s string) []string {
 	words := []string{}
 	for word := range strings.SplitSeq(s, ",") {
 		if word = strings.TrimSpace(word); word != "" {

@@ -1,4 +1,4 @@
-package module
+package function
 
 import (
 	"slices"
@@ -10,9 +10,9 @@ import (
 // maxSuggestions bounds what an error proposes; more is noise.
 const maxSuggestions = 3
 
-// suggest returns the functions that may have been meant by name: few edits
+// Suggest returns the functions that may have been meant by name: few edits
 // away, or of the same name in another module.
-func (t Table) suggest(name string) []string {
+func (t Table) Suggest(name string) []string {
 	all := t.Functions("")
 	near := nearest(name, all)
 	_, short, _ := strings.Cut(name, ".")

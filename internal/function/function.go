@@ -1,26 +1,9 @@
-// Package module holds what a minion can execute: the functions such as
-// test.ping and cmd.run, their signatures and documentation, and the one way
-// to run them. It does not decide who may run what, and it knows no network:
-// what a function needs of its minion is handed to it as a [Host].
-//
-// To add a module:
-//
-//  1. Write one file named after it, with one literal `var fooModule = &Module{...}`
-//     whose Functions are sorted by name.
-//  2. Add it to the sorted table in registry.go.
-//  3. Each function states its parameters; arguments are checked and converted
-//     before it runs, so its body reads c.String("name") and cannot fail there.
-//  4. It gets a sentence of documentation and an example; a test insists.
-//  5. It returns values of the model of package value, or a Go slice or map that
-//     value.Encode takes, and never prints.
-//  6. A failure is an error, which becomes `ERROR: text` and return code 1.
-//     c.SetRetcode says another code without being an error.
-//  7. It returns soon after ctx is done. Programs are run by c.output or
-//     [process.Program], as argument vectors, with "--" before foreign words.
-//  8. What runs, stores or configures another function has Calls instead of Run.
-//  9. A service that the minion may lack (c.Host.Events == nil) is asked for by
-//     a method of Host that answers with a clear error.
-package module
+// Package function is the engine that runs functions, those of minions and those of the
+// master alike: what a function is and what it takes, how its arguments are checked and
+// converted, how it is documented, what it may make others do, and what became of it. It
+// does not decide who may run what, it knows no network, and it has no functions of its
+// own: whoever has some brings them as a [Table].
+package function
 
 import "context"
 

@@ -1,4 +1,4 @@
-package module
+package function
 
 import (
 	"context"
@@ -16,11 +16,6 @@ type Result struct {
 	Out     string // the outputter that suits Return, "" for the usual one
 	Err     error  // why the function failed; nil if it returned
 }
-
-// Run executes a function of this package. It returns when the function does;
-// a function returns soon after ctx is done, and then its failure carries the
-// cause of ctx. A panic fails this call only.
-func Run(ctx context.Context, c Call) Result { return modules.Run(ctx, c) }
 
 // Run executes a function of the table.
 func (t Table) Run(ctx context.Context, c Call) Result {
@@ -52,7 +47,7 @@ func (c *Call) find(ctx context.Context) (*Function, error) {
 	if err := c.Host.offers(c.Function.Module()); err != nil {
 		return nil, &UnknownError{Function: c.Function, Cause: err}
 	}
-	if _, f := c.table.find(string(c.Function)); f != nil {
+	if _, f := c.table.Find(string(c.Function)); f != nil {
 		return f, nil
 	}
 	f, err := c.Host.custom(ctx, string(c.Function))
@@ -60,13 +55,13 @@ func (c *Call) find(ctx context.Context) (*Function, error) {
 	case err != nil:
 		return nil, &UnknownError{Function: c.Function, Cause: err}
 	case f == nil:
-		return nil, &UnknownError{Function: c.Function, Nearest: c.all(ctx).suggest(string(c.Function))}
+		return nil, &UnknownError{Function: c.Function, Nearest: c.Available(ctx).Suggest(string(c.Function))}
 	}
 	return f, nil
 }
 
-// all is everything that can be called.
-func (c *Call) all(ctx context.Context) Table {
+// Available is everything that can be called.
+func (c *Call) Available(ctx context.Context) Table {
 	closed := func(m *Module) bool { return c.Host.offers(m.Name) != nil }
 	return slices.DeleteFunc(c.table.With(ctx, c.Host.Custom), closed)
 }
@@ -78,7 +73,7 @@ func (c *Call) invoke(ctx context.Context, f *Function) (value any, err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			c.Host.log().Debug("function panicked", "jid", c.JID, "fun", c.Function, "panic", p, "stack", string(debug.Stack()))
+			c.Host.Logger().Debug("function panicked", "jid", c.JID, "fun", c.Function, "panic", p, "stack", string(debug.Stack()))
 			value, err = nil, &ExceptionError{fmt.Sprint(p)}
 		}
 	}()

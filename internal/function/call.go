@@ -1,4 +1,4 @@
-package module
+package function
 
 import (
 	"strings"
@@ -30,3 +30,9 @@ func (c *Call) SetRetcode(code int) { c.retcode = code }
 // isPrivate tells the keywords that carry job metadata; they are never
 // arguments, and never data.
 func isPrivate(keyword string) bool { return strings.HasPrefix(keyword, "__") }
+
+// Retcode is the return code that was set, 0 for none.
+func (c *Call) Retcode() int { return c.retcode }
+
+// Table is the table of the function.
+func (c *Call) Table() Table { return c.table }

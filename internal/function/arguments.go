@@ -1,4 +1,4 @@
-package module
+package function
 
 import "fmt"
 
@@ -77,12 +77,15 @@ func (a *Arguments) Varargs() []any { return a.varargs }
 func (a *Arguments) VarWords() []string {
 	var words []string
 	for _, v := range a.varargs {
-		if w, err := toWords(v); err == nil {
+		if w, err := ToWords(v); err == nil {
 			words = append(words, w...)
 		}
 	}
 	return words
 }
+
+// Params are the parameters of the function.
+func (a *Arguments) Params() []Param { return a.params }
 
 // Extra returns the arguments by name beyond the parameters, never nil for a
 // function that takes them.

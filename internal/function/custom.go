@@ -1,4 +1,4 @@
-package module
+package function
 
 import (
 	"context"
@@ -116,7 +116,7 @@ func (c *Call) request() extension.Request {
 
 // Request is what a program is told of the minion.
 func (h *Host) Request() extension.Request {
-	return extension.Request{ID: h.ID, Grains: h.grains(), Pillar: h.pillar(), Options: h.Config}
+	return extension.Request{ID: h.ID, Grains: h.Facts(), Pillar: h.PillarData(), Options: h.Config}
 }
 
 func (h *Host) environment(c *Call) extension.Env {

@@ -1,4 +1,4 @@
-package module
+package function
 
 import (
 	"errors"
@@ -11,6 +11,14 @@ import (
 // ErrUnavailable is wrapped by errors that say a function exists but cannot
 // work here: the minion lacks a service, or the machine a program.
 var ErrUnavailable = errors.New("not available here")
+
+// ErrRefused is wrapped by the errors of an EventBus for an event that this minion
+// may not fire.
+var ErrRefused = errors.New("refused")
+
+// CodeRefused is the return code of a function that was refused something: the exit code
+// that the tools have for what is not permitted.
+const CodeRefused = 77
 
 // ArgumentError says that a function was called with arguments that do not fit
 // its signature. The function has not run.
@@ -54,13 +62,13 @@ type invocationError struct{ error }
 
 func (e invocationError) Unwrap() error { return e.error }
 
-// invalid makes an invocationError.
-func invalid(format string, args ...any) error {
+// Invalid makes an invocationError.
+func Invalid(format string, args ...any) error {
 	return invocationError{fmt.Errorf(format, args...)}
 }
 
-// unavailable says that this minion lacks what, a noun.
-func unavailable(what string) error {
+// Unavailable says that this minion lacks what, a noun.
+func Unavailable(what string) error {
 	return fmt.Errorf("%s: %w", what, ErrUnavailable)
 }
 

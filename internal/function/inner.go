@@ -1,4 +1,4 @@
-package module
+package function
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/salt"
-	"github.com/brinebus/brine/internal/schedule"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -83,16 +82,16 @@ type Reach struct {
 	Hidden []string // the keys of those commands that may do what cannot be read
 }
 
-// reads makes the Read of a function that runs one other where it runs itself.
-func reads(f func(a *Arguments) Command) func(a *Arguments) Reading {
+// Runs makes the Read of a function that runs one other where it runs itself.
+func Runs(f func(a *Arguments) Command) func(a *Arguments) Reading {
 	return func(a *Arguments) Reading { return Reading{Inner: []Inner{{Command: f(a)}}} }
 }
 
-// nothing is the Read of a function that has a Caller and runs, stores and starts no other.
-func nothing(*Arguments) Reading { return Reading{} }
+// Nothing is the Read of a function that has a Caller and runs, stores and starts no other.
+func Nothing(*Arguments) Reading { return Reading{} }
 
-// hidden is the Read of a function whose arguments do not tell what it will run.
-func hidden(*Arguments) Reading { return Reading{Hidden: true} }
+// Hidden is the Read of a function whose arguments do not tell what it will run.
+func Hidden(*Arguments) Reading { return Reading{Hidden: true} }
 
 // maxInner bounds the commands inside one, to any depth.
 const maxInner = 100
@@ -101,7 +100,7 @@ const maxInner = 100
 // function that the table does not have is a program that people have added, or
 // nothing: neither reaches the engine.
 func (t Table) Read(c Command) Reading {
-	_, f := t.find(string(c.Function))
+	_, f := t.Find(string(c.Function))
 	if f == nil || f.Calls == nil {
 		return Reading{}
 	}
@@ -191,11 +190,14 @@ type Caller struct {
 	reading Reading
 }
 
+// Host is the minion that the call runs on.
+func (r *Caller) Host() *Host { return r.c.Host }
+
 // caller checks what a call would make others do.
 func (c *Call) caller(f *Function) (*Caller, error) {
 	if !c.Reach.Free {
 		if err := c.table.check(c.Reach, Inner{Command: c.asked}, 0); err != nil {
-			c.retcode = codeRefused
+			c.retcode = CodeRefused
 			return nil, err
 		}
 	}
@@ -211,29 +213,29 @@ func (r *Caller) declared(i Inner) error {
 	return &UnjudgedError{Function: r.c.Function, Inner: i.Command.Function}
 }
 
-// call runs another function for the same job, as a function of its own right.
-func (r *Caller) call(ctx context.Context, inner Command) Result {
+// Call runs another function for the same job, as a function of its own right.
+func (r *Caller) Call(ctx context.Context, inner Command) Result {
 	call := Call{JID: r.c.JID, Function: inner.Function, Args: inner.Args, Kwargs: inner.Kwargs, Host: r.c.Host, Reach: r.c.Reach}
 	if err := r.declared(Inner{Command: inner}); err != nil {
-		call.retcode = codeRefused
+		call.retcode = CodeRefused
 		return failed(&call, err)
 	}
 	call.Reach.Free = call.Reach.Free || r.reading.Hidden // which the check has found allowed
 	return r.c.table.Run(ctx, call)
 }
 
-// OnMaster runs a function of minions on the machine of host, the master's own.
-func (r *Caller) OnMaster(ctx context.Context, c Command, host *Host) Result {
+// OnMaster runs a function of t, the table of minions, on the machine of host, the master's own.
+func (r *Caller) OnMaster(ctx context.Context, t Table, c Command, host *Host) Result {
 	call := Call{JID: r.c.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host, Reach: Reach{Free: true}}
 	if err := r.declared(Inner{Way: OnMaster, Command: c}); err != nil {
-		call.retcode = codeRefused
+		call.retcode = CodeRefused
 		return failed(&call, err)
 	}
-	return modules.Run(ctx, call)
+	return t.Run(ctx, call)
 }
 
-// publisher is the way to other minions and to the runners of the master.
-func (r *Caller) publisher() (Publisher, error) {
+// Publisher is the way to other minions and to the runners of the master.
+func (r *Caller) Publisher() (Publisher, error) {
 	if r.c.Host.Publisher == nil {
 		return nil, fmt.Errorf("Cannot run publish commands without a connection to a salt master. No command sent: %w", ErrUnavailable)
 	}
@@ -248,7 +250,7 @@ type declaredPublisher struct {
 
 // Publish implements Publisher.
 func (d declaredPublisher) Publish(ctx context.Context, p Publication) ([]Answer, error) {
-	for _, i := range p.inner() {
+	for _, i := range p.Inner() {
 		if err := d.r.declared(i); err != nil {
 			return nil, err
 		}
@@ -262,18 +264,4 @@ func (d declaredPublisher) Runner(ctx context.Context, c Command, timeout time.D
 		return nil, err
 	}
 	return d.to.Runner(ctx, c, timeout)
-}
-
-// scheduler is the minion's schedule, to change it.
-func (r *Caller) scheduler() (Scheduler, error) {
-	if r.c.Host.Scheduler == nil {
-		return nil, unavailable("schedule")
-	}
-	return r.c.Host.Scheduler, nil
-}
-
-// schedule is the same as it stands.
-func (r *Caller) schedule(ctx context.Context) (Scheduler, schedule.Status, error) {
-	now, err := r.c.schedule(ctx)
-	return r.c.Host.Scheduler, now, err
 }

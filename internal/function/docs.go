@@ -1,20 +1,11 @@
-package module
+package function
 
 import (
 	"path"
 	"strings"
+
+	"github.com/brinebus/brine/internal/value"
 )
-
-// Modules returns the names of all modules, sorted.
-func Modules() []string { return modules.Names() }
-
-// Functions returns the full names of the functions that pattern selects,
-// sorted: all for "", a module for "test", else a glob over whole names.
-func Functions(pattern string) []string { return modules.Functions(pattern) }
-
-// Docs returns the documentation of the functions that pattern selects, as
-// Functions does, by full name.
-func Docs(pattern string) map[string]string { return modules.Docs(pattern) }
 
 // access is what rules have to say of the function, beyond naming it somehow.
 func (f *Function) access() string {
@@ -31,10 +22,6 @@ func (f *Function) access() string {
 	return text
 }
 
-// SignatureLine returns how a function is called: "test.rand_sleep(max=60)". It
-// is "" for a function that does not exist.
-func SignatureLine(function string) string { return modules.SignatureLine(function) }
-
 // Names returns the names of the modules.
 func (t Table) Names() []string {
 	names := make([]string, len(t))
@@ -47,14 +34,14 @@ func (t Table) Names() []string {
 // Functions returns the full names of the functions that pattern selects.
 func (t Table) Functions(pattern string) []string {
 	names := []string{}
-	t.each(pattern, func(m *Module, f *Function) { names = append(names, m.Name+"."+f.Name) })
+	t.Each(pattern, func(m *Module, f *Function) { names = append(names, m.Name+"."+f.Name) })
 	return names
 }
 
 // Docs returns the documentation of the functions that pattern selects.
 func (t Table) Docs(pattern string) map[string]string {
 	docs := map[string]string{}
-	t.each(pattern, func(m *Module, f *Function) { docs[m.Name+"."+f.Name] = document(m.Name, f) })
+	t.Each(pattern, func(m *Module, f *Function) { docs[m.Name+"."+f.Name] = document(m.Name, f) })
 	return docs
 }
 
@@ -78,16 +65,16 @@ func (t Table) Markdown(heading, intro string) string {
 
 // SignatureLine returns how the function is called, "" if there is none.
 func (t Table) SignatureLine(function string) string {
-	module, f := t.find(function)
+	module, f := t.Find(function)
 	if f == nil {
 		return ""
 	}
 	return signature(module, f)
 }
 
-// each visits the selected functions in order. A pattern that is not a valid
+// Each visits the selected functions in order. A pattern that is not a valid
 // glob selects nothing.
-func (t Table) each(pattern string, visit func(*Module, *Function)) {
+func (t Table) Each(pattern string, visit func(*Module, *Function)) {
 	for _, m := range t {
 		for i := range m.Functions {
 			if selects(pattern, m.Name, m.Functions[i].Name) {
@@ -98,11 +85,11 @@ func (t Table) each(pattern string, visit func(*Module, *Function)) {
 }
 
 func selects(pattern, module, function string) bool {
-	return pattern == "" || pattern == module || globMatch(pattern, module+"."+function)
+	return pattern == "" || pattern == module || Glob(pattern, module+"."+function)
 }
 
-// globMatch is the shell's pattern match over a whole name without slashes.
-func globMatch(pattern, name string) bool {
+// Glob is the shell's pattern match over a whole name without slashes.
+func Glob(pattern, name string) bool {
 	ok, err := path.Match(strings.ReplaceAll(pattern, "[!", "[^"), name)
 	return ok && err == nil
 }
@@ -131,7 +118,7 @@ func (p Param) String() string {
 	if p.Required {
 		return p.Name
 	}
-	return p.Name + "=" + repr(p.Default)
+	return p.Name + "=" + value.Repr(p.Default)
 }
 
 // document lays out what sys.doc shows for a function.

@@ -1,0 +1,61 @@
+package function
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Publisher reaches other minions, and the runners of the master, through the
+// master. What the master does not permit is an error that wraps ErrRefused.
+type Publisher interface {
+	// Publish runs functions on other minions and returns when the last of
+	// them has answered or is not expected to any more. A target that means
+	// nobody is an error that wraps ErrNoMatch.
+	Publish(ctx context.Context, p Publication) ([]Answer, error)
+	// Runner runs a runner; a timeout of 0 waits as long as it runs.
+	Runner(ctx context.Context, c Command, timeout time.Duration) (any, error)
+}
+
+// Publication is what is to be run where.
+type Publication struct {
+	Target, TargetType string
+	Calls              []Command // several for a compound command
+	Compound           bool
+	Timeout            time.Duration // for minions that are connected and silent
+	Returner           string
+	Via                string // the master to go through, as MasterLink names it; "" is any
+	Check              bool   // run nothing: who would be asked, and is it permitted?
+}
+
+// Command is a function to be run elsewhere. Texts among the arguments are
+// words: the master reads 5 as a number and k=v as a keyword.
+type Command struct {
+	Function salt.Function
+	Args     []any
+	Kwargs   map[string]any
+}
+
+// Answer is what became of a publication on one minion.
+type Answer struct {
+	ID       salt.MinionID
+	Returned bool
+	Failed   bool // it returned, and the function had failed
+	Return   any
+	Out      string // the outputter that suits Return
+	Text     string // why it did not return
+}
+
+// ErrNoMatch is wrapped by the error for a target that means no minion.
+var ErrNoMatch = errors.New("no minion matched")
+
+// Inner are the commands of a publication as the master decides about them.
+func (p Publication) Inner() []Inner {
+	list := make([]Inner, len(p.Calls))
+	for i, c := range p.Calls {
+		list[i] = Inner{Way: Published, Command: c, Target: p.Target, TargetType: p.TargetType}
+	}
+	return list
+}
