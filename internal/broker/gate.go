@@ -23,6 +23,7 @@ type gate struct {
 	opts    Options
 	log     *slog.Logger
 	told    logging.Throttle // of connections that were refused
+	toldAll logging.Throttle // of all of them together
 	account *server.Account
 	daemon  string // the secret of the daemon's own connection
 	porch   *porch // nil without a listener
@@ -125,10 +126,18 @@ func (g *gate) admit(c server.ClientAuthentication, o *server.ClientOpts, p Peer
 	return i, true
 }
 
-// refused tells the log of a connection that is not let in: of each peer now and then.
+// maxRefused is how many peers that are not let in are told of in a minute.
+const maxRefused = 50
+
+// refused tells the log of a connection that is not let in: of each peer now and then, and
+// of so many of all.
 func (g *gate) refused(who string, args ...any) {
-	if g.told.First(who, time.Now()) {
-		g.log.Warn("connection refused", args...)
+	now := time.Now()
+	if !g.told.First(who, now) {
+		return
+	}
+	if left, tell := g.toldAll.Count("", now, maxRefused); tell {
+		g.log.Warn("connection refused", append(args, repeated(left)...)...)
 	}
 }
 

@@ -31,8 +31,8 @@ func (b *Broker) ServeLocal(l net.Listener) {
 				return
 			}
 			if err != nil { // out of file descriptors, say: it may pass
-				if b.gate.told.First("accept", time.Now()) {
-					b.opts.Log.Error("connections can not be taken on the local socket for the moment", "err", err)
+				if left, tell := b.gate.told.Count("accept", time.Now(), 1); tell {
+					b.opts.Log.Error("connections cannot be taken on the local socket for the moment", append([]any{"err", err}, repeated(left)...)...)
 				}
 				time.Sleep(acceptPause)
 				continue

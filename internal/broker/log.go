@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/brinebus/brine/internal/logging"
 )
 
 // serverLog passes the server's words on to our log. What it calls fatal ends
@@ -16,41 +17,51 @@ type serverLog struct {
 	fatal  chan string
 	health *Health
 
-	mu         sync.Mutex
-	violations map[string]int // of each connection, since minute
-	others     int            // other lines about connections, since minute
-	minute     time.Time
+	told logging.Throttle // of lines about connections
+	all  logging.Throttle // of those about all connections together
 }
 
-// Bounds of what connections may fill the log with by trying what they may not, or
-// by speaking no TLS.
+// Bounds of what connections may fill the log with in a minute, by trying what they may not
+// or by speaking no TLS.
 const (
-	maxViolations = 10 // lines of one connection in a minute
-	maxViolators  = 1000
-	maxOthers     = 100 // lines of all connections in a minute
+	maxViolations = 10 // lines of one connection
+	maxOfAll      = 50 // and of all of them
+	maxOthers     = 20 // lines that say something else, of all connections
 )
 
-// repeated says whether a line is one too many about a connection. What was left out
-// in a minute is told by its number with the next line.
-func (l *serverLog) repeated(text string, now time.Time) bool {
+// Errorf passes errors on as warnings, since most are about peers. What was left out in a
+// minute is told by its number with the next line.
+func (l *serverLog) Errorf(f string, a ...any) {
+	text := fmt.Sprintf(f, a...)
+	l.health.heard(text)
+	if left, tell := l.count(text, time.Now()); tell {
+		l.log.Warn(text, repeated(left)...)
+	}
+}
+
+// count says whether a line is told, and how many of its kind were not.
+func (l *serverLog) count(text string, now time.Time) (left int, tell bool) {
 	who, _, violation := strings.Cut(text, "Violation")
-	if !violation && !strings.Contains(text, " - cid:") {
-		return false
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Sub(l.minute) > time.Minute || l.violations == nil || len(l.violations) > maxViolators {
-		if l.others > maxOthers {
-			l.log.Warn("more connections went wrong", "repeated", l.others-maxOthers)
+	switch {
+	case violation:
+		if !l.told.Few(who, now, maxViolations) {
+			return 0, false
 		}
-		l.violations, l.others, l.minute = map[string]int{}, 0, now
+		return l.all.Count("violations", now, maxOfAll)
+	case strings.Contains(text, "TLS handshake error"):
+		return l.all.Count("handshake", now, 1)
+	case strings.Contains(text, " - cid:"):
+		return l.all.Count("connections", now, maxOthers)
 	}
-	if !violation {
-		l.others++
-		return l.others > maxOthers
+	return 0, true
+}
+
+// repeated is the attribute of a line that stands for others, too.
+func repeated(left int) []any {
+	if left == 0 {
+		return nil
 	}
-	l.violations[who]++
-	return l.violations[who] > maxViolations
+	return []any{"repeated", left}
 }
 
 func (l *serverLog) Noticef(f string, a ...any) { l.log.Debug(fmt.Sprintf(f, a...)) }
@@ -64,15 +75,6 @@ func (l *serverLog) Warnf(f string, a ...any) {
 		return
 	}
 	l.log.Warn(text)
-}
-
-// Errorf passes errors on as warnings, since most are about peers.
-func (l *serverLog) Errorf(f string, a ...any) {
-	text := fmt.Sprintf(f, a...)
-	l.health.heard(text)
-	if !l.repeated(text, time.Now()) {
-		l.log.Warn(text)
-	}
 }
 
 func (l *serverLog) Fatalf(f string, a ...any) {

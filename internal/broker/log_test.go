@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -22,17 +24,40 @@ func TestConnectionsFillNoLog(t *testing.T) {
 	}
 	l.Errorf("192.0.2.1:2 - cid:2 - Subscription Violation - Subject %q", ">")
 	l.Errorf("JetStream is unhappy")
-	for what, want := range map[string]int{"handshake": maxOthers, "cid:1 - Subscription": maxViolations, "cid:2 - Subscription": 1, "JetStream": 1} {
+	for what, want := range map[string]int{"handshake": 1, "cid:1 - Subscription": maxViolations, "cid:2 - Subscription": 1, "JetStream": 1} {
 		if n := strings.Count(text.String(), what); n != want {
 			t.Errorf("%q is in the log %d times, want %d", what, n, want)
 		}
 	}
 	text.Reset()
-	if l.repeated("192.0.2.1:3 - cid:3 - TLS handshake error: EOF", time.Now().Add(2*time.Minute)) {
-		t.Error("the first line of another minute is left out")
+	left, tell := l.count("192.0.2.1:3 - cid:3 - TLS handshake error: EOF", time.Now().Add(2*time.Minute))
+	if want := 3*maxOthers - 1; !tell || left != want {
+		t.Errorf("the first line of another minute is told: %t, with %d others; want %d", tell, left, want)
 	}
-	if want := fmt.Sprintf("repeated=%d", 2*maxOthers); !strings.Contains(text.String(), want) {
-		t.Errorf("the log says %q, want %s", text.String(), want)
+	for i := range 100 * maxOfAll {
+		l.Errorf("192.0.2.1:%d - cid:%d - Publish Violation - Subject %q", i, i, ">")
+	}
+	if n := strings.Count(text.String(), "Publish"); n > maxOfAll {
+		t.Errorf("%d connections that try what they may not are told in %d lines", 100*maxOfAll, n)
+	}
+}
+
+// TestAFloodIsOneLine: connections that are turned away for want of room, and those that
+// cannot be taken for want of descriptors, are one line a minute, from however many hosts.
+func TestAFloodIsOneLine(t *testing.T) {
+	var text bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&text, nil))
+	p := newPorch(nil, share(1024), newMeter(), log)
+	for i := range 500 {
+		here, there := net.Pipe()
+		defer there.Close()
+		p.turnedAway(&arrival{Conn: here, porch: p, host: fmt.Sprint("192.0.2.", i), gone: make(chan struct{}), timer: time.NewTimer(time.Hour)})
+	}
+	for range 10 {
+		p.stumbled(syscall.EMFILE)
+	}
+	if n := strings.Count(text.String(), "\n"); n != 2 {
+		t.Errorf("%d lines, want one of each kind: %.500s", n, text.String())
 	}
 }
 

@@ -12,15 +12,16 @@ import (
 // Bounds of what is under way to the daemon: taken from its peers and not yet looked at.
 // Whoever has that much waits on their own connection, where it costs the peer.
 const (
-	// maxShare is for one identity, over all of its connections: many requests, and a few
-	// pieces of large ones. It goes through in some ten milliseconds.
-	maxShare = 4 << 20
+	// maxShare is for one identity, over all of its connections: many requests, and two
+	// pieces of large ones. It goes through in some milliseconds, some ten if what was large
+	// has become small without a warning.
+	maxShare = 1 << 20
 	// strangeShare is for all without an accepted key of one host, who have one short
 	// question each.
 	strangeShare = 128 << 10
 	// maxUnderWay is for all together; beyond it nobody gets more than a small part of
 	// their share.
-	maxUnderWay = 32 << 20
+	maxUnderWay = 8 << 20
 	smallPart   = 16
 	// maxMessages is about how many messages of one identity may be under way: small ones
 	// take as long as large ones, and others wait behind them. How much that is in bytes
@@ -28,6 +29,7 @@ const (
 	// that a few large messages make no room for a flood of small ones.
 	maxMessages = 512
 	minShare    = 16 << 10
+	firstShare  = 8 * minShare // until anything was looked at
 	// markEach is how much is taken until it is looked how far the daemon is.
 	markEach = 256 << 10
 	// markEvery is how often that is looked when little comes, and deafAfter how long the
@@ -49,7 +51,7 @@ type meter struct {
 	flight  bool  // the mark that ended the epoch before has not come back
 	was     int64 // bytes of the epoch before
 	now     int64 // bytes of this epoch
-	most    int64 // of a share, by how large messages are; maxShare where they are large
+	most    int64 // of a share, by how large messages are; firstShare at first, maxShare where they are large
 	shares  map[string]*flow
 	passed  chan struct{} // closed when the mark comes back
 	due     chan struct{} // a mark is to be sent
@@ -68,7 +70,7 @@ type flow struct {
 }
 
 func newMeter() *meter {
-	return &meter{most: maxShare, shares: map[string]*flow{}, passed: make(chan struct{}), due: make(chan struct{}, 1)}
+	return &meter{most: firstShare, shares: map[string]*flow{}, passed: make(chan struct{}), due: make(chan struct{}, 1)}
 }
 
 // join returns the share of an identity for one more connection, which leave gives back.

@@ -94,11 +94,16 @@ func TestSharesFollowTheSizeOfMessages(t *testing.T) {
 		m.begin()
 		m.end(messages)
 	}
-	pass(1<<20, 2)
-	if m.took(flood, 2<<20); m.over(flood) {
+	if m.took(flood, maxShare/4); !m.over(flood) {
+		t.Error("a quarter of the largest share is taken before anybody knows how large the messages are")
+	}
+	for range 30 {
+		pass(1<<20, 2)
+	}
+	if m.took(flood, maxShare/2); m.over(flood) {
 		t.Error("pieces of large messages are held up")
 	}
-	pass(0, (2<<20)/100) // 100 bytes each
+	pass(0, (maxShare/2)/100) // 100 bytes each
 	if m.took(flood, 200*maxMessages); !m.over(flood) {
 		t.Errorf("%d small messages are under way", 2*maxMessages)
 	}

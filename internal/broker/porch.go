@@ -80,8 +80,8 @@ func (p *porch) accept() {
 // stumbled is for an accept that failed, for want of descriptors as a rule: those who
 // are half open and silent give them back.
 func (p *porch) stumbled(err error) {
-	if p.told.First("accept", time.Now()) {
-		p.log.Error("connections can not be taken for the moment", "err", err)
+	if left, tell := p.told.Count("accept", time.Now(), 1); tell {
+		p.log.Error("connections cannot be taken for the moment", append([]any{"err", err}, repeated(left)...)...)
 	}
 	p.mu.Lock()
 	victim := p.halfOpen.surplus(0, (*arrival).silent)
@@ -131,11 +131,12 @@ func (p *porch) take(a *arrival) (victim *arrival, taken bool) {
 	return victim, taken
 }
 
-// turnedAway ends a connection for which there is no room, and tells of it now and then.
+// turnedAway ends a connection for which there is no room, and tells of it once a minute,
+// from however many hosts they come.
 func (p *porch) turnedAway(a *arrival) {
 	a.drop()
-	if p.told.First("room "+a.host, time.Now()) {
-		p.log.Warn("connections are turned away: too many that have not proven who they are", "host", a.host, "half_open", p.room.halfOpen)
+	if left, tell := p.told.Count("room", time.Now(), 1); tell {
+		p.log.Warn("connections are turned away: too many that have not proven who they are", append([]any{"host", a.host, "half_open", p.room.halfOpen}, repeated(left)...)...)
 	}
 }
 
