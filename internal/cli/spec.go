@@ -35,6 +35,10 @@ type Spec struct {
 	// is --list and log levels have --log-level only.
 	Flags []urcli.Flag
 
+	// Commands are what the program's first word can be, where each is described by a Spec of
+	// its own: for the manual.
+	Commands []Command
+
 	// Ignored are options of Salt that mean nothing here. They are accepted with
 	// a note, and are not in -h. "m,module-dirs=" has two names and a value.
 	Ignored []string
@@ -45,6 +49,12 @@ type Spec struct {
 	// Run does the work, with the options parsed. Its error is reported, see
 	// Env.Report; opts.Args holds the words that are no options.
 	Run func(ctx context.Context, env *Env, opts *urcli.Context) error
+}
+
+// Command is a word that a program takes first, with the beginning of its description.
+type Command struct {
+	Name    string
+	Summary string
 }
 
 // Run parses the command line, answers -h, --version and --versions-report
@@ -114,6 +124,8 @@ func (e *Env) answer(spec Spec, args []string) (text string, ok bool) {
 	switch {
 	case slices.Contains(given, "--help"):
 		return Help(e.Name, spec), true
+	case slices.Contains(given, "--man"):
+		return Manual(e.Name, spec), true
 	case slices.Contains(given, "--version"):
 		return fmt.Sprintf("%s %s (%s)\n", e.Name, version.Version(), version.Name), true
 	case slices.Contains(given, "--versions-report"):
@@ -226,6 +238,8 @@ func generalFlags(own grammar) []urcli.Flag {
 			Usage: "print the version and exit"},
 		&urcli.BoolFlag{Category: group, Name: "versions-report", Aliases: own.free("V"),
 			Usage: "print the versions of all parts and exit"},
+		&urcli.BoolFlag{Category: group, Name: "man",
+			Usage: "print the page of the manual and exit"},
 		&urcli.BoolFlag{Category: group, Name: "help", Aliases: own.free("h"),
 			Usage: "print this text and exit"},
 	}

@@ -91,6 +91,7 @@ var layers = []layer{
 	{"test/dbtest", "", "starts real databases for the tests of others"},
 	{"test/e2e", "test/netlab", "uses the built programs as a person would, on hosts whose cables can be pulled"},
 	{"test/netlab", "", "hosts in network namespaces, for tests and benchmarks"},
+	{"test/release", "", "makes the packages and installs them, as a person would"},
 	{"test/structure", "", "looks at the others from outside"},
 	{"value", "", "values and their one encoding"},
 	{"version", "", "a number"},

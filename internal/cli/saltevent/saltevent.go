@@ -52,6 +52,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 			"dead list|show|retry|drop", "sink --config FILE", "creds NAME", "stat", "top", "purge",
 		},
 		Summary:  "The event bus for shell scripts. 'salt-event COMMAND -h' shows the options of a command.",
+		Commands: described(),
 		Examples: []string{"salt-event listen --tag mytag", `salt-event fire mytag '{"message": "hello"}'`},
 		Run: func(_ context.Context, _ *cli.Env, opts *urcli.Context) error {
 			if name == "" {
@@ -60,6 +61,15 @@ func Run(ctx context.Context, env *cli.Env) int {
 			return cli.Usagef("there is no command %q; there are: %s", name, names())
 		},
 	})
+}
+
+// described are the commands with their summaries.
+func described() []cli.Command {
+	var list []cli.Command
+	for _, c := range commands {
+		list = append(list, cli.Command{Name: c.name, Summary: c.spec().Summary})
+	}
+	return list
 }
 
 func names() string {
