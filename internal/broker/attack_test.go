@@ -20,6 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -325,7 +326,7 @@ func TestOtherKindsOfPeersAreRefused(t *testing.T) {
 func serve(t *testing.T, b *bustest.Bus, called chan<- bus.Identity) {
 	t.Helper()
 	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleUser} {
-		b.Server.Handle(bustest.Probe(role, "echo"), func(ctx context.Context, r *bus.Request) error {
+		b.Server.Handle(bustest.Probe(role, "echo"), func(ctx context.Context, r *rpc.Request) error {
 			called <- r.From
 			return r.SendRaw(ctx, []byte("1"))
 		})
@@ -362,7 +363,7 @@ func TestAnswersGoToTheAskerOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ask(t, bus.NewConn(c.Conn, c.Self)) // the right way, and behind all of the others
+	ask(t, rpc.NewConn(c.Conn, c.Self)) // the right way, and behind all of the others
 	if from := <-called; from.Name != "web1" || len(called) > 0 {
 		t.Errorf("%d more requests were served, one of %s", len(called), from)
 	}
@@ -374,7 +375,7 @@ func TestAnswersGoToTheAskerOnly(t *testing.T) {
 }
 
 // ask asks the one thing that serve answers.
-func ask(t *testing.T, c *bus.Conn) {
+func ask(t *testing.T, c *rpc.Conn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -392,7 +393,7 @@ func TestHeadersOfAPeerHaveNoEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored := make(chan bus.Identity, 10)
-	b.Server.Handle("minionFire", func(ctx context.Context, r *bus.Request) error {
+	b.Server.Handle("minionFire", func(ctx context.Context, r *rpc.Request) error {
 		_, err := j.Append(ctx, event.Event{Tag: "mytag", Data: []byte("1"), From: r.From.Name}, "")
 		stored <- r.From
 		return err
@@ -463,7 +464,7 @@ func TestFloodOfRequestsIsBusyForItsAskerOnly(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
 	entered := make(chan struct{}, 1000)
-	b.Server.Handle(bustest.Probe(bus.RoleMinion, "wait"), func(ctx context.Context, r *bus.Request) error {
+	b.Server.Handle(bustest.Probe(bus.RoleMinion, "wait"), func(ctx context.Context, r *rpc.Request) error {
 		entered <- struct{}{}
 		<-ctx.Done()
 		return ctx.Err()
@@ -472,7 +473,7 @@ func TestFloodOfRequestsIsBusyForItsAskerOnly(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	client := b.As(t, bus.RoleMinion, "web1")
-	flood := bus.NewConn(client.Conn, client.Self)
+	flood := rpc.NewConn(client.Conn, client.Self)
 	const concurrent = 128
 	for range concurrent {
 		if _, err := flood.Call("wait", nil); err != nil {
@@ -487,13 +488,13 @@ func TestFloodOfRequestsIsBusyForItsAskerOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Next(ctx); bus.CodeOf(err) != bus.Busy {
+		if _, err := s.Next(ctx); rpc.CodeOf(err) != rpc.Busy {
 			t.Fatalf("one too many: %v, want busy", err)
 		}
 	}
 	other := b.As(t, bus.RoleMinion, "web2")
-	ask(t, bus.NewConn(other.Conn, other.Self))
-	local, err := bus.Dial(b.Socket)
+	ask(t, rpc.NewConn(other.Conn, other.Self))
+	local, err := rpc.Dial(b.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -502,7 +503,7 @@ func TestFloodOfRequestsIsBusyForItsAskerOnly(t *testing.T) {
 	client.Close()
 	awaitGone(t, b)
 	back := dial(t, b, bustest.Claim{ID: "web1", Key: accepted(t, b, "web1")})
-	if _, err := bus.NewConn(back.Conn, back.Self).Call("wait", nil); err != nil {
+	if _, err := rpc.NewConn(back.Conn, back.Self).Call("wait", nil); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -541,7 +542,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	if err != nil || !strings.Contains(string(m.Data), `"busy"`) {
 		t.Fatalf("the seventeenth: %v, %v; want busy", m, err)
 	}
-	ask(t, bus.NewConn(c.Conn, c.Self)) // a whole one is served all the same
+	ask(t, rpc.NewConn(c.Conn, c.Self)) // a whole one is served all the same
 	drain(t, c.Conn, answers)
 	if err := c.PublishRequest("salt.minion.web1.req.echo", c.Self.Inbox()+".half0", []byte("i1]")); err != nil {
 		t.Fatal(err)
@@ -555,7 +556,7 @@ func TestUnfinishedRequests(t *testing.T) {
 func TestStrangersHoldNothing(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
-	b.Server.Handle("ask", func(ctx context.Context, r *bus.Request) error { return r.SendRaw(ctx, []byte(`"ok"`)) })
+	b.Server.Handle("ask", func(ctx context.Context, r *rpc.Request) error { return r.SendRaw(ctx, []byte(`"ok"`)) })
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -751,7 +752,7 @@ func TestPortInUse(t *testing.T) {
 func TestNothingRunsAfterStop(t *testing.T) {
 	bustest.CheckLeaks(t)
 	b := bustest.StartStore(t)
-	b.Server.Handle(bustest.Probe(bus.RoleMinion, "wait"), func(ctx context.Context, r *bus.Request) error {
+	b.Server.Handle(bustest.Probe(bus.RoleMinion, "wait"), func(ctx context.Context, r *rpc.Request) error {
 		_ = r.Send(ctx, "waiting")
 		<-ctx.Done()
 		return ctx.Err()
@@ -765,7 +766,7 @@ func TestNothingRunsAfterStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := b.As(t, bus.RoleMinion, "web1")
-	s, err := bus.NewConn(c.Conn, c.Self).Call("wait", nil)
+	s, err := rpc.NewConn(c.Conn, c.Self).Call("wait", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -774,7 +775,7 @@ func TestNothingRunsAfterStop(t *testing.T) {
 	if _, err := s.Next(ctx); err != nil {
 		t.Fatal(err)
 	}
-	local, err := bus.Dial(b.Socket)
+	local, err := rpc.Dial(b.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}

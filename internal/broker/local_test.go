@@ -16,14 +16,15 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/socket"
 )
 
 // startLocal starts a broker with a local socket and a server on it.
-func startLocal(t *testing.T, store string) (*Broker, *bus.Server, string) {
+func startLocal(t *testing.T, store string) (*Broker, *rpc.Server, string) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	var srv *bus.Server
+	var srv *rpc.Server
 	b, err := Start(Options{
 		Name: "test", StoreDir: store, Log: log,
 		Admit: func(p Peer) bus.Identity {
@@ -38,7 +39,7 @@ func startLocal(t *testing.T, store string) (*Broker, *bus.Server, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Stop)
-	srv = bus.NewServer(b.Conn(), b.Owner, localEndpoints, log)
+	srv = rpc.NewServer(b.Conn(), b.Owner, localEndpoints, log)
 	t.Cleanup(srv.Stop)
 	path := filepath.Join(t.TempDir(), "d.sock")
 	l, err := socket.Listen(path, 0o666)
@@ -61,10 +62,10 @@ func TestRequestsOverTheLocalSocket(t *testing.T) {
 	t.Parallel()
 	_, srv, path := startLocal(t, "")
 	left := make(chan struct{})
-	srv.Handle("echo", func(ctx context.Context, r *bus.Request) error {
+	srv.Handle("echo", func(ctx context.Context, r *rpc.Request) error {
 		return r.SendRaw(ctx, r.Body)
 	})
-	srv.Handle("flood", func(ctx context.Context, r *bus.Request) error {
+	srv.Handle("flood", func(ctx context.Context, r *rpc.Request) error {
 		for n := range 20 {
 			if err := r.Send(ctx, strings.Repeat(strconv.Itoa(n%10), 1<<20)); err != nil {
 				return err
@@ -72,19 +73,19 @@ func TestRequestsOverTheLocalSocket(t *testing.T) {
 		}
 		return nil
 	})
-	srv.Handle("wait", func(ctx context.Context, r *bus.Request) error {
+	srv.Handle("wait", func(ctx context.Context, r *rpc.Request) error {
 		_ = r.Send(ctx, "waiting")
 		<-ctx.Done()
 		close(left)
 		return ctx.Err()
 	})
-	srv.Handle("panic", func(context.Context, *bus.Request) error { panic("boom") })
+	srv.Handle("panic", func(context.Context, *rpc.Request) error { panic("boom") })
 	if err := srv.Start(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	c, err := bus.Dial(path)
+	c, err := rpc.Dial(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,10 +96,10 @@ func TestRequestsOverTheLocalSocket(t *testing.T) {
 	if err := c.Ask(ctx, "echo", big, &got); err != nil || got != big {
 		t.Errorf("echo of 5 MiB: %d bytes, %v", len(got), err)
 	}
-	if err := c.Ask(ctx, "nosuch", 1, nil); bus.CodeOf(err) != bus.NotFound {
+	if err := c.Ask(ctx, "nosuch", 1, nil); rpc.CodeOf(err) != rpc.NotFound {
 		t.Errorf("unknown request: %v", err)
 	}
-	if err := c.Ask(ctx, "panic", 1, nil); bus.CodeOf(err) != bus.Internal {
+	if err := c.Ask(ctx, "panic", 1, nil); rpc.CodeOf(err) != rpc.Internal {
 		t.Errorf("panicking handler: %v", err)
 	}
 	s, err := c.Call("flood", nil)
@@ -131,7 +132,7 @@ func TestRequestsOverTheLocalSocket(t *testing.T) {
 	case <-ctx.Done():
 		t.Error("the handler was not told that its asker is gone")
 	}
-	if _, err := s.Next(ctx); !errors.Is(err, bus.ErrLost) {
+	if _, err := s.Next(ctx); !errors.Is(err, rpc.ErrLost) {
 		t.Errorf("after close: %v, want ErrLost", err)
 	}
 }

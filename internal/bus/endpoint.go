@@ -75,9 +75,9 @@ func (c Check) Early() bool {
 	return false
 }
 
-// weight is for how many requests one counts in its sender's pace: what makes others work,
+// Weight is for how many requests one counts in its sender's pace: what makes others work,
 // jobs and runners, takes the daemon some ten times as long as the rest.
-func (c Check) weight() float64 {
+func (c Check) Weight() float64 {
 	switch c {
 	case Published, Peers, PeerRuns:
 		return 10
@@ -97,14 +97,14 @@ func (c Check) known() bool {
 // Sizes of requests.
 const (
 	tinyBody = 1 << 10 // nothing, a word, or the few grains that may have a key accepted
-	// keyBody is for the question of a key that is not accepted, where no grains can have
+	// KeyBody is for the question of a key that is not accepted, where no grains can have
 	// it accepted: a version.
-	keyBody   = 512
+	KeyBody   = 512
 	shortBody = 64 << 10 // names and patterns
 	factsBody = 2 << 20  // grains; entries of the mine
 	peerBody  = 4 << 20  // what a minion publishes: it is held against rules, signed, stored and sent to many
 	callBody  = 16 << 20 // what a user publishes, a file handed over as an argument say
-	largeBody = 64 << 20 // a return or an event, which nothing shortens
+	LargeBody = 64 << 20 // a return or an event, which nothing shortens
 )
 
 var (
@@ -119,29 +119,29 @@ var MasterEndpoints = Endpoints{
 
 	{"file", minions, Own, shortBody, "sendFile", "a file of file_roots, which are for all minions"},
 	{"files", minions, Own, shortBody, "listFiles", "the names of those files"},
-	{"fire", minions, TagSpace, largeBody, "minionFire", "events for the master's bus, answered when stored"},
+	{"fire", minions, TagSpace, LargeBody, "minionFire", "events for the master's bus, answered when stored"},
 	{"grains", []Role{RoleMinion}, Own, factsBody, "grains", "its facts have changed"},
 	{"hello", []Role{RoleMinion}, Own, factsBody, "hello", "a minion is ready for jobs"},
-	{"letters", []Role{RoleMinion}, Own, largeBody, "letters", "what has waited in its outbox"},
+	{"letters", []Role{RoleMinion}, Own, LargeBody, "letters", "what has waited in its outbox"},
 	{"mine", minions, Own, factsBody, "changeMine", "what it keeps for others"},
 	{"mine_get", minions, MineReads, shortBody, "readMine", "what others keep for it"},
 	{"pillar", minions, Own, tinyBody, "pillar", "its own pillar"},
 	{"publish", minions, Peers, peerBody, "peerPublish", "a job on other minions"},
 	{"push", minions, FileRecv, factsBody, "push", "a piece of a file that it hands in"},
-	{"ret", []Role{RoleMinion}, Own, largeBody, "returned", "receipts, progress and returns of jobs that it was sent"},
-	{"return", minions, Own, largeBody, "localReturn", "what salt-call ran"},
+	{"ret", []Role{RoleMinion}, Own, LargeBody, "returned", "receipts, progress and returns of jobs that it was sent"},
+	{"return", minions, Own, LargeBody, "localReturn", "what salt-call ran"},
 	{"revoke", minions, KeyRevoke, tinyBody, "revoke", "forget my key"},
 	{"room", []Role{RoleMinion}, Own, tinyBody, "makeRoom", "is there room for large returns?"},
 	{"run", minions, PeerRuns, peerBody, "peerRun", "a runner on the master"},
 
 	{"confirm", clients, EventGrant, shortBody, "clientConfirm", "a durable listener has done its work up to here"},
-	{"fire", clients, EventGrant, largeBody, "clientFire", "events for the master's bus, answered when stored"},
+	{"fire", clients, EventGrant, LargeBody, "clientFire", "events for the master's bus, answered when stored"},
 	{"listen", clients, EventGrant, shortBody, "clientListen", "the events of the master's bus"},
 	{"place", clients, EventGrant, tinyBody, "clientPlace", "where does the journal end?"},
 
 	{"confirm", users, EventGrant, shortBody, "userConfirm", "a durable listener has done its work up to here"},
-	{"dead", users, EventGrant, largeBody, "userDead", "events that a handler could not be brought to take"},
-	{"fire", users, EventGrant, largeBody, "userFire", "events for the master's bus, answered when stored"},
+	{"dead", users, EventGrant, LargeBody, "userDead", "events that a handler could not be brought to take"},
+	{"fire", users, EventGrant, LargeBody, "userFire", "events for the master's bus, answered when stored"},
 	{"follow", users, Started, tinyBody, "follow", "the course of a job"},
 	{"keydeed", users, Operator, callBody, "keyDeed", "who is about to change keys, for the audit trail"},
 	{"listen", users, EventGrant, shortBody, "userListen", "the events of the master's bus"},
@@ -156,12 +156,12 @@ var MasterEndpoints = Endpoints{
 // MinionEndpoints are all that the daemon of a minion can be asked, by local users.
 var MinionEndpoints = Endpoints{
 	{"confirm", users, EventGrant, shortBody, "userConfirm", "a durable listener has done its work up to here"},
-	{"dead", users, EventGrant, largeBody, "userDead", "events that a handler could not be brought to take"},
+	{"dead", users, EventGrant, LargeBody, "userDead", "events that a handler could not be brought to take"},
 	{"file", users, Operator, shortBody, "passFiles", "a file of the master"},
 	{"files", users, Operator, shortBody, "passFiles", "the names of those files"},
-	{"fire", users, EventGrant, largeBody, "localFire", "events for the minion's bus, answered when stored"},
+	{"fire", users, EventGrant, LargeBody, "localFire", "events for the minion's bus, answered when stored"},
 	{"listen", users, EventGrant, shortBody, "userListen", "the events of the minion's bus"},
-	{"master", users, Operator, largeBody, "passOn", "events for the master's bus"},
+	{"master", users, Operator, LargeBody, "passOn", "events for the master's bus"},
 	{"mine", users, Operator, factsBody, "passToMaster", "what the minion keeps for others"},
 	{"mine_get", users, Operator, shortBody, "passToMaster", "what others keep for the minion"},
 	{"pillar", users, Operator, tinyBody, "showPillar", "the minion's pillar"},
@@ -170,7 +170,7 @@ var MinionEndpoints = Endpoints{
 	{"purge", users, EventGrant, shortBody, "userPurge", "remove events; a position of one's own"},
 	{"push", users, Operator, factsBody, "passFiles", "a piece of a file for the master"},
 	{"refresh", users, Operator, tinyBody, "refresh", "find out anew what the next job is to see"},
-	{"return", users, Operator, largeBody, "passReturn", "what salt-call ran"},
+	{"return", users, Operator, LargeBody, "passReturn", "what salt-call ran"},
 	{"revoke", users, Operator, tinyBody, "passFiles", "have the minion's key forgotten"},
 	{"run", users, Operator, peerBody, "passToMaster", "a runner on the master, in the minion's name"},
 	{"schedule", users, Operator, peerBody, "scheduleRequest", "the minion's schedule"},
@@ -216,15 +216,15 @@ func order(r Rule) int {
 
 // pattern is the subject of an operation, for whoever has the role.
 func pattern(role Role, op string) string {
-	if op == opAsk {
+	if op == OpAsk {
 		return "salt.key.<key>.req.ask"
 	}
-	mark := map[string]string{"minion": "<id>", "client": "<client>", "key": "<key>", "user": "<uid>"}[kindOf(role)]
-	root := "salt." + kindOf(role) + "." + mark + "."
+	mark := map[string]string{"minion": "<id>", "client": "<client>", "key": "<key>", "user": "<uid>"}[role.Kind()]
+	root := "salt." + role.Kind() + "." + mark + "."
 	switch {
-	case kindOf(role) == "minion" && op == opFire:
+	case role.Kind() == "minion" && op == opFire:
 		return root + opFire
-	case kindOf(role) == "minion" && op == opRet:
+	case role.Kind() == "minion" && op == opRet:
 		return root + opReturn + "*"
 	}
 	return root + "req." + op

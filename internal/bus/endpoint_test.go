@@ -13,12 +13,12 @@ func TestEndpointsAreSound(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, e := range list {
-			if e.Why == "" || strings.HasSuffix(e.Why, ".") || e.Body > largeBody {
+			if e.Why == "" || strings.HasSuffix(e.Why, ".") || e.Body > LargeBody {
 				t.Errorf("%s, %s: the row is for %q, of %d bytes", name, e.Op, e.Why, e.Body)
 			}
 		}
 	}
-	if ask := MasterEndpoints.Find(RoleStranger, opAsk); ask.Body > 1<<10 {
+	if ask := MasterEndpoints.Find(RoleStranger, OpAsk); ask.Body > 1<<10 {
 		t.Errorf("anybody may ask with %d bytes", ask.Body)
 	}
 	// Within each group of roles the table is sorted: a row is found, and put, in one place.
@@ -91,7 +91,7 @@ func TestRightsAreThoseOfTheEndpoints(t *testing.T) {
 				if op == opRet {
 					subject = RequestSubject(role, "7", opReturn) + "*"
 				}
-				if op == opAsk {
+				if op == OpAsk {
 					subject = AskSubject(i.Key)
 				}
 				if got := slices.Contains(may, subject); got != declared {

@@ -2,10 +2,12 @@ package bus
 
 import (
 	"crypto"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -56,6 +58,33 @@ func (i Identity) UID() int {
 	return int(uid)
 }
 
+// IsOperator says whether that is root or the daemon's own user, who could stop it anyway.
+func (i Identity) IsOperator() bool {
+	uid := i.UID()
+	return uid == 0 || uid >= 0 && uid == os.Geteuid()
+}
+
+// sudoName is the name of a connection that came by sudo, before that of the user.
+const sudoName = "sudo:"
+
+// SudoName is the name of a connection whose user was started by sudo, and "" for "".
+func SudoName(user string) string {
+	if user == "" {
+		return ""
+	}
+	return sudoName + user
+}
+
+// SudoUser is the user behind sudo whom the name of a connection claims, "" for
+// none.
+func SudoUser(name string) string {
+	user, ok := strings.CutPrefix(name, sudoName)
+	if !ok {
+		return ""
+	}
+	return user
+}
+
 // Inbox is the prefix of the subjects that only this connection may subscribe
 // to. It is made from the key, not from the id, so that one that is not accepted
 // yet knows its own before it knows its role.
@@ -83,6 +112,9 @@ func InboxOwner(owner string) string { return "_INBOX." + owner }
 // UserOwner is the owner part of the inbox of a local user.
 func UserOwner(uid int) string { return string(RoleUser) + strconv.Itoa(uid) }
 
+// NewNonce returns a fresh nonce for an inbox: 130 random bits as text.
+func NewNonce() string { return rand.Text() }
+
 // CheckNonce checks the part of its inbox that a client chose: 16 to 64 letters
 // and digits, so that it can be neither guessed nor more than one token.
 func CheckNonce(s string) error {
@@ -97,6 +129,13 @@ func CheckNonce(s string) error {
 	}
 	return nil
 }
+
+// The subjects on which the daemon hears its clients.
+var (
+	RequestSubjects = []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.client.*.req.*", "salt.key.*.req.*"}
+	CreditSubjects  = []string{"salt.user.*.credit", "salt.minion.*.credit"}
+	AckSubjects     = []string{"salt.client.*.ack.*.*"}
+)
 
 // The subjects of one minion.
 
@@ -115,13 +154,15 @@ func minionSubject(id salt.MinionID, leaf string) string {
 // uid) asks the daemon to do op. A minion's returns (op is "ret." and the jid)
 // and events ("fire") have subjects of their own.
 func RequestSubject(role Role, name, op string) string {
-	if kindOf(role) == "minion" && (op == opFire || strings.HasPrefix(op, opReturn)) {
+	if role.Kind() == "minion" && (op == opFire || strings.HasPrefix(op, opReturn)) {
 		return requestRoot(role, name) + "." + op
 	}
 	return requestRoot(role, name) + ".req." + op
 }
 
+// Operations whose subjects or limits are unlike those of others.
 const (
+	OpAsk    = "ask" // a stranger's
 	opFire   = "fire"
 	opRet    = "ret"
 	opReturn = opRet + "." // and the jid
@@ -132,13 +173,13 @@ const (
 func CreditSubject(role Role, name string) string { return requestRoot(role, name) + ".credit" }
 
 func requestRoot(role Role, name string) string {
-	return "salt." + kindOf(role) + "." + event.Escape(name)
+	return "salt." + role.Kind() + "." + event.Escape(name)
 }
 
-// kindOf is the second token of the subjects on which a role speaks: salt-call
+// Kind is the second token of the subjects on which a role speaks: salt-call
 // speaks as its minion.
-func kindOf(role Role) string {
-	switch role {
+func (r Role) Kind() string {
+	switch r {
 	case RoleMinion, RoleCaller:
 		return "minion"
 	case RoleClient:
@@ -147,6 +188,11 @@ func kindOf(role Role) string {
 		return "key"
 	}
 	return "user"
+}
+
+// AckSubject is where a client says how much it has taken of the answer with this number.
+func AckSubject(name, answer string, sent int64) string {
+	return requestRoot(RoleClient, name) + ".ack." + answer + "." + strconv.FormatInt(sent, 10)
 }
 
 // AskSubject is where the holder of a key asks whether it is accepted.
@@ -162,8 +208,8 @@ func KeyToken(key crypto.PublicKey) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// sender takes apart the subject of a request, return or event: salt.<kind>.<name>.<rest>.
-func sender(subject string) (Identity, string, bool) {
+// Sender takes apart the subject of a request, return or event: salt.<kind>.<name>.<rest>.
+func Sender(subject string) (Identity, string, bool) {
 	parts := strings.SplitN(subject, ".", 4)
 	if len(parts) != 4 || parts[0] != "salt" {
 		return Identity{}, "", false
@@ -189,4 +235,13 @@ func sender(subject string) (Identity, string, bool) {
 		return Identity{Role: RoleStranger, Name: name, Key: name}, parts[3], true
 	}
 	return Identity{}, "", false
+}
+
+// Operation is what the end of a subject asks for; of a return with its jid, which is
+// not checked yet.
+func Operation(rest string) (op string, jid salt.JID) {
+	if jid, ok := strings.CutPrefix(rest, opReturn); ok {
+		return opRet, salt.JID(jid)
+	}
+	return strings.TrimPrefix(rest, "req."), ""
 }

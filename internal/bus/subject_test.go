@@ -49,9 +49,9 @@ func TestSender(t *testing.T) {
 		"other.minion.web1.fire":               {},
 		"salt.minion." + long(300) + ".req.x.": {},
 	} {
-		got, _, ok := sender(subject)
+		got, _, ok := Sender(subject)
 		if got != want || ok != (want != Identity{}) {
-			t.Errorf("sender(%q) = %+v, %v; want %+v", subject, got, ok, want)
+			t.Errorf("Sender(%q) = %+v, %v; want %+v", subject, got, ok, want)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func FuzzSubjects(f *testing.F) {
 		if strings.Count(sa, ".") != 3 || strings.ContainsAny(sa, "*> ") {
 			t.Errorf("%q has the job subject %s", a, sa)
 		}
-		got, op, ok := sender(RequestSubject(RoleMinion, a, "hello"))
+		got, op, ok := Sender(RequestSubject(RoleMinion, a, "hello"))
 		if !ok || got.Name != a || op != "req.hello" {
 			t.Errorf("the request subject of %q comes back as %+v, %q, %v", a, got, op, ok)
 		}

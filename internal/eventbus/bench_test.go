@@ -20,6 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // The benchmarks do the same work over Brine's bus, as salt-event does it, and
@@ -135,10 +136,10 @@ func payload(size int) json.RawMessage {
 }
 
 // fireLots stores n events.
-func (w *world) fireLots(c *bus.Conn, n int, data json.RawMessage) { w.lots(c, n, data, false) }
+func (w *world) fireLots(c *rpc.Conn, n int, data json.RawMessage) { w.lots(c, n, data, false) }
 
 // lots fires n events; those that are live are not stored.
-func (w *world) lots(c *bus.Conn, n int, data json.RawMessage, live bool) {
+func (w *world) lots(c *rpc.Conn, n int, data json.RawMessage, live bool) {
 	events := make([]protocol.FireEvent, lotSize)
 	for i := range events {
 		events[i] = protocol.FireEvent{Tag: "bench/tag", Data: data}
@@ -291,7 +292,7 @@ func fanOut(b *testing.B, pub *nats.Conn, subs []*nats.Conn, n int, body []byte)
 func BenchmarkHundredListeners(b *testing.B) {
 	const listeners, n = 100, 2 * lotSize
 	data := payload(100)
-	setUp := func(b *testing.B) (*world, *bus.Conn, func()) {
+	setUp := func(b *testing.B) (*world, *rpc.Conn, func()) {
 		w := start(b)
 		c := w.dial()
 		var all []*hearing

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // Bounds of the dead letters. One lives in a single message of the store.
@@ -34,7 +34,7 @@ func letterKey(owner, name string, seq uint64) string {
 }
 
 // Dead keeps, lists and drops the dead letters of the asking user.
-func (r *Bus) Dead(ctx context.Context, req *bus.Request, who Principal) error {
+func (r *Bus) Dead(ctx context.Context, req *rpc.Request, who Principal) error {
 	var q protocol.Dead
 	if err := req.Decode(&q); err != nil {
 		return err
@@ -49,12 +49,12 @@ func (r *Bus) Dead(ctx context.Context, req *bus.Request, who Principal) error {
 	case protocol.DeadList, protocol.DeadDrop:
 		return r.exhume(ctx, req, who, q)
 	}
-	return bus.Errorf(bus.Usage, "there is nothing like %q to do with dead letters", q.Do)
+	return rpc.Errorf(rpc.Usage, "there is nothing like %q to do with dead letters", q.Do)
 }
 
 func (r *Bus) bury(ctx context.Context, who Principal, l *protocol.DeadLetter) error {
 	if l == nil || l.Seq == 0 {
-		return bus.Errorf(bus.Usage, "there is no letter to keep")
+		return rpc.Errorf(rpc.Usage, "there is no letter to keep")
 	}
 	if err := checkName(l.Name); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (r *Bus) bury(ctx context.Context, who Principal, l *protocol.DeadLetter) e
 	if err != nil {
 		return err
 	}
-	full := bus.Errorf(bus.Busy, "user %s has %d dead letters: that is the limit", who.Name, len(have)).
+	full := rpc.Errorf(rpc.Busy, "user %s has %d dead letters: that is the limit", who.Name, len(have)).
 		WithHint("'salt-event dead list' shows them; retry or drop some")
 	if len(have) >= maxLetters {
 		return full
@@ -148,7 +148,7 @@ func (r *Bus) keepLetter(ctx context.Context, owner string, l *protocol.DeadLett
 		return err
 	}
 	if words := len(b) - len(l.Event); words > maxWords {
-		return bus.Errorf(bus.Usage, "the dead letter has %d bytes beside its event: the limit is %d", words, maxWords)
+		return rpc.Errorf(rpc.Usage, "the dead letter has %d bytes beside its event: the limit is %d", words, maxWords)
 	}
 	if len(b) > room {
 		return full
@@ -178,7 +178,7 @@ func (r *Bus) dropLetter(ctx context.Context, owner, name string, seq uint64) er
 }
 
 // exhume sends the letters that q names, and removes them if it says so.
-func (r *Bus) exhume(ctx context.Context, req *bus.Request, who Principal, q protocol.Dead) error {
+func (r *Bus) exhume(ctx context.Context, req *rpc.Request, who Principal, q protocol.Dead) error {
 	return r.eachOf(ctx, who, q, func(l owned) error {
 		if q.Do == protocol.DeadDrop {
 			if err := r.dropOne(ctx, l.owner, l.DeadLetter); err != nil {

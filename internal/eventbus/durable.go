@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // A position is how far a durable listener has come: everything up to its place is
@@ -47,7 +47,7 @@ func positionKey(owner, name string) string { return owner + "/" + name }
 
 func checkName(name string) error {
 	if err := event.CheckTag(name); err != nil || len(name) > maxName {
-		return bus.Errorf(bus.Usage, "%q is no name for a position: it is 1 to %d bytes without control characters", name, maxName)
+		return rpc.Errorf(rpc.Usage, "%q is no name for a position: it is 1 to %d bytes without control characters", name, maxName)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (r *Bus) take(ctx context.Context, owner, name, nonce string) (release func
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-limit.C:
-			return nil, bus.Errorf(bus.Busy, "another listener works on the position %q", name).
+			return nil, rpc.Errorf(rpc.Busy, "another listener works on the position %q", name).
 				WithHint("stop it first, or choose another name; 'salt-event stat' shows who listens")
 		}
 	}
@@ -140,7 +140,7 @@ func (r *Bus) room(ctx context.Context, t *journal.Table, who Principal) error {
 		return err
 	}
 	if n >= maxPositions {
-		return bus.Errorf(bus.Usage, "user %s has %d positions: that is the limit", who.Name, n).
+		return rpc.Errorf(rpc.Usage, "user %s has %d positions: that is the limit", who.Name, n).
 			WithHint("'salt-event purge --durable NAME' forgets one")
 	}
 	return nil
@@ -168,7 +168,7 @@ func putPosition(ctx context.Context, t *journal.Table, key string, p stored) er
 
 // Confirm stores how far a durable listener has come. A place before the stored
 // one changes nothing.
-func (r *Bus) Confirm(ctx context.Context, req *bus.Request, who Principal) error {
+func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who Principal) error {
 	var q protocol.Confirm
 	if err := req.Decode(&q); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (r *Bus) Confirm(ctx context.Context, req *bus.Request, who Principal) erro
 	h := r.holders[key]
 	r.mu.Unlock()
 	if h == nil || h.nonce != req.From.Nonce {
-		return bus.Errorf(bus.NotFound, "this connection does not hold the position %q", q.Durable)
+		return rpc.Errorf(rpc.NotFound, "this connection does not hold the position %q", q.Durable)
 	}
 	_ = req.Decide(nil) // who holds it was let listen
 	last, err := r.journal.Last(ctx)
@@ -186,7 +186,7 @@ func (r *Bus) Confirm(ctx context.Context, req *bus.Request, who Principal) erro
 		return err
 	}
 	if q.Seq > last {
-		return bus.Errorf(bus.Usage, "the place %d is not in the journal: its newest event is %d", q.Seq, last)
+		return rpc.Errorf(rpc.Usage, "the place %d is not in the journal: its newest event is %d", q.Seq, last)
 	}
 	t, err := r.table(ctx, "positions")
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // What the patterns of listeners that go back in a tag may cost: one tag takes up to a
@@ -73,6 +73,6 @@ func (l *listener) matches(tag string) (bool, error) {
 	if own && all {
 		return ok, err
 	}
-	return false, bus.Errorf(bus.Usage, "the regular expressions of this listener, or of all those of %s, take too long: a listener has %s, and a user %s", l.who.Name, effortOfListener, effortOfPrincipal).
+	return false, rpc.Errorf(rpc.Usage, "the regular expressions of this listener, or of all those of %s, take too long: a listener has %s, and a user %s", l.who.Name, effortOfListener, effortOfPrincipal).
 		WithHint("write them without lookaround and back references, or match by prefix")
 }

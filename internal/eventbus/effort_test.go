@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // TestCostlyPatternsHaveABudget: a listener whose pattern takes long over each tag is
@@ -25,7 +25,7 @@ func TestCostlyPatternsHaveABudget(t *testing.T) {
 	for range 2 {
 		begun := time.Now()
 		h := w.mustListen(w.dial(), q)
-		if _, err := h.next(); bus.CodeOf(err) != bus.Usage || !strings.Contains(err.Error(), "a listener has 1s") {
+		if _, err := h.next(); rpc.CodeOf(err) != rpc.Usage || !strings.Contains(err.Error(), "a listener has 1s") {
 			t.Fatalf("a costly listener: %v after %s", err, time.Since(begun))
 		}
 		t.Logf("stopped after %s", time.Since(begun))

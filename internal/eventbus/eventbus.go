@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -194,7 +195,7 @@ func NotStored(err error) error {
 	if !errors.Is(err, journal.ErrStore) && !errors.Is(err, syscall.ENOSPC) {
 		return err
 	}
-	e := bus.Errorf(bus.Unavailable, "%w", err)
+	e := rpc.Errorf(rpc.Unavailable, "%w", err)
 	if errors.Is(err, syscall.ENOSPC) {
 		return e.WithHint("the disk is full: make room, and it goes on by itself")
 	}
@@ -204,7 +205,7 @@ func NotStored(err error) error {
 // unsure says of an error, where begun is true, that a part may be stored: the rest was
 // refused when the disk was full, say.
 func unsure(err error, begun bool) error {
-	var told *bus.Error
+	var told *rpc.Error
 	if !begun || !errors.As(err, &told) {
 		return err
 	}
@@ -216,16 +217,16 @@ func unsure(err error, begun bool) error {
 // Look checks the events of a request; check says whether a tag may be fired.
 func (r *Bus) Look(f protocol.Fire, check func(tag string) error) error {
 	if len(f.Events) == 0 {
-		return bus.Errorf(bus.Usage, "there is no event to fire")
+		return rpc.Errorf(rpc.Usage, "there is no event to fire")
 	}
 	if len(f.Events) > maxBatch {
-		return bus.Errorf(bus.Usage, "%d events at once: the limit is %d", len(f.Events), maxBatch)
+		return rpc.Errorf(rpc.Usage, "%d events at once: the limit is %d", len(f.Events), maxBatch)
 	}
 	if n := max(len(f.ID), len(f.Series)); n > maxID {
-		return bus.Errorf(bus.Usage, "the name of the events has %d bytes: the limit is %d", n, maxID)
+		return rpc.Errorf(rpc.Usage, "the name of the events has %d bytes: the limit is %d", n, maxID)
 	}
 	if f.First < 0 || f.First > maxFirst {
-		return bus.Errorf(bus.Usage, "event number %d of one input: the limit is %d", f.First, maxFirst)
+		return rpc.Errorf(rpc.Usage, "event number %d of one input: the limit is %d", f.First, maxFirst)
 	}
 	for i, e := range f.Events {
 		if i > 0 && e.Tag == f.Events[i-1].Tag {
@@ -234,11 +235,11 @@ func (r *Bus) Look(f protocol.Fire, check func(tag string) error) error {
 			return err
 		}
 		if r.limit > 0 && int64(len(e.Data)) > r.limit {
-			return bus.Errorf(bus.Usage, "event %q has %d bytes of data: the limit is %d", e.Tag, len(e.Data), r.limit).
+			return rpc.Errorf(rpc.Usage, "event %q has %d bytes of data: the limit is %d", e.Tag, len(e.Data), r.limit).
 				WithHint("max_event_size in the configuration is the limit")
 		}
 		if err := event.CheckData(e.Tag, e.Data); err != nil {
-			return bus.Errorf(bus.Usage, "%v", err)
+			return rpc.Errorf(rpc.Usage, "%v", err)
 		}
 	}
 	return nil
@@ -250,7 +251,7 @@ func lookAtTag(tag string, check func(tag string) error) error {
 		err = check(tag)
 	}
 	if errors.Is(err, event.ErrTag) {
-		return bus.Errorf(bus.Usage, "%w", err)
+		return rpc.Errorf(rpc.Usage, "%w", err)
 	}
 	return err
 }

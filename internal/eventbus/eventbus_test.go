@@ -21,6 +21,7 @@ import (
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -36,9 +37,9 @@ type world struct {
 
 const limit = 4 << 20 // bytes of an event
 
-func start(t testing.TB) *world { return startWith(t, func(*bus.Server) {}) }
+func start(t testing.TB) *world { return startWith(t, func(*rpc.Server) {}) }
 
-func startWith(t testing.TB, set func(*bus.Server)) *world {
+func startWith(t testing.TB, set func(*rpc.Server)) *world {
 	t.Helper()
 	b := bustest.StartStore(t)
 	set(b.Server)
@@ -71,9 +72,9 @@ func (w *world) as(name string) {
 	w.user.Store(&name)
 }
 
-func (w *world) dial() *bus.Conn {
+func (w *world) dial() *rpc.Conn {
 	w.t.Helper()
-	c, err := bus.Dial(w.bus.Socket)
+	c, err := rpc.Dial(w.bus.Socket)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -89,13 +90,13 @@ func (w *world) bounded() context.Context {
 }
 
 // fire stores events and returns the place of the last.
-func (w *world) fire(c *bus.Conn, events ...protocol.FireEvent) (uint64, error) {
+func (w *world) fire(c *rpc.Conn, events ...protocol.FireEvent) (uint64, error) {
 	var fired protocol.Fired
 	err := c.Ask(w.bounded(), protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: events}, &fired)
 	return fired.Seq, err
 }
 
-func (w *world) mustFire(c *bus.Conn, tags ...string) uint64 {
+func (w *world) mustFire(c *rpc.Conn, tags ...string) uint64 {
 	w.t.Helper()
 	var events []protocol.FireEvent
 	for _, tag := range tags {
@@ -111,14 +112,14 @@ func (w *world) mustFire(c *bus.Conn, tags ...string) uint64 {
 // hearing is one listener.
 type hearing struct {
 	w      *world
-	stream *bus.Stream
+	stream *rpc.Stream
 	ready  protocol.Ready
 	left   []byte
 	passed uint64
 	onMark func(protocol.Mark) // may be nil
 }
 
-func (w *world) listen(c *bus.Conn, q protocol.Listen) (*hearing, error) {
+func (w *world) listen(c *rpc.Conn, q protocol.Listen) (*hearing, error) {
 	q.Lines = true
 	s, err := c.Call(protocol.OpListen, q)
 	if err != nil {
@@ -129,7 +130,7 @@ func (w *world) listen(c *bus.Conn, q protocol.Listen) (*hearing, error) {
 	return h, s.Decode(w.bounded(), &h.ready)
 }
 
-func (w *world) mustListen(c *bus.Conn, q protocol.Listen) *hearing {
+func (w *world) mustListen(c *rpc.Conn, q protocol.Listen) *hearing {
 	w.t.Helper()
 	h, err := w.listen(c, q)
 	if err != nil {
@@ -225,7 +226,7 @@ func TestListenBeginsWhereItIsAsked(t *testing.T) {
 		"bad regex":     {Match: event.Regex, Tags: []string{"("}},
 		"bad name":      {Durable: strings.Repeat("x", maxName+1)},
 	} {
-		if _, err := w.listen(c, q); bus.CodeOf(err) != bus.Usage {
+		if _, err := w.listen(c, q); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("%s: %v, want a usage error", name, err)
 		}
 	}
@@ -277,7 +278,7 @@ func TestTagsAreCarriedExactlyOrRefused(t *testing.T) {
 		}
 	}
 	for _, tag := range []string{"", "a\nb", "a\x00b", "a\x7fb", strings.Repeat("x", event.MaxTag+1), strings.Repeat("a/", 600)} {
-		if _, err := w.fire(c, protocol.FireEvent{Tag: tag}); bus.CodeOf(err) != bus.Usage {
+		if _, err := w.fire(c, protocol.FireEvent{Tag: tag}); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("fired %q: %v, want a usage error", tag, err)
 		}
 	}
@@ -302,7 +303,7 @@ func FuzzTag(f *testing.F) {
 		w.t = t
 		seq, err := w.fire(c, protocol.FireEvent{Tag: tag})
 		if err != nil {
-			if bus.CodeOf(err) != bus.Usage || event.CheckTag(tag) == nil {
+			if rpc.CodeOf(err) != rpc.Usage || event.CheckTag(tag) == nil {
 				t.Fatalf("fire %q: %v", tag, err)
 			}
 			return
@@ -319,7 +320,7 @@ func TestLimits(t *testing.T) {
 	c := w.dial()
 	big := json.RawMessage(`"` + strings.Repeat("x", limit) + `"`)
 	_, err := w.fire(c, protocol.FireEvent{Tag: "small", Data: json.RawMessage("1")}, protocol.FireEvent{Tag: "big", Data: big})
-	if bus.CodeOf(err) != bus.Usage || !strings.Contains(err.Error(), fmt.Sprint(limit)) || !strings.Contains(salt.Hint(err), "max_event_size") {
+	if rpc.CodeOf(err) != rpc.Usage || !strings.Contains(err.Error(), fmt.Sprint(limit)) || !strings.Contains(salt.Hint(err), "max_event_size") {
 		t.Errorf("an event over the limit: %v, %s", err, salt.Hint(err))
 	}
 	for name, f := range map[string]protocol.Fire{
@@ -328,7 +329,7 @@ func TestLimits(t *testing.T) {
 		"long name":    {ID: strings.Repeat("x", maxID+1), Events: []protocol.FireEvent{{Tag: "t"}}},
 		"one bad data": {Events: []protocol.FireEvent{{Tag: "t"}, {Tag: "\n"}}},
 	} {
-		if err := c.Ask(w.bounded(), protocol.OpFire, f, nil); bus.CodeOf(err) != bus.Usage {
+		if err := c.Ask(w.bounded(), protocol.OpFire, f, nil); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("%s: %v, want a usage error", name, err)
 		}
 	}
@@ -373,7 +374,7 @@ func TestRepetitionOfASeries(t *testing.T) {
 	}
 	for _, first := range []int{-1, maxFirst + 1} {
 		err := c.Ask(w.bounded(), protocol.OpFire, protocol.Fire{Series: "mine", First: first, Events: events[:1]}, nil)
-		if bus.CodeOf(err) != bus.Usage {
+		if rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("first %d: %v, want a refusal", first, err)
 		}
 	}
@@ -435,7 +436,7 @@ func TestSlowListenerLosesNothing(t *testing.T) {
 // daemon waits, in the middle of a long event: it hears everything up to there,
 // and then that it should come back.
 func TestStalledListenerIsTold(t *testing.T) {
-	w := startWith(t, func(s *bus.Server) { s.Stall = 50 * time.Millisecond })
+	w := startWith(t, func(s *rpc.Server) { s.Stall = 50 * time.Millisecond })
 	c, firer := w.dial(), w.dial()
 	h := w.mustListen(c, protocol.Listen{Tags: []string{"long"}})
 	long := json.RawMessage(`"` + strings.Repeat("y", 3<<20) + `"`)
@@ -466,7 +467,7 @@ func TestStalledListenerIsTold(t *testing.T) {
 		}
 		last = e.Seq
 	}
-	if bus.CodeOf(err) != bus.Unavailable || heard == 0 || heard == 5 {
+	if rpc.CodeOf(err) != rpc.Unavailable || heard == 0 || heard == 5 {
 		t.Errorf("heard %d events, then %v", heard, err)
 	}
 }
@@ -474,23 +475,23 @@ func TestStalledListenerIsTold(t *testing.T) {
 func TestPositions(t *testing.T) {
 	w := start(t)
 	c, other := w.dial(), w.dial()
-	confirm := func(c *bus.Conn, seq uint64) error {
+	confirm := func(c *rpc.Conn, seq uint64) error {
 		return c.Ask(w.bounded(), protocol.OpConfirm, protocol.Confirm{Durable: "d", Seq: seq}, nil)
 	}
 	h := w.mustListen(c, protocol.Listen{Durable: "d"})
 	last := w.mustFire(other, "a", "b", "c")
 	h.wantTag("a")
 	h.wantTag("b")
-	if err := confirm(other, last-2); bus.CodeOf(err) != bus.NotFound {
+	if err := confirm(other, last-2); rpc.CodeOf(err) != rpc.NotFound {
 		t.Errorf("a connection that does not hold the position confirms: %v", err)
 	}
-	if err := confirm(c, last+100); bus.CodeOf(err) != bus.Usage {
+	if err := confirm(c, last+100); rpc.CodeOf(err) != rpc.Usage {
 		t.Errorf("the future is confirmed: %v", err)
 	}
 	if err := confirm(c, last-2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.listen(other, protocol.Listen{Durable: "d"}); bus.CodeOf(err) != bus.Busy {
+	if _, err := w.listen(other, protocol.Listen{Durable: "d"}); rpc.CodeOf(err) != rpc.Busy {
 		t.Errorf("two hold one position: %v", err)
 	}
 	c.Close()
@@ -547,7 +548,7 @@ func TestPurge(t *testing.T) {
 	if _, err := w.fire(c, protocol.FireEvent{Tag: "a/long", Data: long}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.fire(c, protocol.FireEvent{Tag: "salt/audit/x"}); bus.CodeOf(err) != bus.Denied { // not even root
+	if _, err := w.fire(c, protocol.FireEvent{Tag: "salt/audit/x"}); rpc.CodeOf(err) != rpc.Denied { // not even root
 		t.Errorf("an event of the audit trail: %v, want a refusal", err)
 	}
 	w.mustFire(c, "b/2")
@@ -566,10 +567,10 @@ func TestPurge(t *testing.T) {
 	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true}).tags(); !slices.Equal(got, []string{"b/1", "b/2"}) {
 		t.Errorf("who does not name the audit trail hears %q", got)
 	}
-	if _, err := purge(protocol.Purge{Match: "nonsense", Tags: []string{"x"}}); bus.CodeOf(err) != bus.Usage {
+	if _, err := purge(protocol.Purge{Match: "nonsense", Tags: []string{"x"}}); rpc.CodeOf(err) != rpc.Usage {
 		t.Errorf("unknown match: %v", err)
 	}
-	if _, err := purge(protocol.Purge{Durable: "none"}); bus.CodeOf(err) != bus.NotFound {
+	if _, err := purge(protocol.Purge{Durable: "none"}); rpc.CodeOf(err) != rpc.NotFound {
 		t.Errorf("unknown position: %v", err)
 	}
 	if _, err := purge(protocol.Purge{Until: time.Now()}); err != nil {
@@ -607,7 +608,7 @@ func TestOrdinaryUsersNeedGrants(t *testing.T) {
 			"dead":   func() error { return c.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: protocol.DeadList}, nil) },
 		} {
 			err := do()
-			if allowed && err != nil || !allowed && bus.CodeOf(err) != bus.Denied {
+			if allowed && err != nil || !allowed && rpc.CodeOf(err) != rpc.Denied {
 				t.Errorf("%s, %s: %v", user, name, err)
 			}
 			if !allowed && !strings.Contains(err.Error(), "event_acl") {
@@ -628,7 +629,7 @@ func TestOrdinaryUsersNeedGrants(t *testing.T) {
 				return c.Ask(w.bounded(), protocol.OpPurge, protocol.Purge{Durable: "d", User: "root"}, nil)
 			},
 		} {
-			if err := do(); bus.CodeOf(err) != bus.Denied {
+			if err := do(); rpc.CodeOf(err) != rpc.Denied {
 				t.Errorf("%s, %s: %v, want a refusal", user, name, err)
 			}
 		}
@@ -657,10 +658,10 @@ func TestNewGrantsHoldForThoseWhoListen(t *testing.T) {
 	w.as("bob")
 	h := w.mustListen(c, protocol.Listen{})
 	w.grant("bob: other/*")
-	if _, err := h.next(); bus.CodeOf(err) != bus.Unavailable {
+	if _, err := h.next(); rpc.CodeOf(err) != rpc.Unavailable {
 		t.Errorf("the listener goes on under the old rules: %v", err)
 	}
-	if _, err := w.listen(c, protocol.Listen{Tags: []string{"mine/"}}); bus.CodeOf(err) != bus.Denied {
+	if _, err := w.listen(c, protocol.Listen{Tags: []string{"mine/"}}); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("the old rules hold: %v", err)
 	}
 }
@@ -675,7 +676,7 @@ func TestPositionsOfOneUserAreBounded(t *testing.T) {
 		w.mustListen(one, protocol.Listen{Durable: fmt.Sprint(n), UntilEnd: true}).tags()
 		one.Close()
 	}
-	if _, err := w.listen(c, protocol.Listen{Durable: "more"}); bus.CodeOf(err) != bus.Usage {
+	if _, err := w.listen(c, protocol.Listen{Durable: "more"}); rpc.CodeOf(err) != rpc.Usage {
 		t.Errorf("one position too many: %v", err)
 	}
 	w.left("7")
@@ -744,7 +745,7 @@ func TestDeadLetters(t *testing.T) {
 	if left := ask(protocol.Dead{Do: protocol.DeadList}); len(left) != 3 {
 		t.Errorf("%d are left", len(left))
 	}
-	if err := c.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: "dance"}, nil); bus.CodeOf(err) != bus.Usage {
+	if err := c.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: "dance"}, nil); rpc.CodeOf(err) != rpc.Usage {
 		t.Errorf("an unknown action: %v", err)
 	}
 }
@@ -760,7 +761,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 		l := &protocol.DeadLetter{Name: "a", Seq: seq, Tag: "app/x", Event: json.RawMessage(`"` + strings.Repeat("x", size) + `"`), Stderr: strings.Repeat("e", words)}
 		return c.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: l}, nil)
 	}
-	if err := put(1, 10, maxWords); bus.CodeOf(err) != bus.Usage {
+	if err := put(1, 10, maxWords); rpc.CodeOf(err) != rpc.Usage {
 		t.Errorf("words without end: %v", err)
 	}
 	refused := error(nil)
@@ -768,7 +769,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	for ; n < 1000 && refused == nil; n++ {
 		refused = put(n, 800<<10, maxWords-1000)
 	}
-	if bus.CodeOf(refused) != bus.Busy || n < 30 {
+	if rpc.CodeOf(refused) != rpc.Busy || n < 30 {
 		t.Errorf("%d letters, then %v", n, refused)
 	}
 	sum, whole := 0, 0

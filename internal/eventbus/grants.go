@@ -11,6 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -145,7 +146,7 @@ func (r *Bus) ungranted(who Principal, verb, tag string) error {
 
 // FireFor stores the events of a local user, or hands them out if they are not to be
 // stored, if each tag is granted.
-func (r *Bus) FireFor(ctx context.Context, req *bus.Request, who Principal) error {
+func (r *Bus) FireFor(ctx context.Context, req *rpc.Request, who Principal) error {
 	var q protocol.Fire
 	if err := req.Decode(&q); err != nil {
 		return err
@@ -191,7 +192,7 @@ func (r *Bus) MayFire(who Principal) func(tag string) error {
 		}
 		if event.IsAudit(tag) {
 			r.refused(who, "fire", tag, "events of the audit trail come from the daemon alone")
-			return bus.Errorf(bus.Denied, "user %s may not fire events with the tag %s: those of the audit trail come from the daemon alone", who.Name, tag)
+			return rpc.Errorf(rpc.Denied, "user %s may not fire events with the tag %s: those of the audit trail come from the daemon alone", who.Name, tag)
 		}
 		if who.Operator {
 			return nil

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // Principal is who listens, as the daemon verified.
@@ -42,7 +42,7 @@ const (
 
 // Listen answers a request with events until the caller is gone, or until the end
 // of what is stored if that was asked for.
-func (r *Bus) Listen(ctx context.Context, req *bus.Request, who Principal) error {
+func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who Principal) error {
 	l, err := r.listener(req, who)
 	if err != nil {
 		return err
@@ -69,13 +69,13 @@ func (r *Bus) Listen(ctx context.Context, req *bus.Request, who Principal) error
 		return err
 	}
 	// To a caller that is gone this is not sent; who is there may come back.
-	return bus.Errorf(bus.Unavailable, "the rules for listeners have changed")
+	return rpc.Errorf(rpc.Unavailable, "the rules for listeners have changed")
 }
 
 // listener is one listener at work.
 type listener struct {
 	events  *Bus
-	req     *bus.Request
+	req     *rpc.Request
 	who     Principal
 	q       protocol.Listen
 	match   *event.Matcher
@@ -100,24 +100,24 @@ type listener struct {
 	buf     []byte // events that are not sent yet, behind the room that bus wants
 }
 
-func (r *Bus) listener(req *bus.Request, who Principal) (*listener, error) {
-	l := &listener{events: r, req: req, who: who, started: time.Now(), marked: time.Now(), buf: make([]byte, bus.Room)}
+func (r *Bus) listener(req *rpc.Request, who Principal) (*listener, error) {
+	l := &listener{events: r, req: req, who: who, started: time.Now(), marked: time.Now(), buf: make([]byte, rpc.Room)}
 	if err := req.Decode(&l.q); err != nil {
 		return nil, err
 	}
 	l.audit = namesAudit(l.q.Tags)
 	if len(l.q.Tags)+len(l.q.Senders) > maxTags {
-		return nil, bus.Errorf(bus.Usage, "%d patterns for one listener: the limit is %d", len(l.q.Tags)+len(l.q.Senders), maxTags)
+		return nil, rpc.Errorf(rpc.Usage, "%d patterns for one listener: the limit is %d", len(l.q.Tags)+len(l.q.Senders), maxTags)
 	}
 	if l.q.Live && (l.q.UntilEnd || l.q.Durable != "") {
-		return nil, bus.Errorf(bus.Usage, "events that are not stored can not be read back: they are not for a listener with a position or an end")
+		return nil, rpc.Errorf(rpc.Usage, "events that are not stored can not be read back: they are not for a listener with a position or an end")
 	}
 	var err error
 	if l.match, err = event.NewMatcher(l.q.Match, l.q.Tags); err != nil {
-		return nil, bus.Errorf(bus.Usage, "%w", err)
+		return nil, rpc.Errorf(rpc.Usage, "%w", err)
 	}
 	if l.senders, err = event.NewMatcher(event.Fnmatch, l.q.Senders); err != nil {
-		return nil, bus.Errorf(bus.Usage, "%w", err)
+		return nil, rpc.Errorf(rpc.Usage, "%w", err)
 	}
 	return l, l.permit()
 }
@@ -156,7 +156,7 @@ func deny(user, verb, tag string) error {
 	if verb == "listen" {
 		verb = "listen to"
 	}
-	return bus.Errorf(bus.Denied, "user %s may not %s %s: no rule of event_acl allows it", user, verb, what).
+	return rpc.Errorf(rpc.Denied, "user %s may not %s %s: no rule of event_acl allows it", user, verb, what).
 		WithHint("root may; an operator grants it with event_acl in the configuration")
 }
 
@@ -202,7 +202,7 @@ func (l *listener) start(ctx context.Context, extent journal.Extent) (uint64, er
 	}
 	if from > extent.Last+1 {
 		if l.q.Durable == "" && !l.q.Resume {
-			return 0, bus.Errorf(bus.Usage, "the place %d is not in the journal: its newest event is %d", from, extent.Last)
+			return 0, rpc.Errorf(rpc.Usage, "the place %d is not in the journal: its newest event is %d", from, extent.Last)
 		}
 		// The journal is not the one of the position: restored, or the end of it went
 		// with the power. Events may come twice; none is passed over.
@@ -411,7 +411,7 @@ func (l *listener) wants(h event.Head) (bool, error) {
 	}
 	ok, err := l.judge(h)
 	if err != nil {
-		return false, bus.Errorf(bus.Usage, "tag %q: %w", h.Tag, err)
+		return false, rpc.Errorf(rpc.Usage, "tag %q: %w", h.Tag, err)
 	}
 	l.judged, l.wanted = h, ok
 	return ok, nil
@@ -456,11 +456,11 @@ func (l *listener) put(ctx context.Context, seq uint64) error {
 }
 
 func (l *listener) flush(ctx context.Context) error {
-	if len(l.buf) == bus.Room {
+	if len(l.buf) == rpc.Room {
 		return nil
 	}
 	err := l.req.SendBody(ctx, l.buf)
-	l.buf = l.buf[:bus.Room]
+	l.buf = l.buf[:rpc.Room]
 	return err
 }
 
@@ -509,7 +509,7 @@ func (r *Bus) enter(l *listener) (leave func()) {
 }
 
 // Place answers where the journal ends now: what is fired from now on is behind.
-func (r *Bus) Place(ctx context.Context, req *bus.Request, who Principal) error {
+func (r *Bus) Place(ctx context.Context, req *rpc.Request, who Principal) error {
 	if _, ok := who.Hearing.Covers(""); !ok {
 		return r.ungranted(who, "listen", "")
 	}

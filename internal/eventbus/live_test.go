@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // fireLive hands events out without storing them.
-func (w *world) fireLive(c *bus.Conn, tags ...string) error {
+func (w *world) fireLive(c *rpc.Conn, tags ...string) error {
 	w.t.Helper()
 	q := protocol.Fire{Live: true}
 	for _, tag := range tags {
@@ -65,7 +65,7 @@ func TestLiveEventsAreHeardAndNotStored(t *testing.T) {
 		t.Errorf("the journal ends at %d, %v", last, err)
 	}
 	for name, q := range map[string]protocol.Listen{"position": {Live: true, Durable: "d"}, "end": {Live: true, UntilEnd: true}} {
-		if _, err := w.listen(c, q); bus.CodeOf(err) != bus.Usage {
+		if _, err := w.listen(c, q); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("a live listener with %s: %v", name, err)
 		}
 	}
@@ -80,13 +80,13 @@ func TestLiveEventsNeedTheSameGrants(t *testing.T) {
 	w.as("bob")
 	ears := w.mustListen(c, protocol.Listen{Live: true})
 	w.as("eve")
-	if _, err := w.listen(c, protocol.Listen{Live: true}); bus.CodeOf(err) != bus.Denied {
+	if _, err := w.listen(c, protocol.Listen{Live: true}); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("eve listens: %v", err)
 	}
 	for user, tags := range map[string][]string{"eve": {"mine/1"}, "bob": {"other", "heard/1", "salt/job/x", "salt/audit/x"}, "": {"salt/audit/x"}} {
 		w.as(user)
 		for _, tag := range tags {
-			if err := w.fireLive(c, "mine/ok", tag); bus.CodeOf(err) != bus.Denied {
+			if err := w.fireLive(c, "mine/ok", tag); rpc.CodeOf(err) != rpc.Denied {
 				t.Errorf("%q fires %q: %v", user, tag, err)
 			}
 		}

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // daemonOwner has the positions and dead letters of the daemon's own handlers: its
@@ -208,7 +208,7 @@ func (r *Bus) BuryOwn(ctx context.Context, l *protocol.DeadLetter) error {
 			return err
 		}
 	case len(have) >= maxLetters:
-		return bus.Errorf(bus.Busy, "there are %d dead letters of the reactor: that is the limit", len(have))
+		return rpc.Errorf(rpc.Busy, "there are %d dead letters of the reactor: that is the limit", len(have))
 	}
 	room := r.roomOf(daemonOwner, l)
 	if speaker != "" {

@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // Register serves everything that local users may ask of the bus. who says what
 // the user behind a connection is and may hear.
-func (r *Bus) Register(s *bus.Server, who func(context.Context, bus.Identity) Principal) {
-	for name, h := range map[string]func(context.Context, *bus.Request, Principal) error{
+func (r *Bus) Register(s *rpc.Server, who func(context.Context, bus.Identity) Principal) {
+	for name, h := range map[string]func(context.Context, *rpc.Request, Principal) error{
 		"userListen":  r.Listen,
 		"userPlace":   r.Place,
 		"userConfirm": r.Confirm,
@@ -28,18 +29,18 @@ func (r *Bus) SetWhile(while func(ctx context.Context, i bus.Identity, f func(co
 }
 
 // RegisterFire serves the events that local users fire, where they are for this bus alone.
-func (r *Bus) RegisterFire(s *bus.Server, who func(context.Context, bus.Identity) Principal) {
+func (r *Bus) RegisterFire(s *rpc.Server, who func(context.Context, bus.Identity) Principal) {
 	s.Handle("userFire", r.handler(r.FireFor, who))
 }
 
 // RegisterClients serves what clients may ask.
-func (r *Bus) RegisterClients(s *bus.Server) {
+func (r *Bus) RegisterClients(s *rpc.Server) {
 	who := func(_ context.Context, i bus.Identity) Principal {
 		client := r.Client(i)
 		client.Source = i.Source
 		return client
 	}
-	for name, h := range map[string]func(context.Context, *bus.Request, Principal) error{
+	for name, h := range map[string]func(context.Context, *rpc.Request, Principal) error{
 		"clientFire":    r.FireFor,
 		"clientListen":  r.Listen,
 		"clientPlace":   r.Place,
@@ -49,8 +50,8 @@ func (r *Bus) RegisterClients(s *bus.Server) {
 	}
 }
 
-func (r *Bus) handler(h func(context.Context, *bus.Request, Principal) error, who func(context.Context, bus.Identity) Principal) bus.Handler {
-	return func(ctx context.Context, req *bus.Request) error {
+func (r *Bus) handler(h func(context.Context, *rpc.Request, Principal) error, who func(context.Context, bus.Identity) Principal) rpc.Handler {
+	return func(ctx context.Context, req *rpc.Request) error {
 		if r.while == nil || req.From.Role != bus.RoleUser {
 			return h(ctx, req, who(ctx, req.From))
 		}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // Self is the daemon as its own user: it asks through the local socket, as a tool does, so
@@ -16,7 +16,7 @@ type Self struct {
 	events *Bus
 	socket string
 	store  journal.Store
-	conn   *bus.Conn
+	conn   *rpc.Conn
 	write  int // so many checks until the journal is written
 }
 
@@ -53,7 +53,7 @@ func (s *Self) Check(ctx context.Context) error {
 // descriptors.
 func (s *Self) ask(ctx context.Context) error {
 	if s.conn == nil {
-		conn, err := bus.Dial(s.socket)
+		conn, err := rpc.Dial(s.socket)
 		if err != nil {
 			return err
 		}

@@ -7,16 +7,16 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // Stat describes the bus to an operator.
-func (r *Bus) Stat(ctx context.Context, req *bus.Request, who Principal) error {
+func (r *Bus) Stat(ctx context.Context, req *rpc.Request, who Principal) error {
 	if !who.Operator {
 		r.refused(who, "stat", "", "it is for operators")
-		return bus.Errorf(bus.Denied, "user %s may not look at the state of the bus: that is for operators", who.Name).WithHint("root may do this")
+		return rpc.Errorf(rpc.Denied, "user %s may not look at the state of the bus: that is for operators", who.Name).WithHint("root may do this")
 	}
 	_ = req.Decide(nil)
 	extent, err := r.journal.Extent(ctx)
@@ -98,7 +98,7 @@ func behind(last, done uint64) uint64 {
 
 // Purge removes events for an operator, or forgets a position. What was removed
 // by whom is written to the audit trail first.
-func (r *Bus) Purge(ctx context.Context, req *bus.Request, who Principal) error {
+func (r *Bus) Purge(ctx context.Context, req *rpc.Request, who Principal) error {
 	var q protocol.Purge
 	if err := req.Decode(&q); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (r *Bus) Purge(ctx context.Context, req *bus.Request, who Principal) error 
 	own := q.Durable != "" && (q.User == "" || q.User == who.Name)
 	if !who.Operator && !own {
 		r.refused(who, "purge", "", "it is for operators")
-		return bus.Errorf(bus.Denied, "user %s may not purge the bus: that is for operators", who.Name).WithHint("root may do this")
+		return rpc.Errorf(rpc.Denied, "user %s may not purge the bus: that is for operators", who.Name).WithHint("root may do this")
 	}
 	_ = req.Decide(nil)
 	if q.Durable != "" {
@@ -153,7 +153,7 @@ func (r *Bus) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
 	}
 	m, err := event.NewMatcher(q.Match, q.Tags)
 	if err != nil {
-		return 0, bus.Errorf(bus.Usage, "%w", err)
+		return 0, rpc.Errorf(rpc.Usage, "%w", err)
 	}
 	return r.journal.PurgeWhere(ctx, before, func(text []byte) (bool, error) {
 		h, err := event.HeadOf(text)
@@ -165,7 +165,7 @@ func (r *Bus) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
 }
 
 // forget removes a position that nobody works on.
-func (r *Bus) forget(ctx context.Context, req *bus.Request, who Principal, q protocol.Purge) error {
+func (r *Bus) forget(ctx context.Context, req *rpc.Request, who Principal, q protocol.Purge) error {
 	t, err := r.table(ctx, "positions")
 	if err != nil {
 		return err
@@ -181,13 +181,13 @@ func (r *Bus) forget(ctx context.Context, req *bus.Request, who Principal, q pro
 		return err
 	}
 	if have == nil {
-		return bus.Errorf(bus.NotFound, "there is no position %q", q.Durable).WithHint("'salt-event stat' lists them")
+		return rpc.Errorf(rpc.NotFound, "there is no position %q", q.Durable).WithHint("'salt-event stat' lists them")
 	}
 	r.mu.Lock()
 	held := r.holders[key] != nil
 	r.mu.Unlock()
 	if held {
-		return bus.Errorf(bus.Busy, "a listener works on the position %q", q.Durable).WithHint("stop it first")
+		return rpc.Errorf(rpc.Busy, "a listener works on the position %q", q.Durable).WithHint("stop it first")
 	}
 	if err := t.Delete(ctx, key); err != nil {
 		return err
@@ -210,5 +210,5 @@ func (r *Bus) positionOf(ctx context.Context, user, name string) (key string, er
 			return positionKey(strconv.Itoa(p.UID), name), nil
 		}
 	}
-	return "", bus.Errorf(bus.NotFound, "user %s has no position %q", user, name)
+	return "", rpc.Errorf(rpc.NotFound, "user %s has no position %q", user, name)
 }

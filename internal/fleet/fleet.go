@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/acl"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/semaphore"
 	"github.com/brinebus/brine/internal/target"
@@ -41,7 +41,7 @@ type Options struct {
 	Log         *slog.Logger
 	// MayReadMine decides whether the minion behind a request may read entries of the
 	// mine, and writes that down. The target is nil where it cannot be read.
-	MayReadMine func(ctx context.Context, r *bus.Request, commands []acl.Command, t *target.Target, q protocol.MineGet) error
+	MayReadMine func(ctx context.Context, r *rpc.Request, commands []acl.Command, t *target.Target, q protocol.MineGet) error
 }
 
 // Fleet is all minions of one master.
@@ -113,7 +113,7 @@ func (f *Fleet) ForgetDeleted(ctx context.Context) {
 }
 
 // Refresh takes the grains of a minion anew.
-func (f *Fleet) Refresh(ctx context.Context, r *bus.Request) error {
+func (f *Fleet) Refresh(ctx context.Context, r *rpc.Request) error {
 	if err := f.CheckGrains(r); err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (f *Fleet) Refresh(ctx context.Context, r *bus.Request) error {
 		return err
 	}
 	if err := f.grains.store(ctx, salt.MinionID(r.From.Name), q.Grains.V); err != nil {
-		return bus.Errorf(bus.Usage, "%v", err)
+		return rpc.Errorf(rpc.Usage, "%v", err)
 	}
 	f.Events.Announce("minion/refresh/"+r.From.Name, map[string]any{"Minion data cache refresh": r.From.Name})
 	return nil
@@ -130,7 +130,7 @@ func (f *Fleet) Refresh(ctx context.Context, r *bus.Request) error {
 
 // CheckGrains refuses a request with grains that are too large, before they are read. The
 // minion is told each time.
-func (f *Fleet) CheckGrains(r *bus.Request) error {
+func (f *Fleet) CheckGrains(r *rpc.Request) error {
 	err := checkGrains(r.Body)
 	if err == nil {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -31,7 +31,7 @@ func checkGrains(body []byte) error {
 	if len(body) <= maxGrains && items <= maxGrainItems {
 		return nil
 	}
-	return bus.Errorf(bus.Usage, "the grains of this minion have %d bytes and %d values: the limits are %d and %d", len(body), items, maxGrains, maxGrainItems).
+	return rpc.Errorf(rpc.Usage, "the grains of this minion have %d bytes and %d values: the limits are %d and %d", len(body), items, maxGrains, maxGrainItems).
 		WithHint("see which of the grains configuration, the file of grains or a module for them makes so many; 'salt-call --local grains.items' shows them")
 }
 

@@ -13,9 +13,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/brinebus/brine/internal/acl"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 	"github.com/brinebus/brine/internal/value"
@@ -130,7 +130,7 @@ func (m *mine) change(ctx context.Context, id salt.MinionID, q protocol.MineChan
 		return err
 	}
 	if len(b) > maxMine {
-		return bus.Errorf(bus.Usage, "the mine takes %d bytes of a minion, and these would be %d", maxMine, len(b))
+		return rpc.Errorf(rpc.Usage, "the mine takes %d bytes of a minion, and these would be %d", maxMine, len(b))
 	}
 	if err := m.table.Put(ctx, string(id), b); err != nil {
 		return err
@@ -150,7 +150,7 @@ func newMineEntry(name string, e protocol.MineEntry) (mineEntry, error) {
 	}
 	data, err := value.Encode(e.Data.V)
 	if err != nil {
-		return mineEntry{}, bus.Errorf(bus.Usage, "entry %q: %v", name, err)
+		return mineEntry{}, rpc.Errorf(rpc.Usage, "entry %q: %v", name, err)
 	}
 	kept := mineEntry{Data: data, Allow: e.Allow}
 	if e.Allow == "" {
@@ -159,12 +159,12 @@ func newMineEntry(name string, e protocol.MineEntry) (mineEntry, error) {
 	kept.AllowType = target.Glob
 	if e.AllowType != "" {
 		if kept.AllowType, err = target.ParseKind(e.AllowType); err != nil {
-			return mineEntry{}, bus.Errorf(bus.Usage, "entry %q: allow_tgt_type: %w", name, err)
+			return mineEntry{}, rpc.Errorf(rpc.Usage, "entry %q: allow_tgt_type: %w", name, err)
 		}
 	}
 	_, err = target.Parse(e.Allow, kept.AllowType, target.Options{})
 	if err != nil && !errors.Is(err, target.ErrNodegroup) { // the groups that there are when it is read count
-		return mineEntry{}, bus.Errorf(bus.Usage, "entry %q: allow_tgt: %w", name, err)
+		return mineEntry{}, rpc.Errorf(rpc.Usage, "entry %q: allow_tgt: %w", name, err)
 	}
 	return kept, nil
 }
@@ -173,7 +173,7 @@ func newMineEntry(name string, e protocol.MineEntry) (mineEntry, error) {
 // commas.
 func checkMineName(name string) error {
 	if name == "" || len(name) > maxMineName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == ',' || r == 0x7f }) {
-		return bus.Errorf(bus.Usage, "%.40q can be no name in the mine: it has up to %d bytes of text without commas", name, maxMineName)
+		return rpc.Errorf(rpc.Usage, "%.40q can be no name in the mine: it has up to %d bytes of text without commas", name, maxMineName)
 	}
 	return nil
 }
@@ -191,14 +191,14 @@ func (m *mine) forget(ctx context.Context, id salt.MinionID) error {
 
 // ChangeMine changes what the minion that asks keeps: its own entries and nobody
 // else's, since the message does not say whose.
-func (f *Fleet) ChangeMine(ctx context.Context, r *bus.Request) error {
+func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 	var q protocol.MineChange
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
 	id := salt.MinionID(r.From.Name)
 	if err := f.mine.change(ctx, id, q); err != nil {
-		if bus.CodeOf(err) == bus.Usage && f.warned.First("mine "+string(id), time.Now()) {
+		if rpc.CodeOf(err) == rpc.Usage && f.warned.First("mine "+string(id), time.Now()) {
 			f.Log.Warn("mine not changed", "minion", id, "err", err)
 		}
 		return err
@@ -213,13 +213,13 @@ func (f *Fleet) ChangeMine(ctx context.Context, r *bus.Request) error {
 // ReadMine answers with what the minion that asks may read: of each minion of its
 // target the entries that it names, as far as mine_get lets it and their owner does
 // not keep them from it.
-func (f *Fleet) ReadMine(ctx context.Context, r *bus.Request) error {
+func (f *Fleet) ReadMine(ctx context.Context, r *rpc.Request) error {
 	var q protocol.MineGet
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
 	if len(q.Names) == 0 || len(q.Names) > maxMineRead {
-		return bus.Errorf(bus.Usage, "%d names of the mine at once: there may be 1 to %d", len(q.Names), maxMineRead)
+		return rpc.Errorf(rpc.Usage, "%d names of the mine at once: there may be 1 to %d", len(q.Names), maxMineRead)
 	}
 	commands := make([]acl.Command, len(q.Names))
 	for i, name := range q.Names {
@@ -245,7 +245,7 @@ func (f *Fleet) ReadMine(ctx context.Context, r *bus.Request) error {
 }
 
 // sendMine sends those of the entries with these names that the minion that asks may have.
-func (f *Fleet) sendMine(ctx context.Context, r *bus.Request, t *target.Target, names []string) error {
+func (f *Fleet) sendMine(ctx context.Context, r *rpc.Request, t *target.Target, names []string) error {
 	limit := time.Now().Add(maxEvaluation)
 	reader := f.newMineReader(salt.MinionID(r.From.Name))
 	for _, id := range f.named(t) {
@@ -258,7 +258,7 @@ func (f *Fleet) sendMine(ctx context.Context, r *bus.Request, t *target.Target, 
 		}
 		ok, err := f.means(id, t, nil)
 		if err != nil {
-			return bus.Errorf(bus.Usage, "target: %v", err)
+			return rpc.Errorf(rpc.Usage, "target: %v", err)
 		}
 		if !ok {
 			continue

@@ -6,9 +6,9 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/pillar"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 	"github.com/brinebus/brine/internal/value"
@@ -43,12 +43,12 @@ func (p *pillars) set(id salt.MinionID, data map[string]any) {
 
 // SendPillar compiles the pillar of the minion that asks and sends it to that one
 // only. Which minion that is, the connection says.
-func (f *Fleet) SendPillar(ctx context.Context, r *bus.Request) error {
+func (f *Fleet) SendPillar(ctx context.Context, r *rpc.Request) error {
 	id := salt.MinionID(r.From.Name)
 	data, err := pillar.Compile(target.Facts{ID: id, Grains: f.grains.of(id)}, pillar.Options{Roots: f.PillarRoots, Nodegroups: f.Nodegroups()})
 	if err != nil {
 		f.Log.Error("pillar not compiled", "minion", id, "err", err)
-		return bus.Errorf(bus.Unavailable, "the pillar of %s has a mistake; the log of the master names its place", id)
+		return rpc.Errorf(rpc.Unavailable, "the pillar of %s has a mistake; the log of the master names its place", id)
 	}
 	f.pillars.set(id, data)
 	return r.Send(ctx, protocol.Pillar{Data: value.Value{V: data}})

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/semaphore"
 	"github.com/brinebus/brine/internal/target"
@@ -32,7 +32,7 @@ func NewEvaluations() *semaphore.Keyed { return semaphore.New(max(1, runtime.GOM
 func (f *Fleet) ParseTarget(ctx context.Context, principal string, q protocol.Publish) (*target.Target, error) {
 	kind, err := target.ParseKind(q.TargetType)
 	if err != nil {
-		return nil, bus.Errorf(bus.Usage, "%v", err)
+		return nil, rpc.Errorf(rpc.Usage, "%v", err)
 	}
 	if len(q.Target) > LongTarget && kind != target.List {
 		end, err := f.evaluations.Acquire(ctx, principal)
@@ -48,10 +48,10 @@ func (f *Fleet) ParseTarget(ctx context.Context, principal string, q protocol.Pu
 func (f *Fleet) ReadTarget(q protocol.Publish, kind target.Kind) (*target.Target, error) {
 	t, err := target.Parse(q.Target, kind, target.Options{Delimiter: q.Delimiter, Nodegroups: f.Nodegroups()})
 	if err != nil {
-		return nil, bus.Errorf(bus.Usage, "target: %v", err)
+		return nil, rpc.Errorf(rpc.Usage, "target: %v", err)
 	}
 	if bad := t.Impossible(); len(bad) > 0 {
-		return nil, bus.Errorf(bus.Usage, "target: %q can be the id of no minion", bad[0])
+		return nil, rpc.Errorf(rpc.Usage, "target: %q can be the id of no minion", bad[0])
 	}
 	return t, nil
 }
@@ -70,7 +70,7 @@ func inTime(limit time.Time) error {
 	if time.Now().Before(limit) {
 		return nil
 	}
-	return bus.Errorf(bus.Usage, "target: %v: %s are not enough", target.ErrTooExpensive, maxEvaluation)
+	return rpc.Errorf(rpc.Usage, "target: %v: %s are not enough", target.ErrTooExpensive, maxEvaluation)
 }
 
 // Resolve finds the minions that a target means, by what the master knows. It looks
@@ -96,7 +96,7 @@ func (f *Fleet) Resolve(t *target.Target, within []*target.Target) (job.Start, e
 		}
 		ok, err := f.means(id, t, within)
 		if err != nil {
-			return job.Start{}, bus.Errorf(bus.Usage, "target: %v", err)
+			return job.Start{}, rpc.Errorf(rpc.Usage, "target: %v", err)
 		}
 		if ok {
 			start.Minions = append(start.Minions, id)

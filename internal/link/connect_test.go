@@ -21,6 +21,7 @@ import (
 	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -47,7 +48,7 @@ func startMaster(t *testing.T, states ...protocol.KeyState) *master {
 	for _, s := range states[min(1, len(states)):] {
 		m.states <- s
 	}
-	m.Server.Handle("ask", func(ctx context.Context, r *bus.Request) error {
+	m.Server.Handle("ask", func(ctx context.Context, r *rpc.Request) error {
 		m.asked.Add(1)
 		i, _ := m.Owner(r.Inbox())
 		next := states
@@ -210,7 +211,7 @@ func TestLostWhileWaiting(t *testing.T) {
 	m.Connections(func(_ bus.Identity, cut func()) { cut() })
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	if err := l.Wait(ctx); !errors.Is(err, bus.ErrLost) {
+	if err := l.Wait(ctx); !errors.Is(err, rpc.ErrLost) {
 		t.Errorf("%v, want ErrLost", err)
 	}
 	select {

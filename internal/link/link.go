@@ -20,6 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -54,11 +55,11 @@ type Options struct {
 
 // Link is a connection over which the keys of both sides are proven.
 type Link struct {
-	*bus.Conn
+	*rpc.Conn
 	Master pki.PublicKey
 	Closed <-chan struct{}    // closed when the connection has ended
 	answer protocol.AskAnswer // the latest
-	asking *bus.Stream
+	asking *rpc.Stream
 	opts   Options
 }
 
@@ -139,7 +140,7 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Link, error) {
 			// Names and dates in certificates decide nothing: verify compares the key.
 			InsecureSkipVerify: true, VerifyConnection: hand.verify, //nolint:gosec
 		}),
-		nats.UserInfo(self.Nonce, ""), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.IgnoreDiscoveredServers(), nats.SyncQueueLen(bus.QueueLen),
+		nats.UserInfo(self.Nonce, ""), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.IgnoreDiscoveredServers(), nats.SyncQueueLen(rpc.QueueLen),
 		nats.NoReconnect(), nats.PingInterval(o.PingInterval), nats.MaxPingsOutstanding(1),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
@@ -158,7 +159,7 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Link, error) {
 		nc.Close()
 		return nil, hand.unfit
 	}
-	l := &Link{Conn: bus.NewConn(nc, self), Master: hand.shown, Closed: closed, opts: o}
+	l := &Link{Conn: rpc.NewConn(nc, self), Master: hand.shown, Closed: closed, opts: o}
 	l.HearComplaints(func(err error) { o.Log.Debug("connection to the master", "master", o.Name, "err", err) })
 	if !o.Caller {
 		l.AsksOften()
@@ -184,7 +185,7 @@ func (l *Link) settle(ctx context.Context, h *handshake) error {
 	ctx, cancel := context.WithTimeout(ctx, l.opts.Timeout)
 	defer cancel()
 	answered := l.ask(ctx, l.opts.AutosignGrains)
-	if bus.CodeOf(answered) == bus.Usage && len(l.opts.AutosignGrains) > 0 { // more than that master wants to know
+	if rpc.CodeOf(answered) == rpc.Usage && len(l.opts.AutosignGrains) > 0 { // more than that master wants to know
 		answered = l.ask(ctx, nil)
 	}
 	if answered != nil && !isRefusal(answered) {

@@ -18,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
@@ -246,7 +247,7 @@ func (m *Master) mayTarget(who asker, t *target.Target) error {
 	if why == "" {
 		return nil
 	}
-	return bus.Errorf(bus.Denied, "Authorization error occurred. %s may not use this target: %s", who.name, why).
+	return rpc.Errorf(rpc.Denied, "Authorization error occurred. %s may not use this target: %s", who.name, why).
 		WithHint("root may do this; an operator grants it in the master's configuration, by '@target'")
 }
 
@@ -256,14 +257,14 @@ func refusal(who asker, q acl.Question, d acl.Decision) error {
 	if who.subject.Kind == acl.Peer {
 		return refusePeer(who, q, what, d)
 	}
-	return bus.Errorf(bus.Denied, "Authorization error occurred. User %s may not use %s: %s", who.name, what, d.Reason).
+	return rpc.Errorf(rpc.Denied, "Authorization error occurred. User %s may not use %s: %s", who.name, what, d.Reason).
 		WithHint("root may do this; an operator grants it in the master's configuration")
 }
 
 // refusePeer tells a minion that it may not, and where an operator would let it.
 func refusePeer(who asker, q acl.Question, what string, d acl.Decision) error {
 	setting := map[acl.Scope]string{acl.Minions: "peer", acl.Runner: "peer_run", acl.Mine: "mine_get"}[q.Scope]
-	return bus.Errorf(bus.Denied, "Authorization error occurred. Minion %s may not use %s through the master: %s", who.subject.Name, what, d.Reason).
+	return rpc.Errorf(rpc.Denied, "Authorization error occurred. Minion %s may not use %s through the master: %s", who.subject.Name, what, d.Reason).
 		WithHint("an operator grants it in the master's configuration, under %s", setting)
 }
 
@@ -297,10 +298,10 @@ func (m *Master) permitPublish(ctx context.Context, who asker, q protocol.Publis
 		commands = []job.Command{{Function: "test.ping"}} // it tells as much
 	}
 	if len(commands) == 0 {
-		return permitted{}, bus.Errorf(bus.Usage, "there is no function to run")
+		return permitted{}, rpc.Errorf(rpc.Usage, "there is no function to run")
 	}
 	if (q.ReturnConfig != "" || q.ReturnKwargs.V != nil) && !who.subject.Operator {
-		return permitted{}, bus.Errorf(bus.Denied, "Authorization error occurred. User %s may not set the returners of minions: they write files and reach other machines as root does", who.name).
+		return permitted{}, rpc.Errorf(rpc.Denied, "Authorization error occurred. User %s may not set the returners of minions: they write files and reach other machines as root does", who.name).
 			WithHint("root may; else leave --return_config and --return_kwargs out")
 	}
 	question := acl.Question{Commands: aclCommands(commands)}

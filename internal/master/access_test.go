@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -56,24 +56,24 @@ func TestPeerPublish(t *testing.T) {
 	extra := publication("db1", "cmd.run")
 	extra.Commands[0].Args = []any{"uptime", "5", "cwd=/tmp", "runas=root"}
 	for name, c := range map[string]struct {
-		from *bus.Conn
+		from *rpc.Conn
 		q    protocol.Publish
-		code bus.Code
+		code rpc.Code
 	}{
-		"an argument more":      {web1.Conn, extra, bus.Denied},
-		"another function":      {web1.Conn, publication("db1", "state.apply"), bus.Denied},
-		"a function like it":    {web1.Conn, publication("db1", "testing.x.y"), bus.Usage},
-		"hidden in a compound":  {web1.Conn, publication("db1", "test.ping", "state.apply"), bus.Denied},
-		"recursion":             {web1.Conn, publication("db1", "publish.publish"), bus.Denied},
-		"recursion, hidden":     {web1.Conn, publication("db1", "test.ping", "publish.runner"), bus.Denied},
-		"a minion without":      {db1.Conn, publication("db1", "test.ping"), bus.Denied},
-		"nobody is meant":       {web1.Conn, publication("nosuch*", "test.ping"), bus.NoMatch},
-		"nobody, not permitted": {web1.Conn, publication("nosuch*", "state.apply"), bus.Denied},
-		"a mistake":             {web1.Conn, protocol.Publish{Target: "db1", TargetType: "nodegroup", Commands: []job.Command{{Function: "test.ping"}}}, bus.Usage},
-		"a mistake of others":   {db1.Conn, protocol.Publish{Target: "db1", TargetType: "nodegroup", Commands: []job.Command{{Function: "test.ping"}}}, bus.Denied},
+		"an argument more":      {web1.Conn, extra, rpc.Denied},
+		"another function":      {web1.Conn, publication("db1", "state.apply"), rpc.Denied},
+		"a function like it":    {web1.Conn, publication("db1", "testing.x.y"), rpc.Usage},
+		"hidden in a compound":  {web1.Conn, publication("db1", "test.ping", "state.apply"), rpc.Denied},
+		"recursion":             {web1.Conn, publication("db1", "publish.publish"), rpc.Denied},
+		"recursion, hidden":     {web1.Conn, publication("db1", "test.ping", "publish.runner"), rpc.Denied},
+		"a minion without":      {db1.Conn, publication("db1", "test.ping"), rpc.Denied},
+		"nobody is meant":       {web1.Conn, publication("nosuch*", "test.ping"), rpc.NoMatch},
+		"nobody, not permitted": {web1.Conn, publication("nosuch*", "state.apply"), rpc.Denied},
+		"a mistake":             {web1.Conn, protocol.Publish{Target: "db1", TargetType: "nodegroup", Commands: []job.Command{{Function: "test.ping"}}}, rpc.Usage},
+		"a mistake of others":   {db1.Conn, protocol.Publish{Target: "db1", TargetType: "nodegroup", Commands: []job.Command{{Function: "test.ping"}}}, rpc.Denied},
 	} {
-		if _, got, err := publish(t, c.from, c.q); bus.CodeOf(err) != c.code {
-			t.Errorf("%s: %v, %v (%s), want %s", name, got, err, bus.CodeOf(err), c.code)
+		if _, got, err := publish(t, c.from, c.q); rpc.CodeOf(err) != c.code {
+			t.Errorf("%s: %v, %v (%s), want %s", name, got, err, rpc.CodeOf(err), c.code)
 		}
 	}
 	select {
@@ -86,7 +86,7 @@ func TestPeerPublish(t *testing.T) {
 func TestPeerRun(t *testing.T) {
 	w := start(t, peers)
 	web1, db1 := w.minion("web1", pong), w.minion("db1", pong)
-	ask := func(c *bus.Conn, fun string, args ...any) (protocol.RunResult, error) {
+	ask := func(c *rpc.Conn, fun string, args ...any) (protocol.RunResult, error) {
 		s, err := c.Call(protocol.OpRun, protocol.Run{Command: job.Command{Function: salt.Function(fun), Args: args}})
 		if err != nil {
 			t.Fatal(err)
@@ -103,10 +103,10 @@ func TestPeerRun(t *testing.T) {
 	if err != nil || value.Repr(res.Return.V) != "{'args': ['a'], 'kwargs': {'k': 'v'}}" {
 		t.Errorf("web1 runs test.arg: %s, %v", value.Repr(res.Return.V), err)
 	}
-	if _, err := ask(web1.Conn, "manage.up"); bus.CodeOf(err) != bus.Denied {
+	if _, err := ask(web1.Conn, "manage.up"); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("web1 runs manage.up: %v, want a refusal", err)
 	}
-	if _, err := ask(db1.Conn, "test.arg"); bus.CodeOf(err) != bus.Denied || !strings.Contains(err.Error(), "Authorization error occurred.") {
+	if _, err := ask(db1.Conn, "test.arg"); rpc.CodeOf(err) != rpc.Denied || !strings.Contains(err.Error(), "Authorization error occurred.") {
 		t.Errorf("db1 runs test.arg: %v, want a refusal", err)
 	}
 }
@@ -115,7 +115,7 @@ func TestPeerRun(t *testing.T) {
 func TestBlacklistOfRoot(t *testing.T) {
 	w := start(t, peers)
 	w.minion("web1", pong)
-	if _, _, err := publish(t, w.user(), publication("web1", "test.ping", "cmd.exec_code")); bus.CodeOf(err) != bus.Denied || !strings.Contains(err.Error(), "blacklist") {
+	if _, _, err := publish(t, w.user(), publication("web1", "test.ping", "cmd.exec_code")); rpc.CodeOf(err) != rpc.Denied || !strings.Contains(err.Error(), "blacklist") {
 		t.Errorf("%v, want a refusal by the blacklist", err)
 	}
 }

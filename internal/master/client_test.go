@@ -15,6 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -207,7 +208,7 @@ func TestClientListens(t *testing.T) {
 // TestClientTakesAndIsSentMore: a client that says what it takes gets any number
 // of events; one that does not costs the master a bounded amount of memory.
 func TestClientTakesAndIsSentMore(t *testing.T) {
-	const count = 3 * bus.Window / 4096
+	const count = 3 * rpc.Window / 4096
 	w := start(t, eventACL)
 	c := w.client("dash", time.Time{})
 	nc := w.mustDial(c)

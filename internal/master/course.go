@@ -9,6 +9,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -421,6 +422,6 @@ func (c *course) seal() ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.sealed, c.fresh = bus.Parts(sealed), now.Add(expiry/2)
+	c.sealed, c.fresh = rpc.Parts(sealed), now.Add(expiry/2)
 	return c.sealed, nil
 }

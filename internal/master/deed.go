@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
 )
 
@@ -61,7 +61,7 @@ func (d *deeds) take(name keyName, act string) deed {
 }
 
 // keyDeed notes which operator is about to change keys by files of his own.
-func (m *Master) keyDeed(ctx context.Context, r *bus.Request) error {
+func (m *Master) keyDeed(ctx context.Context, r *rpc.Request) error {
 	var q protocol.KeyDeed
 	if err := r.Decode(&q); err != nil {
 		return err

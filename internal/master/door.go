@@ -16,6 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -206,7 +207,7 @@ func (m *Master) gone(i bus.Identity) {
 
 // ask tells the holder of a key whether it is accepted, and again when that
 // changes. It is all that a stranger is answered, and a connection asks it once.
-func (m *Master) ask(ctx context.Context, r *bus.Request) error {
+func (m *Master) ask(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Ask
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -220,7 +221,7 @@ func (m *Master) ask(ctx context.Context, r *bus.Request) error {
 	}
 	changes, stop, first := m.waiting.wait(salt.MinionID(i.Name), r.Inbox())
 	if !first {
-		return bus.Errorf(bus.Busy, "this connection has asked already")
+		return rpc.Errorf(rpc.Busy, "this connection has asked already")
 	}
 	defer stop()
 	last := protocol.KeyState("")
@@ -405,7 +406,7 @@ func (m *Master) tellKey(name keyName, act string) {
 }
 
 // hello makes a minion a target: it has subscribed to its jobs.
-func (m *Master) hello(ctx context.Context, r *bus.Request) error {
+func (m *Master) hello(ctx context.Context, r *rpc.Request) error {
 	if err := m.fleet.CheckGrains(r); err != nil {
 		return err
 	}
@@ -415,7 +416,7 @@ func (m *Master) hello(ctx context.Context, r *bus.Request) error {
 	}
 	i, ok := m.broker.Owner(r.Inbox())
 	if !ok || i.Role != bus.RoleMinion {
-		return bus.Errorf(bus.Denied, "only the daemon of a minion takes jobs")
+		return rpc.Errorf(rpc.Denied, "only the daemon of a minion takes jobs")
 	}
 	id := salt.MinionID(i.Name)
 	if err := m.fleet.StoreGrains(ctx, id, q.Grains.V); err != nil {

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 
 // listFiles tells a minion which files there are for all minions: file_roots has
 // no secrets of one before another. What is for one only is the pillar's.
-func (m *Master) listFiles(ctx context.Context, r *bus.Request) error {
+func (m *Master) listFiles(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Files
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (m *Master) listFiles(ctx context.Context, r *bus.Request) error {
 }
 
 // sendFile sends a file to a minion, unless it has it.
-func (m *Master) sendFile(ctx context.Context, r *bus.Request) error {
+func (m *Master) sendFile(ctx context.Context, r *rpc.Request) error {
 	var q protocol.GetFile
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -68,27 +68,27 @@ func (m *Master) sendFile(ctx context.Context, r *bus.Request) error {
 
 // fileError is what a minion is told. A path that leaves the roots is an attack or
 // a mistake; the log and the audit trail have it.
-func (m *Master) fileError(r *bus.Request, q protocol.GetFile, err error) error {
+func (m *Master) fileError(r *rpc.Request, q protocol.GetFile, err error) error {
 	log := m.log.With("minion", r.From.Name, "env", q.Environment, "path", q.Path, "err", err)
 	switch {
 	case errors.Is(err, fileserver.ErrPath):
 		if m.trail.Note(audit.Entry{Kind: audit.File, Who: audit.Who{Minion: r.From.Name}, Fun: "file." + r.Op, Reason: err.Error()}) {
 			log.Warn("file refused")
 		}
-		return bus.Errorf(bus.Denied, "%w", err)
+		return rpc.Errorf(rpc.Denied, "%w", err)
 	case errors.Is(err, fileserver.ErrNotFound):
-		return bus.Errorf(bus.NotFound, "%w", err)
+		return rpc.Errorf(rpc.NotFound, "%w", err)
 	}
 	if m.told.First("file "+r.From.Name, time.Now()) {
 		log.Error("file not sent")
 	}
-	return bus.Errorf(bus.Unavailable, "the files of environment %q can not be read; the log of the master says why", q.Environment)
+	return rpc.Errorf(rpc.Unavailable, "the files of environment %q can not be read; the log of the master says why", q.Environment)
 }
 
 // pieces sends what is written to it as messages of a good size.
 type pieces struct {
 	ctx context.Context
-	r   *bus.Request
+	r   *rpc.Request
 	buf []byte
 }
 

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // served puts a file into the file_roots of a world.
@@ -38,7 +38,7 @@ func TestMinionGetsFiles(t *testing.T) {
 	for name, text := range map[string]string{"a": "A", "empty": "", "dev/b": "B", "big": string(big)} {
 		w.served(name, text)
 	}
-	cache := fileserver.NewCache(t.TempDir(), peer.Files{Conn: func() *bus.Conn { return l.Conn }})
+	cache := fileserver.NewCache(t.TempDir(), peer.Files{Conn: func() *rpc.Conn { return l.Conn }})
 	for _, row := range [][3]string{{"base", "a", "A"}, {"base", "empty", ""}, {"dev", "b", "B"}, {"base", "dev/b", "B"}, {"base", "big", string(big)}} {
 		place, f, err := cache.Fetch(t.Context(), row[0], row[1])
 		b, _ := os.ReadFile(place)
@@ -70,7 +70,7 @@ func TestALongListOfFiles(t *testing.T) {
 	for i := range 1203 {
 		w.served("d/"+strings.Repeat("x", i%50)+string(rune('a'+i%26))+"/"+strings.Repeat("y", i/50+1), "")
 	}
-	files, err := peer.Files{Conn: func() *bus.Conn { return l.Conn }}.List(t.Context(), "base")
+	files, err := peer.Files{Conn: func() *rpc.Conn { return l.Conn }}.List(t.Context(), "base")
 	if err != nil || len(files) < 1000 {
 		t.Errorf("%d files, %v", len(files), err)
 	}
@@ -95,7 +95,7 @@ func TestFilesOutsideAreNotServed(t *testing.T) {
 		for _, stat := range []bool{true, false} {
 			var f protocol.File
 			err := l.Ask(t.Context(), protocol.OpFile, protocol.GetFile{Environment: "base", Path: path, Stat: stat}, &f)
-			if code := bus.CodeOf(err); code != bus.Denied && code != bus.NotFound || f.SHA256 != "" {
+			if code := rpc.CodeOf(err); code != rpc.Denied && code != rpc.NotFound || f.SHA256 != "" {
 				t.Errorf("%q: %+v, %v", path, f, err)
 			}
 			if err != nil && strings.Contains(err.Error(), w.dir) && !strings.Contains(path, w.dir) {
@@ -105,7 +105,7 @@ func TestFilesOutsideAreNotServed(t *testing.T) {
 	}
 	for _, env := range []string{"..", "../..", "base/..", "/", "nosuch", "base\x00"} {
 		err := l.Ask(t.Context(), protocol.OpFile, protocol.GetFile{Environment: env, Path: "in"}, nil)
-		if code := bus.CodeOf(err); code != bus.Denied && code != bus.NotFound {
+		if code := rpc.CodeOf(err); code != rpc.Denied && code != rpc.NotFound {
 			t.Errorf("environment %q: %v", env, err)
 		}
 		if err := l.Ask(t.Context(), protocol.OpFiles, protocol.Files{Environment: env}, nil); err == nil {
@@ -125,10 +125,10 @@ func TestFilesAreForAcceptedMinions(t *testing.T) {
 	defer stranger.Close()
 	user := w.user()
 	defer user.Close()
-	for who, conn := range map[string]*bus.Conn{"a stranger": stranger.Conn, "a local user": user} {
+	for who, conn := range map[string]*rpc.Conn{"a stranger": stranger.Conn, "a local user": user} {
 		// The server drops what a stranger asks without a word.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		files, got := peer.Files{Conn: func() *bus.Conn { return conn }}, new(bytes.Buffer)
+		files, got := peer.Files{Conn: func() *rpc.Conn { return conn }}, new(bytes.Buffer)
 		if _, err := files.Get(ctx, "base", "in", "", got); err == nil || got.Len() > 0 {
 			t.Errorf("%s got %q, %v", who, got, err)
 		}

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // The floods of events by each who may fire: what others have stored, and what was
@@ -20,7 +20,7 @@ const smallJournal = "event_max_bytes: 33554432\n"
 // keepsake is what must outlive a flood: a return and some events of web1, a job of root.
 type keepsake struct {
 	*world
-	root *bus.Conn
+	root *rpc.Conn
 	jid  string
 }
 

@@ -2,13 +2,13 @@ package master
 
 import (
 	"github.com/brinebus/brine/internal/acl"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
@@ -117,7 +117,7 @@ func (m *Master) verdict(rules *acl.Rules, q acl.Question) acl.Decision {
 	q.Parse = func(expr, kind string) (*target.Target, error) {
 		k, err := target.ParseKind(kind)
 		if err == nil && len(expr) > fleet.LongTarget && k != target.List {
-			err = bus.Errorf(bus.Usage, "a target inside a command has at most %d bytes", fleet.LongTarget)
+			err = rpc.Errorf(rpc.Usage, "a target inside a command has at most %d bytes", fleet.LongTarget)
 		}
 		if err != nil {
 			return nil, err

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -29,7 +29,7 @@ peer:
 		q := publication(tgt)
 		q.Commands, q.Preview = []job.Command{c}, true
 		_, _, err := publish(t, web1.Conn, q)
-		happens := bus.CodeOf(err) != bus.Denied
+		happens := rpc.CodeOf(err) != rpc.Denied
 		res, err := run(t, root, false, "acl.explain", nil, map[string]any{
 			"minion": "web1", "fun": string(c.Function), "arg": c.Args, "kwarg": c.Kwargs, "tgt": tgt,
 		})

@@ -14,6 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -120,7 +121,7 @@ func (m *Master) sweepTokens() {
 }
 
 // login lets a user of external_auth in on the connection that asks.
-func (m *Master) login(ctx context.Context, r *bus.Request) error {
+func (m *Master) login(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Login
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -149,7 +150,7 @@ func (m *Master) login(ctx context.Context, r *bus.Request) error {
 
 // unlessGone answers, or forgets the connection if it has ended meanwhile: nobody
 // else would.
-func (m *Master) unlessGone(ctx context.Context, r *bus.Request, answer protocol.LoggedIn) error {
+func (m *Master) unlessGone(ctx context.Context, r *rpc.Request, answer protocol.LoggedIn) error {
 	if ctx.Err() != nil {
 		m.logins.drop(r.Inbox())
 		return ctx.Err()
@@ -158,7 +159,7 @@ func (m *Master) unlessGone(ctx context.Context, r *bus.Request, answer protocol
 }
 
 // verify finds out who logs in.
-func (m *Master) verify(ctx context.Context, r *bus.Request, q protocol.Login) (*eauth.Grant, error) {
+func (m *Master) verify(ctx context.Context, r *rpc.Request, q protocol.Login) (*eauth.Grant, error) {
 	if q.Token == "" {
 		p := eauth.Proof{Secret: q.Password, Certificate: q.Certificate, Signature: q.Signature}
 		if c := m.logins.takeChallenge(r.Inbox()); c != nil {
@@ -223,21 +224,21 @@ func shorten(s string) string {
 // loginError is what the asker is told: not whether it was the user, the
 // password or the backend.
 func loginError(q protocol.Login, err error) error {
-	refusal := func(code bus.Code, more string) *bus.Error {
-		return bus.Errorf(code, "Authentication failure of type %q occurred.%s", proofKind(q), more)
+	refusal := func(code rpc.Code, more string) *rpc.Error {
+		return rpc.Errorf(code, "Authentication failure of type %q occurred.%s", proofKind(q), more)
 	}
 	const hint = "the master's log has the reason"
 	switch {
 	case errors.Is(err, eauth.ErrBusy):
-		return refusal(bus.Busy, " "+err.Error())
+		return refusal(rpc.Busy, " "+err.Error())
 	case errors.Is(err, eauth.ErrUnavailable):
-		return refusal(bus.Unavailable, " The authentication system does not answer").WithHint(hint)
+		return refusal(rpc.Unavailable, " The authentication system does not answer").WithHint(hint)
 	case errors.Is(err, eauth.ErrExpired):
-		return refusal(bus.Denied, " The login has expired").WithHint("log in anew")
+		return refusal(rpc.Denied, " The login has expired").WithHint("log in anew")
 	case errors.Is(err, eauth.ErrLifetime):
-		return bus.Errorf(bus.Denied, "%v", err)
+		return rpc.Errorf(rpc.Denied, "%v", err)
 	case errors.Is(err, eauth.ErrRefused):
-		return refusal(bus.Denied, "").WithHint(hint)
+		return refusal(rpc.Denied, "").WithHint(hint)
 	}
 	return err
 }
@@ -329,7 +330,7 @@ func (m *Master) kept(text string) (*acl.Rules, error) {
 	rules, err := m.access.Load().with(text)
 	if err != nil {
 		m.log.Error("the rules of a token are not understood", "err", err)
-		return nil, bus.Errorf(bus.Denied, "Authorization error occurred. The rules that the token keeps are not understood any more").WithHint("log in anew")
+		return nil, rpc.Errorf(rpc.Denied, "Authorization error occurred. The rules that the token keeps are not understood any more").WithHint("log in anew")
 	}
 	return rules, nil
 }
@@ -341,12 +342,12 @@ func (m *Master) makeToken(ctx context.Context, who asker, t runner.NewToken) (r
 	var err error
 	switch g := who.login; {
 	case g != nil && (t.User != "" && t.User != g.Name || t.Backend != "" && t.Backend != g.Backend):
-		return made, bus.Errorf(bus.Denied, "%s may make tokens of %s by %s only", who.name, g.Name, g.Backend)
+		return made, rpc.Errorf(rpc.Denied, "%s may make tokens of %s by %s only", who.name, g.Name, g.Backend)
 	case g != nil:
 		made.User, made.Backend = g.Name, g.Backend
 		made.Token, made.Expires, err = m.gate.MakeToken(ctx, g, t.Life, false)
 	case !who.subject.Operator:
-		err = bus.Errorf(bus.Denied, "only operators make tokens without a login").WithHint("log in: salt-run -a BACKEND auth.mk_token")
+		err = rpc.Errorf(rpc.Denied, "only operators make tokens without a login").WithHint("log in: salt-run -a BACKEND auth.mk_token")
 	case t.User == "" || t.Backend == "":
 		err = salt.WithHint(errors.New("a token is of a user whom a backend knows: username and eauth are needed"),
 			"salt-run auth.mk_token username=fred eauth=pam, or log in: salt-run -a BACKEND auth.mk_token")
@@ -356,7 +357,7 @@ func (m *Master) makeToken(ctx context.Context, who asker, t runner.NewToken) (r
 	if err == nil {
 		made.ID = eauth.TokenID(made.Token)
 	} else if errors.Is(err, eauth.ErrLifetime) {
-		err = bus.Errorf(bus.Denied, "%v", err)
+		err = rpc.Errorf(rpc.Denied, "%v", err)
 	}
 	return made, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // A login replaces the rights of the connection on the bus of events, too: root's
@@ -24,11 +25,11 @@ event_acl:
 	if err := os.Chmod(filepath.Join(w.dir, "users"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fire := func(c *bus.Conn, tag string) error {
+	fire := func(c *rpc.Conn, tag string) error {
 		f := protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: tag, Data: json.RawMessage("{}")}}}
 		return c.Ask(t.Context(), protocol.OpFire, f, nil)
 	}
-	listen := func(c *bus.Conn, tag string) error {
+	listen := func(c *rpc.Conn, tag string) error {
 		s, err := c.Call(protocol.OpListen, protocol.Listen{Tags: []string{tag}, UntilEnd: true})
 		if err != nil {
 			t.Fatal(err)
@@ -46,15 +47,15 @@ event_acl:
 		if err := fire(root, tag); err != nil {
 			t.Errorf("root, fire %s: %v", tag, err)
 		}
-		if err := fire(fred, tag); (bus.CodeOf(err) != bus.Denied) != may {
+		if err := fire(fred, tag); (rpc.CodeOf(err) != rpc.Denied) != may {
 			t.Errorf("after a login, fire %s: %v", tag, err)
 		}
-		if err := listen(fred, tag); (bus.CodeOf(err) != bus.Denied) != may {
+		if err := listen(fred, tag); (rpc.CodeOf(err) != rpc.Denied) != may {
 			t.Errorf("after a login, listen to %s: %v", tag, err)
 		}
 	}
 	for _, op := range []string{protocol.OpStat, protocol.OpPurge} {
-		if err := fred.Ask(t.Context(), op, protocol.Purge{Durable: "x", User: "root"}, nil); bus.CodeOf(err) != bus.Denied {
+		if err := fred.Ask(t.Context(), op, protocol.Purge{Durable: "x", User: "root"}, nil); rpc.CodeOf(err) != rpc.Denied {
 			t.Errorf("after a login, %s: %v", op, err)
 		}
 	}

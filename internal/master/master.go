@@ -38,6 +38,7 @@ import (
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/reactor"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/semaphore"
 	"github.com/brinebus/brine/internal/socket"
@@ -66,7 +67,7 @@ type Master struct {
 	key         *pki.PrivateKey
 	keys        *keyring
 	broker      *broker.Broker
-	server      *bus.Server
+	server      *rpc.Server
 	journal     *journal.Journal
 	plans       *journal.Table
 	fleet       *fleet.Fleet
@@ -290,7 +291,7 @@ func (m *Master) retention() time.Duration {
 }
 
 func (m *Master) openServer() error {
-	m.server = bus.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
+	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
 	m.server.Cut, m.server.Slow, m.server.Authorize = m.cut, m.broker.Slow, m.authorize
 	m.server.GrainsCount = m.keys.grainsCount
 	m.register()

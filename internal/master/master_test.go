@@ -22,6 +22,7 @@ import (
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/test/bustest"
@@ -122,9 +123,9 @@ func (w *world) knock(id salt.MinionID, key *pki.PrivateKey, grains map[string]s
 	return l, err
 }
 
-func (w *world) user() *bus.Conn {
+func (w *world) user() *rpc.Conn {
 	w.t.Helper()
-	c, err := bus.Dial(filepath.Join(w.cfg.SockDir, master.SocketName))
+	c, err := rpc.Dial(filepath.Join(w.cfg.SockDir, master.SocketName))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -153,7 +154,7 @@ func (w *world) minion(id salt.MinionID, answer func(*job.Envelope) *job.Report)
 			w.t.Fatal(err)
 		}
 	}
-	var asm bus.Assembler
+	var asm rpc.Assembler
 	sub, err := l.NC.SubscribeSync(bus.JobSubject(id))
 	if err != nil {
 		w.t.Fatal(err)
@@ -199,7 +200,7 @@ func pong(*job.Envelope) *job.Report {
 }
 
 // publish runs a job and gathers its course.
-func publish(t *testing.T, c *bus.Conn, q protocol.Publish) (job.Start, map[salt.MinionID]job.Update, error) {
+func publish(t *testing.T, c *rpc.Conn, q protocol.Publish) (job.Start, map[salt.MinionID]job.Update, error) {
 	t.Helper()
 	s, err := c.Call(protocol.OpPublish, q)
 	if err != nil {
@@ -433,14 +434,14 @@ func TestTheCourseOfAJob(t *testing.T) {
 		t.Errorf("start: %+v", start)
 	}
 	for name, q := range map[string]protocol.Publish{"nobody": ping("x*", "glob"), "unknown ids only": ping("x,y", "list")} {
-		if _, _, err := publish(t, w.user(), q); bus.CodeOf(err) != bus.NoMatch {
+		if _, _, err := publish(t, w.user(), q); rpc.CodeOf(err) != rpc.NoMatch {
 			t.Errorf("%s: %v, want NoMatch", name, err)
 		}
 	}
 	for name, q := range map[string]protocol.Publish{
 		"malformed": ping("web( and", "compound"), "kind": ping("*", "bogus"), "bad id in a list": ping("good,../x", "list"), "no function": {Target: "*", TargetType: "glob"},
 	} {
-		if _, _, err := publish(t, w.user(), q); bus.CodeOf(err) != bus.Usage {
+		if _, _, err := publish(t, w.user(), q); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("%s: %v, want Usage", name, err)
 		}
 	}
@@ -459,26 +460,26 @@ func TestReturnsOfOthers(t *testing.T) {
 	}
 	forged := job.Report{State: job.Done, Return: value.Value{V: "forged"}}
 	ctx := t.Context()
-	if err := evil.Ask(ctx, "ret."+string(begin.JID), forged, nil); bus.CodeOf(err) != bus.Denied {
+	if err := evil.Ask(ctx, "ret."+string(begin.JID), forged, nil); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("return for a job of another: %v, want Denied", err)
 	}
-	if err := evil.Ask(ctx, "ret.20200101000000000000", forged, nil); bus.CodeOf(err) != bus.Denied {
+	if err := evil.Ask(ctx, "ret.20200101000000000000", forged, nil); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("return for no job: %v, want Denied", err)
 	}
-	if err := evil.Ask(ctx, "ret.x", forged, nil); bus.CodeOf(err) != bus.Usage {
+	if err := evil.Ask(ctx, "ret.x", forged, nil); rpc.CodeOf(err) != rpc.Usage {
 		t.Errorf("return for a bad jid: %v, want Usage", err)
 	}
-	if err := evil.Ask(ctx, protocol.OpReturn, protocol.LocalReturn{JID: begin.JID, Command: job.Command{Function: "test.ping"}}, nil); bus.CodeOf(err) != bus.Denied {
+	if err := evil.Ask(ctx, protocol.OpReturn, protocol.LocalReturn{JID: begin.JID, Command: job.Command{Function: "test.ping"}}, nil); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("salt-call return under the jid of a job: %v, want Denied", err)
 	}
 	for _, tag := range []string{"salt/job/" + string(begin.JID) + "/ret/web1", "salt/auth", "salt/minion/web1/start", "SALT/Key", string(begin.JID)} {
 		f := protocol.Fire{Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: "fine", Data: []byte(`1`)}, {Tag: tag, Data: []byte(`{}`)}}}
-		if err := evil.Ask(ctx, protocol.OpFire, f, nil); bus.CodeOf(err) != bus.Denied {
+		if err := evil.Ask(ctx, protocol.OpFire, f, nil); rpc.CodeOf(err) != rpc.Denied {
 			t.Errorf("fire %q: %v, want Denied", tag, err)
 		}
 	}
 	for _, tag := range []string{"fine", "salt/auth"} {
-		if err := evil.Ask(ctx, protocol.OpFire, protocol.Fire{Live: true, Events: []protocol.FireEvent{{Tag: tag}}}, nil); bus.CodeOf(err) != bus.Usage {
+		if err := evil.Ask(ctx, protocol.OpFire, protocol.Fire{Live: true, Events: []protocol.FireEvent{{Tag: tag}}}, nil); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("fire %q without storing it: %v, want Usage", tag, err)
 		}
 	}
@@ -496,7 +497,7 @@ func TestReturnsOfOthers(t *testing.T) {
 }
 
 // listenSince reads what is stored under a tag.
-func listenSince(t *testing.T, c *bus.Conn, tag string) []event.Event {
+func listenSince(t *testing.T, c *rpc.Conn, tag string) []event.Event {
 	t.Helper()
 	s, err := c.Call(protocol.OpListen, protocol.Listen{Tags: []string{tag, "the-end"}, Since: time.Now().Add(-time.Hour)})
 	if err != nil {

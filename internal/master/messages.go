@@ -5,11 +5,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -60,7 +60,7 @@ func (o messages) Open(ctx context.Context, id salt.MinionID, msg outbox.Message
 	case isReturn:
 		return o.m.readReturn(ctx, id, salt.JID(jid), msg)
 	}
-	return r, bus.Errorf(bus.NotFound, "there is no message %q", msg.Op)
+	return r, rpc.Errorf(rpc.NotFound, "there is no message %q", msg.Op)
 }
 
 func readBody(msg outbox.Message, v any) error {
@@ -71,5 +71,5 @@ func readBody(msg outbox.Message, v any) error {
 }
 
 func unreadable(msg outbox.Message, err error) error {
-	return bus.Errorf(bus.Usage, "unreadable message %s: %v", msg.Op, err)
+	return rpc.Errorf(rpc.Usage, "unreadable message %s: %v", msg.Op, err)
 }

@@ -9,15 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
 
 // keep puts entries into the mine.
-func keep(t *testing.T, c *bus.Conn, entries map[string]protocol.MineEntry) error {
+func keep(t *testing.T, c *rpc.Conn, entries map[string]protocol.MineEntry) error {
 	t.Helper()
 	return c.Ask(t.Context(), protocol.OpMine, protocol.MineChange{Put: entries}, nil)
 }
@@ -25,7 +25,7 @@ func keep(t *testing.T, c *bus.Conn, entries map[string]protocol.MineEntry) erro
 func entry(v any) protocol.MineEntry { return protocol.MineEntry{Data: value.Value{V: v}} }
 
 // read returns what a minion gets of the mine: "id/name=value ...".
-func read(t *testing.T, c *bus.Conn, tgt, kind string, names ...string) (string, error) {
+func read(t *testing.T, c *rpc.Conn, tgt, kind string, names ...string) (string, error) {
 	t.Helper()
 	s, err := c.Call(protocol.OpMineGet, protocol.MineGet{Target: tgt, TargetType: kind, Names: names})
 	if err != nil {
@@ -55,7 +55,7 @@ func TestTheMine(t *testing.T) {
 	forMe := func(v, allow, kind string) protocol.MineEntry {
 		return protocol.MineEntry{Data: value.Value{V: v}, Allow: allow, AllowType: kind}
 	}
-	for id, c := range map[salt.MinionID]*bus.Conn{"web1": web1.Conn, "web2": web2.Conn, "db1": db1.Conn} {
+	for id, c := range map[salt.MinionID]*rpc.Conn{"web1": web1.Conn, "web2": web2.Conn, "db1": db1.Conn} {
 		if err := keep(t, c, map[string]protocol.MineEntry{"name": entry(string(id))}); err != nil {
 			t.Fatal(err)
 		}
@@ -67,11 +67,11 @@ func TestTheMine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		from      *bus.Conn
+		from      *rpc.Conn
 		tgt, kind string
 		names     []string
 		want      string
-		code      bus.Code
+		code      rpc.Code
 	}{
 		"all":                       {web1.Conn, "*", "glob", []string{"name"}, "db1/name=db1 web1/name=web1 web2/name=web2", ""},
 		"one that there is not":     {web1.Conn, "*", "glob", []string{"nosuch"}, "", ""},
@@ -84,15 +84,15 @@ func TestTheMine(t *testing.T) {
 		"not in the group":          {db1.Conn, "db1", "glob", []string{"group"}, "", ""},
 		"not even its owner":        {db1.Conn, "db1", "glob", []string{"own"}, "", ""},
 		"a group that there is not": {web1.Conn, "db1", "glob", []string{"nogroup"}, "", ""},
-		"no name":                   {web1.Conn, "*", "glob", nil, "", bus.Usage},
-		"a name that is none":       {web1.Conn, "*", "glob", []string{"a,b"}, "", bus.Usage},
-		"too many names":            {web1.Conn, "*", "glob", strings.Split(strings.Repeat("a ", 101), " ")[:101], "", bus.Usage},
-		"a mistake":                 {web1.Conn, "a and (", "compound", []string{"name"}, "", bus.Usage},
-		"a kind that there is not":  {web1.Conn, "*", "bogus", []string{"name"}, "", bus.Usage},
-		"a pattern of pillar":       {web1.Conn, "a:*", "pillar", []string{"name"}, "", bus.Denied},
+		"no name":                   {web1.Conn, "*", "glob", nil, "", rpc.Usage},
+		"a name that is none":       {web1.Conn, "*", "glob", []string{"a,b"}, "", rpc.Usage},
+		"too many names":            {web1.Conn, "*", "glob", strings.Split(strings.Repeat("a ", 101), " ")[:101], "", rpc.Usage},
+		"a mistake":                 {web1.Conn, "a and (", "compound", []string{"name"}, "", rpc.Usage},
+		"a kind that there is not":  {web1.Conn, "*", "bogus", []string{"name"}, "", rpc.Usage},
+		"a pattern of pillar":       {web1.Conn, "a:*", "pillar", []string{"name"}, "", rpc.Denied},
 	} {
 		got, err := read(t, c.from, c.tgt, c.kind, c.names...)
-		if got != c.want || bus.CodeOf(err) != c.code {
+		if got != c.want || rpc.CodeOf(err) != c.code {
 			t.Errorf("%s: %q, %v; want %q, %q", name, got, err, c.want, c.code)
 		}
 	}
@@ -111,7 +111,7 @@ func TestTheMine(t *testing.T) {
 	if got, _ := read(t, web1.Conn, "*", "glob", "name"); got != "db1/name=db1 web1/name=web1" {
 		t.Errorf("after a clear: %s", got)
 	}
-	if _, err := read(t, w.user(), "*", "glob", "name"); bus.CodeOf(err) != bus.NotFound {
+	if _, err := read(t, w.user(), "*", "glob", "name"); rpc.CodeOf(err) != rpc.NotFound {
 		t.Errorf("a user asks as a minion does: %v, want NotFound", err)
 	}
 }
@@ -134,7 +134,7 @@ func TestTheMineIsBounded(t *testing.T) {
 		"a target of no kind":  {"a": {Allow: "x", AllowType: "bogus"}},
 		"one of two":           {"a": entry(1), "b": {Allow: "(", AllowType: "pcre"}},
 	} {
-		if err := keep(t, web1.Conn, put); bus.CodeOf(err) != bus.Usage {
+		if err := keep(t, web1.Conn, put); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("%s: %v, want Usage", name, err)
 		}
 	}
@@ -149,7 +149,7 @@ func TestTheMineIsBounded(t *testing.T) {
 func TestTheMineOfADeletedMinionVanishes(t *testing.T) {
 	w := start(t, "auto_accept: True\n")
 	web1, web2 := w.minion("web1", pong), w.minion("web2", pong)
-	for _, c := range []*bus.Conn{web1.Conn, web2.Conn} {
+	for _, c := range []*rpc.Conn{web1.Conn, web2.Conn} {
 		if err := keep(t, c, map[string]protocol.MineEntry{"a": entry(int64(1))}); err != nil {
 			t.Fatal(err)
 		}

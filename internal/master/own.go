@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -20,7 +20,7 @@ import (
 // nothing but what is their own. It leaves no events, and no entry in the trail unless it
 // changes something: people who may nothing fill neither. why is the refusal that they
 // would get otherwise.
-func (m *Master) runOwn(ctx context.Context, r *bus.Request, q protocol.Run, who asker, jid salt.JID, e audit.Entry, why string) error {
+func (m *Master) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who asker, jid salt.JID, e audit.Entry, why string) error {
 	if err := r.Send(ctx, protocol.RunStart{JID: jid, Tag: "salt/run/" + string(jid)}); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (m *Master) runOwn(ctx context.Context, r *bus.Request, q protocol.Run, who
 	if out.Error != "" && out.Hint == "" {
 		out.Hint = "you are shown only what is your own: " + why
 	}
-	body, err := out.AppendBinary(make([]byte, bus.Room))
+	body, err := out.AppendBinary(make([]byte, rpc.Room))
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (m *Master) recordOwn(ctx context.Context, e audit.Entry, jid salt.JID) err
 // deleteOwn forgets a token of the asker's login.
 func (m *Master) deleteOwn(ctx context.Context, who asker, e audit.Entry, id string) error {
 	if who.login == nil {
-		return bus.Errorf(bus.Denied, "tokens are of logins, and this is none").WithHint("log in: salt-run -a BACKEND auth.del_token ID")
+		return rpc.Errorf(rpc.Denied, "tokens are of logins, and this is none").WithHint("log in: salt-run -a BACKEND auth.del_token ID")
 	}
 	return m.deleteToken(ctx, id, who.login, func() error { return m.recordOwn(ctx, e, "") })
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/target"
 )
 
@@ -20,13 +21,13 @@ func (m *Master) peer(i bus.Identity) asker {
 
 // peerPublish runs a job for a minion and tells its course to the connection that
 // asked and to no other: the id of a job opens nothing.
-func (m *Master) peerPublish(ctx context.Context, r *bus.Request) error {
+func (m *Master) peerPublish(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Publish
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
 	if !plain(q) {
-		return bus.Errorf(bus.Usage, "a minion publishes to others at once: not in batches, not for later, not to follow, and without settings for their returners")
+		return rpc.Errorf(rpc.Usage, "a minion publishes to others at once: not in batches, not for later, not to follow, and without settings for their returners")
 	}
 	q.Async = false // nobody could fetch what it returned
 	if err := parseWords(q.Commands); err != nil {
@@ -37,7 +38,7 @@ func (m *Master) peerPublish(ctx context.Context, r *bus.Request) error {
 
 // mayReadMine decides whether a minion may read entries of the mine: those that the
 // commands name, of the minions that a target means.
-func (m *Master) mayReadMine(ctx context.Context, r *bus.Request, commands []acl.Command, t *target.Target, q protocol.MineGet) error {
+func (m *Master) mayReadMine(ctx context.Context, r *rpc.Request, commands []acl.Command, t *target.Target, q protocol.MineGet) error {
 	e, err := m.permit(m.peer(r.From), acl.Question{Scope: acl.Mine, Commands: commands, Target: t}, q.Target, q.TargetType)
 	if err == nil {
 		err = m.unwritten(m.trail.Record(ctx, e))
@@ -55,7 +56,7 @@ func plain(q protocol.Publish) bool {
 }
 
 // peerRun runs a runner for a minion.
-func (m *Master) peerRun(ctx context.Context, r *bus.Request) error {
+func (m *Master) peerRun(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Run
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -84,7 +85,7 @@ func parseWords(commands []job.Command) error {
 			}
 			more, kwargs, err := argument.Parse([]string{word}, argument.Options{})
 			if err != nil {
-				return bus.Errorf(bus.Usage, "argument of %s: %v", c.Function, err)
+				return rpc.Errorf(rpc.Usage, "argument of %s: %v", c.Function, err)
 			}
 			args = append(args, more...)
 			for k, v := range kwargs {

@@ -9,6 +9,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 	"github.com/brinebus/brine/internal/value"
@@ -26,7 +27,7 @@ const (
 )
 
 // publish runs a job of a local user.
-func (m *Master) publish(ctx context.Context, r *bus.Request) error {
+func (m *Master) publish(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Publish
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -36,7 +37,7 @@ func (m *Master) publish(ctx context.Context, r *bus.Request) error {
 }
 
 // publishFor runs a job for whoever asks and tells its course.
-func (m *Master) publishFor(ctx context.Context, r *bus.Request, q protocol.Publish, who asker) error {
+func (m *Master) publishFor(ctx context.Context, r *rpc.Request, q protocol.Publish, who asker) error {
 	p, err := m.permitPublish(ctx, who, q)
 	if r.Decide(err) != nil {
 		return err
@@ -110,12 +111,12 @@ func (a asker) noMatch() string {
 // journal before the first minion gets it, which is when the course begins.
 func (m *Master) prepare(ctx context.Context, q protocol.Publish, who asker, may permitted) (*course, error) {
 	if len(q.Commands) == 0 {
-		return nil, bus.Errorf(bus.Usage, "there is no function to run")
+		return nil, rpc.Errorf(rpc.Usage, "there is no function to run")
 	}
 	start := may.start
 	if len(start.Minions) == 0 {
 		m.trail.Note(may.entry)
-		return nil, bus.Errorf(bus.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.").
+		return nil, rpc.Errorf(rpc.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.").
 			WithHint("%s", who.noMatch())
 	}
 	now := time.Now()
@@ -152,7 +153,7 @@ func (m *Master) plan(q protocol.Publish, who asker, start job.Start, t *target.
 	timeout = min(timeout, maxTimeout)
 	batch, err := job.NewBatch(q.Batch, start.Minions)
 	if err != nil {
-		return plan{}, nil, bus.Errorf(bus.Usage, "%v", err)
+		return plan{}, nil, rpc.Errorf(rpc.Usage, "%v", err)
 	}
 	start.JID = m.clock.Next(now)
 	start.Batch = batch != nil
@@ -172,11 +173,11 @@ func (m *Master) plan(q protocol.Publish, who asker, start job.Start, t *target.
 // the keys that are accepted now.
 func (m *Master) wait(p *plan, span time.Duration, now time.Time) error {
 	if most := m.retention(); most > 0 && span > most {
-		return bus.Errorf(bus.Usage, "a job can wait for %s at most, as long as the journal keeps it", most).
+		return rpc.Errorf(rpc.Usage, "a job can wait for %s at most, as long as the journal keeps it", most).
 			WithHint("keep_jobs_seconds and event_retention in the master's configuration are the limit")
 	}
 	if m.jobs.waiting() >= maxWaiting {
-		return bus.Errorf(bus.Busy, "%d jobs wait for minions that are away: that is the limit", maxWaiting).
+		return rpc.Errorf(rpc.Busy, "%d jobs wait for minions that are away: that is the limit", maxWaiting).
 			WithHint("'salt-run jobs.list_queued' lists them, 'salt-run jobs.cancel JID' withdraws one")
 	}
 	p.Until = now.Add(span).Truncate(time.Second)

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -23,7 +23,7 @@ func newUploads(cfg *config.Master) *fileserver.Uploads {
 }
 
 // push takes a piece of a file that a minion hands in.
-func (m *Master) push(_ context.Context, r *bus.Request) error {
+func (m *Master) push(_ context.Context, r *rpc.Request) error {
 	var q protocol.Push
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -39,37 +39,37 @@ func (m *Master) push(_ context.Context, r *bus.Request) error {
 }
 
 // mayPush says whether the master takes files of minions at all.
-func (m *Master) mayPush(r *bus.Request) error {
+func (m *Master) mayPush(r *rpc.Request) error {
 	if m.uploads != nil {
 		return nil
 	}
 	m.notePush(r, "", "file_recv is off")
-	return bus.Errorf(bus.Denied, "the master takes no files of minions").WithHint("set file_recv: True in its configuration, and restart it")
+	return rpc.Errorf(rpc.Denied, "the master takes no files of minions").WithHint("set file_recv: True in its configuration, and restart it")
 }
 
 // notePush tells log and audit trail of an attempt, each of them not too often.
-func (m *Master) notePush(r *bus.Request, path, reason string) {
+func (m *Master) notePush(r *rpc.Request, path, reason string) {
 	if m.trail.Note(audit.Entry{Kind: audit.File, Who: audit.Who{Minion: r.From.Name}, Fun: "file." + r.Op, Reason: reason}) {
 		m.log.Warn("file not taken", "minion", r.From.Name, "path", path, "reason", reason)
 	}
 }
 
 // pushError is what the minion is told.
-func (m *Master) pushError(r *bus.Request, q protocol.Push, err error) error {
+func (m *Master) pushError(r *rpc.Request, q protocol.Push, err error) error {
 	switch {
 	case errors.Is(err, fileserver.ErrPath):
 		m.notePush(r, q.Path, err.Error())
-		return bus.Errorf(bus.Denied, "%w", err)
+		return rpc.Errorf(rpc.Denied, "%w", err)
 	case errors.Is(err, fileserver.ErrFull):
 		m.notePush(r, q.Path, err.Error())
-		return bus.Errorf(bus.Unavailable, "%w", err).WithHint("take some away on the master, below minions/%s/files of its cachedir", r.From.Name)
+		return rpc.Errorf(rpc.Unavailable, "%w", err).WithHint("take some away on the master, below minions/%s/files of its cachedir", r.From.Name)
 	case errors.Is(err, fileserver.ErrTooLarge):
-		return bus.Errorf(bus.Usage, "%w", err).WithHint("file_recv_max_size in the configuration of the master says how large")
+		return rpc.Errorf(rpc.Usage, "%w", err).WithHint("file_recv_max_size in the configuration of the master says how large")
 	case errors.Is(err, fileserver.ErrOrder), errors.Is(err, fileserver.ErrSum):
-		return bus.Errorf(bus.Usage, "%w", err)
+		return rpc.Errorf(rpc.Usage, "%w", err)
 	}
 	if m.told.First("push "+r.From.Name, time.Now()) {
 		m.log.Error("file not taken", "minion", r.From.Name, "path", q.Path, "err", err)
 	}
-	return bus.Errorf(bus.Unavailable, "the master could not keep the file; its log says why")
+	return rpc.Errorf(rpc.Unavailable, "the master could not keep the file; its log says why")
 }

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // cacheDir is the cachedir of a world by default.
@@ -22,7 +22,7 @@ const cacheDir = "var/cache/salt/master"
 func TestMinionPushesFiles(t *testing.T) {
 	w := start(t, "auto_accept: true\nfile_recv: True\nfile_recv_max_size: 2\n")
 	l := w.minion("web1", pong)
-	push := peer.Push(func() *bus.Conn { return l.Conn })
+	push := peer.Push(func() *rpc.Conn { return l.Conn })
 	big := make([]byte, 2<<20) // as large as may be, in several pieces
 	if _, err := rand.Read(big); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestMinionPushesFiles(t *testing.T) {
 			t.Errorf("%s has %d bytes, %v; want %d", name, len(got), err, len(content))
 		}
 	}
-	if err := push(t.Context(), "larger", bytes.NewReader(append(big, 'x'))); bus.CodeOf(err) != bus.Usage || !strings.Contains(err.Error(), "larger than the master takes") {
+	if err := push(t.Context(), "larger", bytes.NewReader(append(big, 'x'))); rpc.CodeOf(err) != rpc.Usage || !strings.Contains(err.Error(), "larger than the master takes") {
 		t.Errorf("a file that is too large: %v", err)
 	}
 }
@@ -52,7 +52,7 @@ func TestPushAttacks(t *testing.T) {
 		return l.Ask(t.Context(), protocol.OpPush, q, nil)
 	}
 	for _, path := range []string{"", "/etc/cron.d/evil", "../web2/files/evil", "../../../pki/minions/evil", "a/../../evil", ".", "a\x00b", `..\evil`, strings.Repeat("a/", 600) + "evil"} {
-		if err := ask(protocol.Push{Path: path, Upload: "u", Data: []byte("evil")}); bus.CodeOf(err) != bus.Denied {
+		if err := ask(protocol.Push{Path: path, Upload: "u", Data: []byte("evil")}); rpc.CodeOf(err) != rpc.Denied {
 			t.Errorf("path %q: %v, want a refusal", path, err)
 		}
 	}
@@ -61,7 +61,7 @@ func TestPushAttacks(t *testing.T) {
 		{Path: "evil", Upload: "u", Offset: 1 << 40, Data: []byte("evil")},
 		{Path: "evil", Upload: "u", Offset: -1, Data: []byte("evil")},
 	} {
-		if err := ask(q); bus.CodeOf(err) != bus.Usage {
+		if err := ask(q); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("%+v: %v, want a refusal", q, err)
 		}
 	}
@@ -76,8 +76,8 @@ func TestPushAttacks(t *testing.T) {
 func TestPushIsOffByDefault(t *testing.T) {
 	w := start(t, "auto_accept: true\n")
 	l := w.minion("web1", pong)
-	err := peer.Push(func() *bus.Conn { return l.Conn })(t.Context(), "x", strings.NewReader("x"))
-	if bus.CodeOf(err) != bus.Denied || !strings.Contains(err.Error(), "takes no files") {
+	err := peer.Push(func() *rpc.Conn { return l.Conn })(t.Context(), "x", strings.NewReader("x"))
+	if rpc.CodeOf(err) != rpc.Denied || !strings.Contains(err.Error(), "takes no files") {
 		t.Errorf("it says %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(w.dir, cacheDir, "minions")); err == nil {

@@ -4,14 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // TestQuestionOfAnUnacceptedKey: it has room for grains where those can have a key accepted,
 // and else for a version. A minion that has many grains to show waits there all the same.
 func TestQuestionOfAnUnacceptedKey(t *testing.T) {
-	for config, want := range map[string]bus.Code{"": bus.Usage, "autosign_grains_dir: grains\n": bus.Busy} {
+	for config, want := range map[string]rpc.Code{"": rpc.Usage, "autosign_grains_dir: grains\n": rpc.Busy} {
 		w := start(t, config)
 		long := map[string]string{"uuid": strings.Repeat("x", 700)}
 		l, err := w.knock("waits", key(t), long)
@@ -23,13 +23,13 @@ func TestQuestionOfAnUnacceptedKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Next(t.Context()); bus.CodeOf(err) != want {
+		if _, err := s.Next(t.Context()); rpc.CodeOf(err) != want {
 			t.Errorf("%q: a question of 700 bytes: %v, want the code %s", config, err, want)
 		}
 		if s, err = l.Call(protocol.OpAsk, protocol.Ask{AutosignGrains: map[string]string{"uuid": strings.Repeat("x", 1100)}}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Next(t.Context()); bus.CodeOf(err) != bus.Usage {
+		if _, err := s.Next(t.Context()); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("%q: a question of 1100 bytes: %v, want a refusal", config, err)
 		}
 	}

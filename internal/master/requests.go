@@ -9,6 +9,7 @@ import (
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -16,7 +17,7 @@ import (
 // there is not served.
 func (m *Master) register() {
 	s := m.server
-	for name, h := range map[string]bus.Handler{
+	for name, h := range map[string]rpc.Handler{
 		"ask":         m.ask, // the key of anybody
 		"changeMine":  m.fleet.ChangeMine,
 		"follow":      m.follow,
@@ -59,7 +60,7 @@ func (m *Master) register() {
 }
 
 // authorize decides what needs nothing of a request but who sends it.
-func (m *Master) authorize(ctx context.Context, r *bus.Request, c bus.Check) error {
+func (m *Master) authorize(ctx context.Context, r *rpc.Request, c bus.Check) error {
 	switch c {
 	case bus.Operator:
 		return m.operatorOnly(ctx, r)
@@ -69,13 +70,13 @@ func (m *Master) authorize(ctx context.Context, r *bus.Request, c bus.Check) err
 		if m.cfg.AllowMinionKeyRevoke {
 			return nil
 		}
-		return bus.Errorf(bus.Denied, "this master does not let minions revoke their keys (allow_minion_key_revoke)")
+		return rpc.Errorf(rpc.Denied, "this master does not let minions revoke their keys (allow_minion_key_revoke)")
 	}
-	return bus.Errorf(bus.Denied, "nobody may do this")
+	return rpc.Errorf(rpc.Denied, "nobody may do this")
 }
 
 // operatorOnly refuses everybody but root and the daemon's own user.
-func (m *Master) operatorOnly(ctx context.Context, r *bus.Request) error {
+func (m *Master) operatorOnly(ctx context.Context, r *rpc.Request) error {
 	who := m.asker(ctx, r.From)
 	if who.subject.Operator {
 		return nil
@@ -84,7 +85,7 @@ func (m *Master) operatorOnly(ctx context.Context, r *bus.Request) error {
 	if m.trail.Note(audit.Entry{Kind: audit.Key, Who: who.who(), Fun: "bus." + r.Op, Reason: reason}) {
 		m.log.Warn("request refused", "op", r.Op, "user", who.name, "reason", reason)
 	}
-	return bus.Errorf(bus.Denied, "user %s may not do this (%s): %s", who.name, r.Op, reason).WithHint("root may do this")
+	return rpc.Errorf(rpc.Denied, "user %s may not do this (%s): %s", who.name, r.Op, reason).WithHint("root may do this")
 }
 
 // onBus is a user as the bus of events knows it. With sudo_acl, who came by
@@ -109,7 +110,7 @@ func (m *Master) onBus(ctx context.Context, who asker) eventbus.Principal {
 
 // minionFire stores events of a minion: none in the tag spaces of the master.
 // salt-call without a daemon asks for it; a daemon sends what is in its outbox.
-func (m *Master) minionFire(ctx context.Context, r *bus.Request) error {
+func (m *Master) minionFire(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Fire
 	if err := r.Decode(&q); err != nil {
 		return err

@@ -10,11 +10,11 @@ import (
 
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
@@ -92,7 +92,7 @@ func (m *Master) resume() error {
 // carryOn makes the course of a job from its plan and what the journal has of it.
 func (m *Master) carryOn(ctx context.Context, p plan) error {
 	h, err := m.history(ctx, p.Start.JID)
-	if bus.CodeOf(err) == bus.NotFound { // nobody was told of it
+	if rpc.CodeOf(err) == rpc.NotFound { // nobody was told of it
 		m.dropPlan(p.Start.JID)
 		return nil
 	}
@@ -238,7 +238,7 @@ func (m *Master) history(ctx context.Context, jid salt.JID) (*history, error) {
 	h := &history{states: map[salt.MinionID]job.Standing{}, returned: map[salt.MinionID]job.State{}}
 	err := m.journal.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(jid, "")}}, h.add)
 	if err == nil && h.load.JID == "" {
-		err = bus.Errorf(bus.NotFound, "the journal has no job %s", jid)
+		err = rpc.Errorf(rpc.NotFound, "the journal has no job %s", jid)
 	}
 	return h, err
 }
@@ -300,14 +300,14 @@ func readStates(e event.Event) (map[salt.MinionID]job.Standing, error) {
 // follow tells the course of a job that was started before: from its beginning,
 // until nothing more is expected for now. Who started it may, and who may use the
 // runner jobs.follow.
-func (m *Master) follow(ctx context.Context, r *bus.Request) error {
+func (m *Master) follow(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Follow
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
 	jid, err := salt.ParseJID(string(q.JID))
 	if err != nil {
-		return bus.Errorf(bus.Usage, "%v", err)
+		return rpc.Errorf(rpc.Usage, "%v", err)
 	}
 	who := m.asker(ctx, r.From)
 	question := acl.Question{Scope: acl.Runner, Commands: []acl.Command{{Function: "jobs.follow", Args: []any{string(jid)}}}}
@@ -326,13 +326,13 @@ func (m *Master) follow(ctx context.Context, r *bus.Request) error {
 		return err
 	}
 	if k == nil {
-		return bus.Errorf(bus.NotFound, "the journal has no job %s", jid).WithHint("'salt-run jobs.list_jobs' lists those that it has")
+		return rpc.Errorf(rpc.NotFound, "the journal has no job %s", jid).WithHint("'salt-run jobs.list_jobs' lists those that it has")
 	}
 	return m.whileGood(ctx, who, func(ctx context.Context) error { return m.replay(ctx, r, jid) })
 }
 
 // replay sends what has happened of a job, then what happens.
-func (m *Master) replay(ctx context.Context, r *bus.Request, jid salt.JID) error {
+func (m *Master) replay(ctx context.Context, r *rpc.Request, jid salt.JID) error {
 	var w *watcher
 	if c := m.jobs.course(jid); c != nil {
 		w = c.watch() // before the journal is read, so that nothing is between the two
@@ -369,7 +369,7 @@ func (m *Master) replay(ctx context.Context, r *bus.Request, jid salt.JID) error
 	})
 }
 
-func (m *Master) replayReturns(ctx context.Context, r *bus.Request, jid salt.JID) error {
+func (m *Master) replayReturns(ctx context.Context, r *rpc.Request, jid salt.JID) error {
 	return m.journal.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(jid, "ret")}}, func(e event.Event) error {
 		u, err := readReturn(e)
 		if err != nil {

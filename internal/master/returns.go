@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -163,7 +163,7 @@ func (j *jobs) find(jid salt.JID) *known {
 // returned takes what a minion says of a job. The minion is the one of the
 // connection; the job must be one that it was sent. The answer to a return comes
 // when it is in the journal.
-func (m *Master) returned(ctx context.Context, r *bus.Request) error {
+func (m *Master) returned(ctx context.Context, r *rpc.Request) error {
 	id := salt.MinionID(r.From.Name)
 	jid := r.JID
 	var rep job.Report
@@ -232,7 +232,7 @@ func (m *Master) heard(ctx context.Context, id salt.MinionID, jid salt.JID, k *k
 }
 
 // errNobody tells a minion to keep to itself what its commands write.
-var errNobody = bus.Errorf(bus.NotFound, "nobody follows this job")
+var errNobody = rpc.Errorf(rpc.NotFound, "nobody follows this job")
 
 // passOutput hands what a command has written to whoever started the job. The
 // minion is answered when that has taken it, so a slow reader slows it down.
@@ -263,7 +263,7 @@ func (m *Master) readReturn(ctx context.Context, id salt.MinionID, jid salt.JID,
 		return r, err
 	}
 	if _, err := salt.ParseJID(string(jid)); err != nil {
-		return r, bus.Errorf(bus.Usage, "%v", err)
+		return r, rpc.Errorf(rpc.Usage, "%v", err)
 	}
 	k, err := m.lookup(ctx, jid)
 	switch {
@@ -278,7 +278,7 @@ func (m *Master) readReturn(ctx context.Context, id salt.MinionID, jid salt.JID,
 	if rep.State.Returned() {
 		e, err := returnEvent(id, jid, k, rep)
 		if err != nil {
-			return r, bus.Errorf(bus.Usage, "%v", err)
+			return r, rpc.Errorf(rpc.Usage, "%v", err)
 		}
 		r.Events = []event.Event{e}
 	}
@@ -306,14 +306,14 @@ func readReport(msg outbox.Message) (rep job.Report, commands []byte, err error)
 func (m *Master) readForeign(id salt.MinionID, jid salt.JID, rep job.Report, ran []byte) (r outbox.Record, err error) {
 	var commands []job.Command
 	if err := json.Unmarshal(ran, &commands); err != nil || len(commands) == 0 {
-		return r, bus.Errorf(bus.Usage, "unreadable commands of a return: %v", err)
+		return r, rpc.Errorf(rpc.Usage, "unreadable commands of a return: %v", err)
 	}
 	if !rep.State.Returned() {
 		return r, nil // a refusal, say, which is for the one who has sent the job
 	}
 	e, err := ownReturn(id, jid, commands, rep, "")
 	if err != nil {
-		return r, bus.Errorf(bus.Usage, "%v", err)
+		return r, rpc.Errorf(rpc.Usage, "%v", err)
 	}
 	m.log.Info("return of a job that another master has sent", "minion", id, "jid", jid)
 	r.Events = []event.Event{e}
@@ -324,14 +324,14 @@ func (m *Master) readForeign(id salt.MinionID, jid salt.JID, rep job.Report, ran
 // job it is refused.
 func (m *Master) sentTo(ctx context.Context, id salt.MinionID, jid salt.JID) (*known, error) {
 	if _, err := salt.ParseJID(string(jid)); err != nil {
-		return nil, bus.Errorf(bus.Usage, "%v", err)
+		return nil, rpc.Errorf(rpc.Usage, "%v", err)
 	}
 	k, err := m.lookup(ctx, jid)
 	if err != nil {
 		return nil, err
 	}
 	if k == nil || !k.minions[id] {
-		err := bus.Errorf(bus.Denied, "job %s was not sent to %s", jid, id)
+		err := rpc.Errorf(rpc.Denied, "job %s was not sent to %s", jid, id)
 		if m.trail.Note(audit.Entry{Kind: audit.Return, Who: audit.Who{Minion: string(id)}, JID: jid, Reason: err.Text}) {
 			m.log.Warn("return refused: the minion was not sent this job", "minion", id, "jid", jid)
 		}
@@ -413,7 +413,7 @@ func (m *Master) lookup(ctx context.Context, jid salt.JID) (*known, error) {
 }
 
 // localReturn takes what salt-call ran on a minion by itself.
-func (m *Master) localReturn(ctx context.Context, r *bus.Request) error {
+func (m *Master) localReturn(ctx context.Context, r *rpc.Request) error {
 	var q protocol.LocalReturn
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -430,13 +430,13 @@ func (m *Master) localReturn(ctx context.Context, r *bus.Request) error {
 func (m *Master) localReturnEvent(ctx context.Context, id salt.MinionID, q protocol.LocalReturn) (event.Event, error) {
 	jid, err := salt.ParseJID(string(q.JID))
 	if err != nil {
-		return event.Event{}, bus.Errorf(bus.Usage, "%v", err)
+		return event.Event{}, rpc.Errorf(rpc.Usage, "%v", err)
 	}
 	if k, err := m.lookup(ctx, jid); err != nil || k != nil {
 		if err != nil {
 			return event.Event{}, err
 		}
-		return event.Event{}, bus.Errorf(bus.Denied, "job %s was started by the master", jid)
+		return event.Event{}, rpc.Errorf(rpc.Denied, "job %s was started by the master", jid)
 	}
 	return ownReturn(id, jid, []job.Command{q.Command}, q.Report, q.Schedule)
 }

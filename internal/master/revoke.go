@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -17,7 +17,7 @@ const revokeDelay = time.Second
 
 // revoke forgets the accepted key of the minion that asks. Which one that is, the
 // connection says.
-func (m *Master) revoke(ctx context.Context, r *bus.Request) error {
+func (m *Master) revoke(ctx context.Context, r *rpc.Request) error {
 	id := salt.MinionID(r.From.Name)
 	entries, err := m.keys.store.Of(id)
 	for _, e := range entries {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/acl"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
@@ -17,6 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
@@ -105,7 +105,7 @@ func (m *Master) mayFire(who asker) (from string, check func(tag string) error) 
 	granted := m.events.MayFire(a)
 	return from, func(tag string) error {
 		if !a.Operator && event.Reserved(tag) {
-			return bus.Errorf(bus.Denied, "user %s may not fire %s: the tag spaces of the master are for operators", a.Name, tag)
+			return rpc.Errorf(rpc.Denied, "user %s may not fire %s: the tag spaces of the master are for operators", a.Name, tag)
 		}
 		return granted(tag)
 	}
@@ -141,7 +141,7 @@ func (m *Master) execute(ctx context.Context, who asker, e runner.Execute, own b
 		return nil, err
 	}
 	c, err := m.prepare(ctx, q, who, p)
-	if bus.CodeOf(err) == bus.NoMatch {
+	if rpc.CodeOf(err) == rpc.NoMatch {
 		return nil, nil
 	}
 	if err != nil {
@@ -181,7 +181,7 @@ func (m *Master) forRunner(ctx context.Context, who asker, q protocol.Publish) (
 }
 
 // run runs a runner, or a wheel function, for a local user.
-func (m *Master) run(ctx context.Context, r *bus.Request) error {
+func (m *Master) run(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Run
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -192,13 +192,13 @@ func (m *Master) run(ctx context.Context, r *bus.Request) error {
 
 // runFor runs a runner or a wheel function for whoever asks, between the events
 // salt/run/<jid>/new and ret, or those of salt/wheel.
-func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who asker) error {
+func (m *Master) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who asker) error {
 	kind, scope := "run", acl.Runner
 	if q.Wheel {
 		kind, scope = "wheel", acl.Wheel
 	}
 	if err := runner.CheckSecrets(q.Command); err != nil {
-		return bus.Errorf(bus.Usage, "%w", err) // before the arguments are in the journal, or in the trail
+		return rpc.Errorf(rpc.Usage, "%w", err) // before the arguments are in the journal, or in the trail
 	}
 	e, may, err := m.decide(who, acl.Question{Scope: scope, Own: !q.Async, Commands: aclCommands([]job.Command{q.Command})}, "", "")
 	if r.Decide(err) != nil {
@@ -234,7 +234,7 @@ func (m *Master) runFor(ctx context.Context, r *bus.Request, q protocol.Run, who
 		return nil
 	}
 	defer long.sent()
-	body, err := m.runOne(ctx, who, jid, tag, data, q, may.reach, long).AppendBinary(make([]byte, bus.Room))
+	body, err := m.runOne(ctx, who, jid, tag, data, q, may.reach, long).AppendBinary(make([]byte, rpc.Room))
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func runResult(res function.Result, wheel bool) protocol.RunResult {
 	text, hint := "", ""
 	if res.Err != nil {
 		text, hint = res.Err.Error(), runner.Hint(res.Err, wheel, module.Builtin())
-		if bus.CodeOf(res.Err) == bus.Denied {
+		if rpc.CodeOf(res.Err) == rpc.Denied {
 			res.Retcode = protocol.RunRefused
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -19,29 +19,29 @@ const maxFired = 10_000
 func (m *Master) minionEvents(id salt.MinionID, f protocol.Fire) ([]event.Event, error) {
 	switch n := len(f.Events); {
 	case n == 0:
-		return nil, bus.Errorf(bus.Usage, "there is no event to fire")
+		return nil, rpc.Errorf(rpc.Usage, "there is no event to fire")
 	case f.Live:
-		return nil, bus.Errorf(bus.Usage, "events of minions are stored")
+		return nil, rpc.Errorf(rpc.Usage, "events of minions are stored")
 	case n > maxFired:
-		return nil, bus.Errorf(bus.Usage, "%d events at once: the limit is %d", n, maxFired)
+		return nil, rpc.Errorf(rpc.Usage, "%d events at once: the limit is %d", n, maxFired)
 	}
 	items, err := shape(id, f)
 	if err != nil {
-		return nil, bus.Errorf(bus.Usage, "%v", err)
+		return nil, rpc.Errorf(rpc.Usage, "%v", err)
 	}
 	now := time.Now()
 	events := make([]event.Event, len(items))
 	for i, item := range items {
 		if err := event.CheckMinionTag(id, item.Tag); err != nil {
 			m.eventRefused(id, item.Tag, err)
-			return nil, bus.Errorf(bus.Denied, "minion %s may not fire this event: %v", id, err)
+			return nil, rpc.Errorf(rpc.Denied, "minion %s may not fire this event: %v", id, err)
 		}
 		if limit := m.cfg.MaxEventSize; limit > 0 && int64(len(item.Data)) > limit {
-			return nil, bus.Errorf(bus.Usage, "event %q has %d bytes of data: the limit is %d", item.Tag, len(item.Data), limit).
+			return nil, rpc.Errorf(rpc.Usage, "event %q has %d bytes of data: the limit is %d", item.Tag, len(item.Data), limit).
 				WithHint("max_event_size in the master's configuration is the limit")
 		}
 		if events[i], err = event.New(item.Tag, item.Data, string(id), now); err != nil {
-			return nil, bus.Errorf(bus.Usage, "%v", err)
+			return nil, rpc.Errorf(rpc.Usage, "%v", err)
 		}
 	}
 	return events, nil

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // nobodyID is a user whom no rule of these tests names.
@@ -26,7 +26,7 @@ const nobodyID = 65534
 
 // stranger connects as another user of this machine. The kernel names the user
 // that the thread has when it connects.
-func (w *world) stranger() *bus.Conn {
+func (w *world) stranger() *rpc.Conn {
 	w.t.Helper()
 	if os.Geteuid() != 0 {
 		w.t.Skip("needs root, to act as another user")
@@ -38,7 +38,7 @@ func (w *world) stranger() *bus.Conn {
 	defer runtime.UnlockOSThread()
 	w.become(nobodyID)
 	defer w.become(0)
-	c, err := bus.Dial(filepath.Join(w.cfg.SockDir, master.SocketName))
+	c, err := rpc.Dial(filepath.Join(w.cfg.SockDir, master.SocketName))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -115,10 +115,10 @@ func TestEveryRequestOfAStranger(t *testing.T) {
 		b, err := s.Next(ctx)
 		cancel()
 		s.Close()
-		switch code := bus.CodeOf(err); {
+		switch code := rpc.CodeOf(err); {
 		case err == nil, errors.Is(err, io.EOF):
 			t.Errorf("%s answers %s", op, b)
-		case code != bus.Denied && code != bus.NotFound:
+		case code != rpc.Denied && code != rpc.NotFound:
 			t.Errorf("%s: %v (%s), want a refusal", op, err, code)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
@@ -88,12 +88,12 @@ func (m *Master) unwritten(err error) error {
 	}
 	m.log.Error("refused: "+what, "err", err)
 	if m.trail.Damaged() {
-		return bus.Errorf(bus.Unavailable, "nothing was done: %s: a file of it is damaged", what).WithHint("%s", salt.Hint(err))
+		return rpc.Errorf(rpc.Unavailable, "nothing was done: %s: a file of it is damaged", what).WithHint("%s", salt.Hint(err))
 	}
 	if errors.Is(err, syscall.ENOSPC) {
-		return bus.Errorf(bus.Unavailable, "nothing was done: %s: %w", what, syscall.ENOSPC).WithHint("the disk of the master is full: make room, and it goes on by itself")
+		return rpc.Errorf(rpc.Unavailable, "nothing was done: %s: %w", what, syscall.ENOSPC).WithHint("the disk of the master is full: make room, and it goes on by itself")
 	}
-	return bus.Errorf(bus.Unavailable, "nothing was done: %s", what).WithHint("the log of the master says why")
+	return rpc.Errorf(rpc.Unavailable, "nothing was done: %s", what).WithHint("the log of the master says why")
 }
 
 // book writes the entry of what is about to happen while store stores the rest.

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // run runs a runner and returns what it returned.
-func run(t *testing.T, c *bus.Conn, wheel bool, fun string, args []any, kwargs map[string]any) (any, error) {
+func run(t *testing.T, c *rpc.Conn, wheel bool, fun string, args []any, kwargs map[string]any) (any, error) {
 	t.Helper()
 	s, err := c.Call(protocol.OpRun, protocol.Run{Wheel: wheel, Command: job.Command{Function: salt.Function(fun), Args: args, Kwargs: kwargs}})
 	if err != nil {
@@ -36,7 +36,7 @@ func run(t *testing.T, c *bus.Conn, wheel bool, fun string, args []any, kwargs m
 }
 
 // entries are what audit.search finds.
-func entries(t *testing.T, c *bus.Conn, kwargs map[string]any) []map[string]any {
+func entries(t *testing.T, c *rpc.Conn, kwargs map[string]any) []map[string]any {
 	t.Helper()
 	v, err := run(t, c, false, "audit.search", nil, kwargs)
 	if err != nil {
@@ -50,7 +50,7 @@ func entries(t *testing.T, c *bus.Conn, kwargs map[string]any) []map[string]any 
 }
 
 // only expects one entry with these values.
-func only(t *testing.T, c *bus.Conn, query, want map[string]any) map[string]any {
+func only(t *testing.T, c *rpc.Conn, query, want map[string]any) map[string]any {
 	t.Helper()
 	list := entries(t, c, query)
 	if len(list) != 1 {
@@ -64,7 +64,7 @@ func only(t *testing.T, c *bus.Conn, query, want map[string]any) map[string]any 
 	return list[0]
 }
 
-func verified(t *testing.T, c *bus.Conn) map[string]any {
+func verified(t *testing.T, c *rpc.Conn) map[string]any {
 	t.Helper()
 	v, err := run(t, c, false, "audit.verify", nil, nil)
 	if err != nil {
@@ -120,7 +120,7 @@ func TestTrail(t *testing.T) {
 	_, _ = run(t, web1.Conn, false, "audit.tail", nil, nil)
 	only(t, root, map[string]any{"fun": "audit.tail"}, map[string]any{"verdict": "refused", "minion": "web1", "kind": "runner"})
 
-	if err := web1.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []protocol.FireEvent{{Tag: "salt/auth"}}}, nil); bus.CodeOf(err) != bus.Denied {
+	if err := web1.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []protocol.FireEvent{{Tag: "salt/auth"}}}, nil); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("web1 fires salt/auth: %v", err)
 	}
 	only(t, root, map[string]any{"kind": "fire"}, map[string]any{"verdict": "refused", "minion": "web1"})
@@ -193,7 +193,7 @@ func TestEventOfARunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		from *bus.Conn
+		from *rpc.Conn
 		tag  string
 	}{
 		"a minion, of the master": {web1.Conn, "salt/job/20261121113344286549/ret/db1"},
@@ -267,7 +267,7 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 	}
 	for name, ask := range asks {
 		for range times {
-			if err := ask(); bus.CodeOf(err) != bus.Denied {
+			if err := ask(); rpc.CodeOf(err) != rpc.Denied {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}

@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -142,7 +142,7 @@ func (w *watcher) rest() {
 const maxLines = 64 << 10
 
 // send sends updates: each as a message, or several as the lines of one.
-func (m *Master) send(ctx context.Context, r *bus.Request, lines bool, list []told) error {
+func (m *Master) send(ctx context.Context, r *rpc.Request, lines bool, list []told) error {
 	var lot []byte
 	for _, t := range list {
 		u, err := m.filled(ctx, t)

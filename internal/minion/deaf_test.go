@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/broker"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
 )
 
@@ -34,7 +34,7 @@ func TestADeafMinionEnds(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(t.Context()) }()
-	c, err := bus.Dial(filepath.Join(cfg.SockDir, SocketName))
+	c, err := rpc.Dial(filepath.Join(cfg.SockDir, SocketName))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
 	wire "github.com/brinebus/brine/internal/outbox"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 const (
@@ -156,7 +156,7 @@ func (o *outbox) ask(ctx context.Context, s *session, batch []waitingLetter) ([]
 	defer cancel()
 	var d wire.Delivered
 	err = s.Ask(ctx, wire.OpDeliver, q, &d)
-	var refused *bus.Error
+	var refused *rpc.Error
 	if errors.As(err, &refused) && refused.Permanent() && len(batch) == 1 {
 		return []wire.Delivery{{Refused: refused}}, nil // the request itself, as one that is too large
 	}
@@ -186,7 +186,7 @@ func askRoom(ctx context.Context, s *session, size int) (leave func(), err error
 		return nil, err
 	}
 	var room wire.Capacity
-	if err := stream.Decode(ctx, &room); err != nil && bus.CodeOf(err) != bus.NotFound {
+	if err := stream.Decode(ctx, &room); err != nil && rpc.CodeOf(err) != rpc.NotFound {
 		stream.Close()
 		return nil, err
 	}

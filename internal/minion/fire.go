@@ -13,6 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/event"
 	wire "github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -27,7 +28,7 @@ const maxLetter = 256 << 10
 // mistake is told to who fires, and nothing of the lot is stored or passed on.
 func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (protocol.Fired, error) {
 	if len(q.ID) > maxName {
-		return protocol.Fired{}, bus.Errorf(bus.Usage, "the name of the events has %d bytes: the limit is %d", len(q.ID), maxName)
+		return protocol.Fired{}, rpc.Errorf(rpc.Usage, "the name of the events has %d bytes: the limit is %d", len(q.ID), maxName)
 	}
 	letters, err := m.forwards(q.Events, who.check)
 	if err == nil && q.Live && len(letters) > 0 {
@@ -121,7 +122,7 @@ func (m *Minion) forwards(events []protocol.FireEvent, check func(tag string) er
 		}
 		forward, err := event.ParseForward(e.Data)
 		if err != nil {
-			return nil, bus.Errorf(bus.Usage, "event %q: %w", e.Tag, err)
+			return nil, rpc.Errorf(rpc.Usage, "event %q: %w", e.Tag, err)
 		}
 		f := asFire(forward)
 		if err := m.checkOutgoing(f); err != nil {
@@ -159,31 +160,31 @@ func together(a, b protocol.Fire) bool {
 // also while there is no master.
 func (m *Minion) checkOutgoing(f protocol.Fire) error {
 	if len(f.Events) == 0 {
-		return bus.Errorf(bus.Usage, "there is no event to fire")
+		return rpc.Errorf(rpc.Usage, "there is no event to fire")
 	}
 	forward := event.Forward{Single: f.Form == protocol.FormSingle, Pretag: f.Pretag, Items: make([]event.Item, len(f.Events))}
 	for i, e := range f.Events {
 		if len(e.Data) > 0 && !value.Valid(e.Data) {
-			return bus.Errorf(bus.Usage, "the data of event %q is no JSON", e.Tag)
+			return rpc.Errorf(rpc.Usage, "the data of event %q is no JSON", e.Tag)
 		}
 		forward.Items[i] = event.Item(e)
 	}
 	items, err := forward.Shape(m.id)
 	if err != nil {
-		return bus.Errorf(bus.Usage, "%w", err)
+		return rpc.Errorf(rpc.Usage, "%w", err)
 	}
 	for _, item := range items {
 		if err := event.CheckMinionTag(m.id, item.Tag); err != nil {
-			code := bus.Usage
+			code := rpc.Usage
 			if errors.Is(err, event.ErrReserved) {
-				code = bus.Denied
+				code = rpc.Denied
 				m.tellRefused(item.Tag)
 			}
 			m.log.Warn("event for the master refused", "tag", item.Tag, "err", err)
-			return bus.Errorf(code, "minion %s may not fire this event: %w", m.id, err)
+			return rpc.Errorf(code, "minion %s may not fire this event: %w", m.id, err)
 		}
 		if limit := m.cfg.MaxEventSize; limit > 0 && int64(len(item.Data)) > limit {
-			return bus.Errorf(bus.Usage, "event %q has %d bytes of data: the limit is %d", item.Tag, len(item.Data), limit).
+			return rpc.Errorf(rpc.Usage, "event %q has %d bytes of data: the limit is %d", item.Tag, len(item.Data), limit).
 				WithHint("max_event_size in the configuration is the limit, of the minion and of the master")
 		}
 	}
@@ -208,7 +209,7 @@ func (m *Minion) tellRefused(tag string) {
 // request of the same id is no second event; "" never repeats.
 func (m *Minion) fireMaster(ctx context.Context, f protocol.Fire, id string) (protocol.Fired, error) {
 	if len(f.ID) > maxName {
-		return protocol.Fired{}, bus.Errorf(bus.Usage, "the name of the events has %d bytes: the limit is %d", len(f.ID), maxName)
+		return protocol.Fired{}, rpc.Errorf(rpc.Usage, "the name of the events has %d bytes: the limit is %d", len(f.ID), maxName)
 	}
 	if f.Live {
 		return protocol.Fired{}, errLive()
@@ -222,11 +223,11 @@ func (m *Minion) fireMaster(ctx context.Context, f protocol.Fire, id string) (pr
 // errLive refuses an event for the master that is not to be stored: on its way there
 // it waits in the outbox.
 func errLive() error {
-	return bus.Errorf(bus.Usage, "events for the master are stored: those that are not stay on the minion's bus").WithHint("leave --no-store out")
+	return rpc.Errorf(rpc.Usage, "events for the master are stored: those that are not stay on the minion's bus").WithHint("leave --no-store out")
 }
 
 func errDisabled() error {
-	return bus.Errorf(bus.Unavailable, "there is no master to fire to: master_type is disable")
+	return rpc.Errorf(rpc.Unavailable, "there is no master to fire to: master_type is disable")
 }
 
 // straggler is how long a master that has not answered is waited for once another

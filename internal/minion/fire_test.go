@@ -15,6 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/minion"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -25,7 +26,7 @@ type pair struct {
 	minion *config.Minion
 	addr   net.Addr
 	stop   func() // the master
-	local  *bus.Conn
+	local  *rpc.Conn
 }
 
 func startPair(t testing.TB, settings string) *pair {
@@ -173,25 +174,25 @@ func TestForwardRefusals(t *testing.T) {
 	p := startPair(t, "max_event_size: 2048\n")
 	rows := map[string]struct {
 		data string
-		code bus.Code
+		code rpc.Code
 	}{
-		"junk":             {`"x"`, bus.Usage},
-		"neither":          {`{"data":{}}`, bus.Usage},
-		"events no list":   {`{"events":{"tag":"no"}}`, bus.Usage},
-		"no tag within":    {`{"events":[{"tag":"no"},{"data":{}}]}`, bus.Usage},
-		"control in a tag": {`{"tag":"a\u0000b"}`, bus.Usage},
-		"the master's tag": {`{"tag":"salt/job/20261121113344286549/ret/db1"}`, bus.Denied},
-		"another minion":   {`{"events":[{"tag":"no"},{"tag":"salt/minion/db1/start"}]}`, bus.Denied},
-		"by pretag":        {`{"events":[{"tag":"auth"}],"pretag":"salt"}`, bus.Denied},
-		"too large":        {`{"tag":"no","data":"` + strings.Repeat("x", 2000) + `"}`, bus.Usage},
+		"junk":             {`"x"`, rpc.Usage},
+		"neither":          {`{"data":{}}`, rpc.Usage},
+		"events no list":   {`{"events":{"tag":"no"}}`, rpc.Usage},
+		"no tag within":    {`{"events":[{"tag":"no"},{"data":{}}]}`, rpc.Usage},
+		"control in a tag": {`{"tag":"a\u0000b"}`, rpc.Usage},
+		"the master's tag": {`{"tag":"salt/job/20261121113344286549/ret/db1"}`, rpc.Denied},
+		"another minion":   {`{"events":[{"tag":"no"},{"tag":"salt/minion/db1/start"}]}`, rpc.Denied},
+		"by pretag":        {`{"events":[{"tag":"auth"}],"pretag":"salt"}`, rpc.Denied},
+		"too large":        {`{"tag":"no","data":"` + strings.Repeat("x", 2000) + `"}`, rpc.Usage},
 	}
 	check := func(t *testing.T) {
 		for name, row := range rows {
 			_, err := p.fire(fireEvent("no", "{}"), fireEvent("fire_master", `{"tag":"no"}`), fireEvent("fire_master", row.data))
-			if bus.CodeOf(err) != row.code {
+			if rpc.CodeOf(err) != row.code {
 				t.Errorf("%s: %v, want code %s", name, err, row.code)
 			}
-			if row.code == bus.Usage && name != "control in a tag" && salt.Hint(err) == "" {
+			if row.code == rpc.Usage && name != "control in a tag" && salt.Hint(err) == "" {
 				t.Errorf("%s: no hint in %v", name, err)
 			}
 		}
@@ -262,7 +263,7 @@ func TestLiveEventsStayOnTheMinion(t *testing.T) {
 		for _, tag := range tags {
 			q.Events = append(q.Events, fireEvent(tag, `{"tag":"there"}`))
 		}
-		if err := p.local.Ask(t.Context(), op, q, nil); bus.CodeOf(err) != bus.Usage {
+		if err := p.local.Ask(t.Context(), op, q, nil); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("%s: %v", op, err)
 		}
 	}

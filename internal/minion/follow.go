@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -184,7 +184,7 @@ func (f *follower) giveUp() {
 func (f *follower) send(r job.Report) error {
 	s := f.up.session.Load()
 	if s == nil {
-		return bus.ErrLost
+		return rpc.ErrLost
 	}
 	ctx, cancel := context.WithTimeout(f.m.ctx, followTime)
 	defer cancel()

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/extension"
@@ -20,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/returner"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -121,12 +121,12 @@ func (u *uplink) host() *function.Host {
 // hostOver is this minion as functions see it that reach masters over an uplink first,
 // over any for nil.
 func (m *Minion) hostOver(u *uplink) *function.Host {
-	reach, conn := m.peers(u), func() *bus.Conn { return m.conn(u, "") }
+	reach, conn := m.peers(u), func() *rpc.Conn { return m.conn(u, "") }
 	return &function.Host{
 		ID: m.id, Version: m.version, Config: m.inForce(), Grains: m.grains.now, Pillar: m.pillarData, Paths: m.paths(), Custom: m.modules, Log: m.log, Publisher: reach,
 		Services: &module.Services{
 			Events: events{m}, Facts: facts{m}, Files: m.files(u), Jobs: m.jobs, Keys: keys{m, u}, Master: masterLink{m}, Mine: reach, Scheduler: m.schedule,
-			Returners: func() []string { return returner.Names(m.custom) }, Push: peer.Push(conn), Revoke: peer.Revocation(func() *bus.Conn { return m.conn(nil, "") }),
+			Returners: func() []string { return returner.Names(m.custom) }, Push: peer.Push(conn), Revoke: peer.Revocation(func() *rpc.Conn { return m.conn(nil, "") }),
 		},
 	}
 }
@@ -203,7 +203,7 @@ func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Ou
 // refusedByMaster marks what is not permitted for package function, which does not
 // know the bus.
 func refusedByMaster(err error) error {
-	if bus.CodeOf(err) == bus.Denied {
+	if rpc.CodeOf(err) == rpc.Denied {
 		return fmt.Errorf("%w: %w", function.ErrRefused, err)
 	}
 	return err
@@ -224,7 +224,7 @@ func single(e module.Event) (protocol.Fire, error) {
 
 // files are those of a master, of preferred while it lasts, or of this machine with file_client local.
 func (m *Minion) files(preferred *uplink) *fileserver.Cache {
-	var source fileserver.Source = peer.Files{Conn: func() *bus.Conn { return m.conn(preferred, "") }}
+	var source fileserver.Source = peer.Files{Conn: func() *rpc.Conn { return m.conn(preferred, "") }}
 	if m.cfg.FileClient == "local" {
 		source = fileserver.NewRoots(m.cfg.FileRoots)
 	}

@@ -11,16 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // publishSoon starts a job on all minions and returns what the master says at once; nil
 // where it is killed meanwhile.
-func publishSoon(ctx context.Context, c *bus.Conn, target, command string) *job.Start {
+func publishSoon(ctx context.Context, c *rpc.Conn, target, command string) *job.Start {
 	s, err := c.Call(protocol.OpPublish, protocol.Publish{
 		Target: target, TargetType: "list", Async: true, Timeout: 5, Commands: []job.Command{{Function: "cmd.run", Args: []any{command}}},
 	})
@@ -38,7 +38,7 @@ func publishSoon(ctx context.Context, c *bus.Conn, target, command string) *job.
 }
 
 // standing is where a job stands on each minion, as the runner tells.
-func standing(t *testing.T, c *bus.Conn, jid salt.JID) map[string]string {
+func standing(t *testing.T, c *rpc.Conn, jid salt.JID) map[string]string {
 	t.Helper()
 	s, err := c.Call(protocol.OpRun, protocol.Run{Command: job.Command{Function: "jobs.list_job", Args: []any{string(jid)}}, Timeout: 20})
 	if err != nil {
@@ -130,7 +130,7 @@ func TestJobsOverKillsOfTheMaster(t *testing.T) {
 }
 
 // awaitMinion returns when the master can run jobs on web1.
-func awaitMinion(ctx context.Context, t *testing.T, c *bus.Conn) {
+func awaitMinion(ctx context.Context, t *testing.T, c *rpc.Conn) {
 	t.Helper()
 	until(t, "web1 is ready for jobs", func() bool {
 		s, err := c.Call(protocol.OpPublish, protocol.Publish{Target: "web1", TargetType: "list", Timeout: 5, Commands: []job.Command{{Function: "test.ping"}}})

@@ -11,11 +11,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 	"github.com/brinebus/brine/internal/value"
@@ -264,7 +264,7 @@ func (m *Minion) deliver(u *uplink, e *job.Envelope, r job.Report) bool {
 	ret := asSent(e.Commands, r)
 	out := outgoing{op: "ret." + string(e.JID), body: ret, id: returnName(e.JID)}
 	_, err := u.outbox.sendWhole(ctx, out)
-	for kept := false; bus.CodeOf(err) == bus.Unavailable; _, err = u.outbox.sendWhole(ctx, out) {
+	for kept := false; rpc.CodeOf(err) == rpc.Unavailable; _, err = u.outbox.sendWhole(ctx, out) {
 		if !kept {
 			if err := m.reserves.keep(e.JID, ret); err != nil {
 				m.log.Error("the return of a job is not kept", "jid", e.JID, "err", err)

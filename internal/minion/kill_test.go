@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/minion"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // victim is a daemon in a process of its own, which can be killed.
@@ -118,7 +118,7 @@ const emitted = 20
 // many were.
 func emit(ctx context.Context, t *testing.T, cfg *config.Minion, name string, enough func() bool) int {
 	socket := filepath.Join(cfg.SockDir, minion.SocketName)
-	var c *bus.Conn
+	var c *rpc.Conn
 	defer func() {
 		if c != nil {
 			c.Close()
@@ -135,7 +135,7 @@ func emit(ctx context.Context, t *testing.T, cfg *config.Minion, name string, en
 		for ctx.Err() == nil {
 			var err error
 			if c == nil {
-				c, err = bus.Dial(socket)
+				c, err = rpc.Dial(socket)
 			}
 			if err == nil {
 				ask, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -146,7 +146,7 @@ func emit(ctx context.Context, t *testing.T, cfg *config.Minion, name string, en
 				n++
 				break
 			}
-			if code := bus.CodeOf(err); code == bus.Usage || code == bus.Denied {
+			if code := rpc.CodeOf(err); code == rpc.Usage || code == rpc.Denied {
 				t.Errorf("%s %d: %v", name, n, err)
 				return n
 			}
@@ -233,11 +233,11 @@ func TestKill(t *testing.T) {
 }
 
 // await connects to a daemon that may just be starting.
-func await(t *testing.T, socket string) (c *bus.Conn) {
+func await(t *testing.T, socket string) (c *rpc.Conn) {
 	t.Helper()
 	until(t, "the daemon answers at "+socket, func() (ok bool) {
 		var err error
-		c, err = bus.Dial(socket)
+		c, err = rpc.Dial(socket)
 		return err == nil
 	})
 	t.Cleanup(c.Close)

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/atomicfile"
-	"github.com/brinebus/brine/internal/bus"
 	wire "github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // losses counts what the outbox had to drop. It lives in a file.
@@ -85,7 +85,7 @@ const slack = 64
 // delivered is waited for.
 func (o *outbox) makeRoom(ctx context.Context, size int64) error {
 	if size > o.limit {
-		return bus.Errorf(bus.Usage, "%d bytes are more than the outbox may hold: %d", size, o.limit).
+		return rpc.Errorf(rpc.Usage, "%d bytes are more than the outbox may hold: %d", size, o.limit).
 			WithHint("outbox_max_bytes in the minion's configuration is the limit")
 	}
 	if o.over(size) <= 0 {
@@ -149,7 +149,7 @@ func (o *outbox) drop(ctx context.Context, why string, gone func(waitingLetter) 
 		o.leave(batch[:n])
 		for _, l := range batch[:n] {
 			lost += uint64(max(l.Events, 1))
-			o.tell(l.letter, wire.Delivery{Refused: bus.Errorf(bus.Unavailable, "it was dropped: %s", why)})
+			o.tell(l.letter, wire.Delivery{Refused: rpc.Errorf(rpc.Unavailable, "it was dropped: %s", why)})
 		}
 		if n < len(batch) {
 			return nil

@@ -20,6 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/minion"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -239,18 +240,18 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 	t.Helper()
 	m := &system{Bus: bustest.Start(t), ready: make(chan struct{}), hold: make(chan struct{})}
 	key(m.Bus)
-	m.Server.Handle("hello", func(ctx context.Context, r *bus.Request) error {
+	m.Server.Handle("hello", func(ctx context.Context, r *rpc.Request) error {
 		close(m.ready)
 		return r.Send(ctx, protocol.Welcome{Time: time.Now()})
 	})
-	m.Server.Handle("ask", func(ctx context.Context, r *bus.Request) error {
+	m.Server.Handle("ask", func(ctx context.Context, r *rpc.Request) error {
 		if err := r.Send(ctx, protocol.AskAnswer{State: protocol.KeyAccepted}); err != nil {
 			return err
 		}
 		<-ctx.Done()
 		return nil
 	})
-	m.Server.Handle("returned", func(ctx context.Context, r *bus.Request) error {
+	m.Server.Handle("returned", func(ctx context.Context, r *rpc.Request) error {
 		var rep job.Report
 		if err := r.Decode(&rep); err != nil {
 			return err
@@ -258,7 +259,7 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 		m.told(string(rep.State))
 		return nil
 	})
-	m.Server.Handle("letters", func(ctx context.Context, r *bus.Request) error {
+	m.Server.Handle("letters", func(ctx context.Context, r *rpc.Request) error {
 		var q outbox.Batch
 		if err := r.Decode(&q); err != nil {
 			return err
@@ -309,7 +310,7 @@ func (m *system) send(t *testing.T, e job.Envelope) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Broker.Conn().Publish(bus.JobSubject("web1"), bus.Parts(sealed)[0]); err != nil {
+	if err := m.Broker.Conn().Publish(bus.JobSubject("web1"), rpc.Parts(sealed)[0]); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -413,7 +414,7 @@ func TestWithoutAMaster(t *testing.T) {
 	}
 	for op, tag := range map[string]string{protocol.OpMaster: "there", protocol.OpFire: "fire_master"} {
 		err := c.Ask(t.Context(), op, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: json.RawMessage(`{"data": 1, "tag": "there"}`)}}}, &f)
-		if bus.CodeOf(err) != bus.Unavailable || !strings.Contains(err.Error(), "master_type is disable") {
+		if rpc.CodeOf(err) != rpc.Unavailable || !strings.Contains(err.Error(), "master_type is disable") {
 			t.Errorf("fire for the master by %s: %v", op, err)
 		}
 	}

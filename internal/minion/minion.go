@@ -31,6 +31,7 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/returner"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
 )
@@ -61,7 +62,7 @@ type Minion struct {
 	log      *slog.Logger
 	key      *pki.PrivateKey
 	broker   *broker.Broker
-	server   *bus.Server
+	server   *rpc.Server
 	events   *eventbus.Bus
 	journal  *journal.Journal
 	schedule *scheduler
@@ -216,7 +217,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 	if err := m.recoverJobs(ctx); err != nil {
 		return err
 	}
-	m.server = bus.NewServer(m.broker.Conn(), m.broker.Owner, bus.MinionEndpoints, m.log)
+	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MinionEndpoints, m.log)
 	m.server.Slow, m.server.Authorize = m.broker.Slow, m.authorize
 	m.register()
 	if err := m.server.Served(); err != nil {

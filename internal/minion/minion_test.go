@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/job"
@@ -20,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/minion"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -105,9 +105,9 @@ func startMinion(t testing.TB, cfg *config.Minion) *daemonUnderTest {
 	return run(t, m.Run)
 }
 
-func dial(t testing.TB, dir, name string) *bus.Conn {
+func dial(t testing.TB, dir, name string) *rpc.Conn {
 	t.Helper()
-	c, err := bus.Dial(filepath.Join(dir, name))
+	c, err := rpc.Dial(filepath.Join(dir, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func call(fun string, args ...any) []job.Command {
 }
 
 // publish runs a job on web1 and returns its last update and all the states.
-func publish(t *testing.T, c *bus.Conn, q protocol.Publish) (last job.Update, states []job.State) {
+func publish(t *testing.T, c *rpc.Conn, q protocol.Publish) (last job.Update, states []job.State) {
 	t.Helper()
 	q.Target, q.TargetType = "web1", "glob"
 	s, err := c.Call(protocol.OpPublish, q)

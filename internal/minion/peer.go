@@ -6,22 +6,22 @@ import (
 	"errors"
 	"io"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/peer"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // peers reaches other minions, and the mine, over a connection to a master: that of
 // preferred while it lasts, else the first there is.
 func (m *Minion) peers(preferred *uplink) peer.Client {
-	return peer.Client{Conn: func(master string) *bus.Conn { return m.conn(preferred, master) }}
+	return peer.Client{Conn: func(master string) *rpc.Conn { return m.conn(preferred, master) }}
 }
 
 // peersOf reaches other minions over the master of an uplink and no other, unless one
 // is named: it has decided about what the job publishes.
 func (m *Minion) peersOf(u *uplink) peer.Client {
-	return peer.Client{Conn: func(master string) *bus.Conn {
+	return peer.Client{Conn: func(master string) *rpc.Conn {
 		if master != "" {
 			return m.conn(u, master)
 		}
@@ -34,7 +34,7 @@ func (m *Minion) peersOf(u *uplink) peer.Client {
 
 // conn is the connection to the named master; for "" that of preferred while it
 // lasts, else the first there is. It is nil for none.
-func (m *Minion) conn(preferred *uplink, master string) *bus.Conn {
+func (m *Minion) conn(preferred *uplink, master string) *rpc.Conn {
 	if master == "" && preferred != nil {
 		if s := preferred.session.Load(); s != nil {
 			return s.Conn
@@ -81,16 +81,16 @@ func (m *Minion) hostOf(e *job.Envelope, u *uplink) *function.Host {
 
 // passFiles asks the master for files, or what else needs no more than a connection,
 // for a local tool.
-func (m *Minion) passFiles(ctx context.Context, r *bus.Request) error {
+func (m *Minion) passFiles(ctx context.Context, r *rpc.Request) error {
 	if m.session() == nil {
-		return bus.Errorf(bus.Unavailable, "there is no connection to a master")
+		return rpc.Errorf(rpc.Unavailable, "there is no connection to a master")
 	}
 	return m.passToMaster(ctx, r)
 }
 
 // passToMaster asks the master what a local tool asks, and passes the answer on
 // as it comes.
-func (m *Minion) passToMaster(ctx context.Context, r *bus.Request) error {
+func (m *Minion) passToMaster(ctx context.Context, r *rpc.Request) error {
 	var q struct {
 		Via string `json:"via"`
 	}
@@ -99,7 +99,7 @@ func (m *Minion) passToMaster(ctx context.Context, r *bus.Request) error {
 	}
 	s := m.sessionWith(q.Via)
 	if s == nil {
-		return bus.Errorf(bus.Unavailable, "%w", peer.Away(r.Op))
+		return rpc.Errorf(rpc.Unavailable, "%w", peer.Away(r.Op))
 	}
 	stream, err := s.Call(r.Op, json.RawMessage(r.Body))
 	if err != nil {
@@ -124,8 +124,8 @@ func (m *Minion) passToMaster(ctx context.Context, r *bus.Request) error {
 
 // unavailable gives a lost connection its code; what the master said keeps its.
 func unavailable(err error) error {
-	if errors.Is(err, bus.ErrLost) {
-		return bus.Errorf(bus.Unavailable, "%w", err)
+	if errors.Is(err, rpc.ErrLost) {
+		return rpc.Errorf(rpc.Unavailable, "%w", err)
 	}
 	return err
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -57,6 +57,6 @@ func (m *Minion) refreshPillar(ctx context.Context) error {
 }
 
 // showPillar hands the pillar to salt-call.
-func (m *Minion) showPillar(ctx context.Context, r *bus.Request) error {
+func (m *Minion) showPillar(ctx context.Context, r *rpc.Request) error {
 	return r.Send(ctx, protocol.Pillar{Data: value.Value{V: m.pillarData()}})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -35,20 +36,20 @@ func (m *Minion) asker(ctx context.Context, i bus.Identity) eventbus.Principal {
 }
 
 // authorize lets root and the daemon's own user do what is for nobody else.
-func (m *Minion) authorize(ctx context.Context, r *bus.Request, c bus.Check) error {
+func (m *Minion) authorize(ctx context.Context, r *rpc.Request, c bus.Check) error {
 	u := m.users.Lookup(ctx, r.From.UID())
 	if c == bus.Operator && u.Operator {
 		return nil
 	}
 	m.log.Warn("request refused", "op", r.Op, "user", u.Name)
-	return bus.Errorf(bus.Denied, "user %s may not do this: it is for root and the minion's own user", u.Name)
+	return rpc.Errorf(rpc.Denied, "user %s may not do this: it is for root and the minion's own user", u.Name)
 }
 
 // localFire stores events on the minion's own bus, and passes on those whose tag
 // says so. A mistake in one of them refuses the lot. Who may fire the tag
 // fire_master on this bus speaks for the minion: what is within is not for
 // event_acl to judge, but for the master.
-func (m *Minion) localFire(ctx context.Context, r *bus.Request) error {
+func (m *Minion) localFire(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Fire
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -68,7 +69,7 @@ func (m *Minion) mayConnect(uid int) bool {
 }
 
 // passOn sends events to the master's bus for a local tool.
-func (m *Minion) passOn(ctx context.Context, r *bus.Request) error {
+func (m *Minion) passOn(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Fire
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -81,7 +82,7 @@ func (m *Minion) passOn(ctx context.Context, r *bus.Request) error {
 }
 
 // passReturn sends to the master what salt-call ran.
-func (m *Minion) passReturn(ctx context.Context, r *bus.Request) error {
+func (m *Minion) passReturn(ctx context.Context, r *rpc.Request) error {
 	var q protocol.LocalReturn
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (m *Minion) passReturn(ctx context.Context, r *bus.Request) error {
 }
 
 // refresh finds out anew, for salt-call, what the next job is to see.
-func (m *Minion) refresh(ctx context.Context, r *bus.Request) error {
+func (m *Minion) refresh(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Refresh
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -111,12 +112,12 @@ func (m *Minion) refresh(ctx context.Context, r *bus.Request) error {
 		failed = errors.Join(failed, m.refreshPillar(ctx))
 	}
 	if failed != nil {
-		return bus.Errorf(bus.Unavailable, "%w", failed) // an operator may know why
+		return rpc.Errorf(rpc.Unavailable, "%w", failed) // an operator may know why
 	}
 	return nil
 }
 
-func (m *Minion) status(ctx context.Context, r *bus.Request) error {
+func (m *Minion) status(ctx context.Context, r *rpc.Request) error {
 	facts, err := m.grains.get(ctx)
 	if err != nil {
 		m.log.Debug("facts are incomplete", "err", err)

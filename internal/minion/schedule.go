@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/atomicfile"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/returner"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/schedule"
 )
 
@@ -356,7 +356,7 @@ func (s *scheduler) ReloadSchedule(context.Context) error {
 
 // scheduleRequest serves the schedule to salt-call, which runs functions in its own
 // process.
-func (m *Minion) scheduleRequest(ctx context.Context, r *bus.Request) error {
+func (m *Minion) scheduleRequest(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Schedule
 	if err := r.Decode(&q); err != nil {
 		return err
@@ -366,7 +366,7 @@ func (m *Minion) scheduleRequest(ctx context.Context, r *bus.Request) error {
 	case protocol.ScheduleSet:
 		jobs, ok := q.Jobs.V.(map[string]any)
 		if !ok {
-			return bus.Errorf(bus.Usage, "the schedule is no dictionary")
+			return rpc.Errorf(rpc.Usage, "the schedule is no dictionary")
 		}
 		err = m.schedule.SetSchedule(ctx, jobs, q.Save)
 	case protocol.ScheduleRun:
@@ -375,7 +375,7 @@ func (m *Minion) scheduleRequest(ctx context.Context, r *bus.Request) error {
 		err = m.schedule.ReloadSchedule(ctx)
 	}
 	if err != nil {
-		return bus.Errorf(bus.Usage, "%w", err)
+		return rpc.Errorf(rpc.Usage, "%w", err)
 	}
 	now, err := m.schedule.Schedule(ctx)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -43,7 +44,7 @@ func (u *uplink) greet(ctx context.Context, l *link.Link, name string) (*session
 // time is not known, and nobody is there to be told of the job.
 func (s *session) prepare(ctx context.Context) error {
 	m := s.up.m
-	var asm bus.Assembler
+	var asm rpc.Assembler
 	sub, err := s.NC.Subscribe(bus.JobSubject(m.id), func(msg *nats.Msg) {
 		body, done, err := asm.Add(msg.Data)
 		if err != nil {

@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -297,7 +297,7 @@ func (u *uplink) awaitAcceptance(ctx context.Context, l *link.Link, name string)
 	switch {
 	case err == nil:
 		return errAccepted
-	case errors.Is(err, bus.ErrLost):
+	case errors.Is(err, rpc.ErrLost):
 		return fmt.Errorf("while waiting to be accepted: %w", err)
 	}
 	return err

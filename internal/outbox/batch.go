@@ -3,8 +3,8 @@ package outbox
 import (
 	"context"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -18,13 +18,13 @@ type delivery struct {
 // DeliverEach is Deliver for the batches of many minions that came together, as the
 // returns of a job do: what they hold is stored with one word of the journal for all.
 // Whatever is not quick is handled alone.
-func (r *Receiver) DeliverEach(ctx context.Context, requests []*bus.Request) []error {
+func (r *Receiver) DeliverEach(ctx context.Context, requests []*rpc.Request) []error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
 	errs, deliveries := make([]error, len(requests)), make([]*delivery, len(requests))
 	for i, req := range requests {
 		if deliveries[i] = r.quick(ctx, req); deliveries[i] == nil {
-			errs[i] = bus.ErrAlone
+			errs[i] = rpc.ErrAlone
 		}
 	}
 	err := r.storeEach(ctx, deliveries)
@@ -42,7 +42,7 @@ func (r *Receiver) DeliverEach(ctx context.Context, requests []*bus.Request) []e
 
 // quick reads a batch that can be stored with those of others. It returns nil for every
 // other one.
-func (r *Receiver) quick(ctx context.Context, req *bus.Request) *delivery {
+func (r *Receiver) quick(ctx context.Context, req *rpc.Request) *delivery {
 	var q Batch
 	if err := req.Decode(&q); err != nil || len(q.Messages) == 0 || len(q.Messages) > MaxBatch {
 		return nil

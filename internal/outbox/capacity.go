@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -98,7 +98,7 @@ func (c *capacity) stored(id salt.MinionID) {
 
 // Reserve answers OpCapacity when there is capacity for a batch, and keeps it until the
 // batch came.
-func (r *Receiver) Reserve(ctx context.Context, req *bus.Request) error {
+func (r *Receiver) Reserve(ctx context.Context, req *rpc.Request) error {
 	var q Capacity
 	if err := req.Decode(&q); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // OpDeliver hands over what waits in a minion's outbox: Batch → Delivered.
@@ -57,7 +57,7 @@ func (m Message) Decode(v any) error {
 	if own, ok := v.(encoding.BinaryUnmarshaler); ok {
 		return own.UnmarshalBinary(m.Body)
 	}
-	if err := bus.CheckBuilt(m.Body); err != nil {
+	if err := rpc.CheckBuilt(m.Body); err != nil {
 		return err
 	}
 	return json.Unmarshal(m.Body, v)
@@ -100,7 +100,7 @@ func (q Batch) AppendBinary(b []byte) ([]byte, error) {
 func (q *Batch) UnmarshalBinary(b []byte) error {
 	q.Messages = nil
 	if len(b) == 0 || b[0] != batchSign {
-		if err := bus.CheckBuilt(b); err != nil {
+		if err := rpc.CheckBuilt(b); err != nil {
 			return err
 		}
 		return json.Unmarshal(b, q)
@@ -132,5 +132,5 @@ type Delivered struct {
 // Delivery is what became of one message: it is stored, or refused for good.
 type Delivery struct {
 	Seq     uint64     `json:"seq,omitempty"` // of its last event in the master's journal; 0 for a repetition, and for a return
-	Refused *bus.Error `json:"refused,omitempty"`
+	Refused *rpc.Error `json:"refused,omitempty"`
 }

@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -31,7 +31,7 @@ const maxEpoch = 64
 
 // Opener knows what the messages of minions mean.
 type Opener interface {
-	// Open says what a message becomes. A [bus.Error] that is permanent refuses it for
+	// Open says what a message becomes. A [rpc.Error] that is permanent refuses it for
 	// good: the same message would be refused again. After any other error it stays in
 	// the minion's outbox.
 	Open(ctx context.Context, from salt.MinionID, m Message) (Record, error)
@@ -83,13 +83,13 @@ func (r *Receiver) Keep(ctx context.Context) { r.marks.keep(ctx, r.Log) }
 
 // Deliver answers OpDeliver. The answer comes when all of the batch is in the journal,
 // once, and in order.
-func (r *Receiver) Deliver(ctx context.Context, req *bus.Request) error {
+func (r *Receiver) Deliver(ctx context.Context, req *rpc.Request) error {
 	var q Batch
 	if err := req.Decode(&q); err != nil {
 		return err
 	}
 	if len(q.Messages) > MaxBatch {
-		return bus.Errorf(bus.Usage, "%d messages at once: the limit is %d", len(q.Messages), MaxBatch)
+		return rpc.Errorf(rpc.Usage, "%d messages at once: the limit is %d", len(q.Messages), MaxBatch)
 	}
 	id := salt.MinionID(req.From.Name)
 	defer r.capacity.stored(id)
@@ -114,7 +114,7 @@ func (r *Receiver) Deliver(ctx context.Context, req *bus.Request) error {
 type incoming struct {
 	Message
 	Record
-	refused *bus.Error
+	refused *rpc.Error
 	pending *journal.Pending // of the last of its events; nil when all are stored already
 }
 
@@ -171,7 +171,7 @@ func (r *Receiver) open(ctx context.Context, id salt.MinionID, m Message) (*inco
 
 func checkEpoch(m Message) error {
 	if m.Epoch == "" || len(m.Epoch) > maxEpoch {
-		return bus.Errorf(bus.Usage, "a message without a proper epoch")
+		return rpc.Errorf(rpc.Usage, "a message without a proper epoch")
 	}
 	return nil
 }

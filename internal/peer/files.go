@@ -5,20 +5,20 @@ import (
 	"errors"
 	"io"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // Files implements fileserver.Source over a connection to the master, or to the
 // minion's daemon, which passes it on.
 type Files struct {
-	Conn func() *bus.Conn // the one in use, nil for none
+	Conn func() *rpc.Conn // the one in use, nil for none
 }
 
 var errNoFiles = errors.New("there is no connection to the master and its files")
 
-func (f Files) call(op string, q any) (*bus.Stream, error) {
+func (f Files) call(op string, q any) (*rpc.Stream, error) {
 	c := f.Conn()
 	if c == nil {
 		return nil, errNoFiles
@@ -102,10 +102,10 @@ func (f Files) get(ctx context.Context, q protocol.GetFile, w io.Writer) (filese
 
 // fileError gives an answer of the master the meaning that package fileserver has for it.
 func fileError(err error) error {
-	switch bus.CodeOf(err) {
-	case bus.NotFound:
+	switch rpc.CodeOf(err) {
+	case rpc.NotFound:
 		return told{err, fileserver.ErrNotFound}
-	case bus.Denied:
+	case rpc.Denied:
 		return told{err, fileserver.ErrPath}
 	}
 	return err

@@ -13,17 +13,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // Client implements function.Publisher and module.Mine over a connection to the master, or to the
 // minion's daemon, which passes it on.
 type Client struct {
-	Conn func(master string) *bus.Conn // to this master, or "" for any; nil for none
+	Conn func(master string) *rpc.Conn // to this master, or "" for any; nil for none
 }
 
 // Away is the error of a minion without a connection to a master that is asked for
@@ -74,7 +74,7 @@ func request(p function.Publication) protocol.Publish {
 }
 
 // gather reads the course of a job to its end: of each minion the last word.
-func gather(ctx context.Context, s *bus.Stream) (map[salt.MinionID]job.Update, error) {
+func gather(ctx context.Context, s *rpc.Stream) (map[salt.MinionID]job.Update, error) {
 	heard := map[salt.MinionID]job.Update{}
 	for {
 		b, err := s.Next(ctx)
@@ -140,7 +140,7 @@ func (c Client) Runner(ctx context.Context, call function.Command, timeout time.
 	return res.Return.V, nil
 }
 
-func (c Client) call(master, op string, in any) (*bus.Stream, error) {
+func (c Client) call(master, op string, in any) (*rpc.Stream, error) {
 	conn := c.Conn(master)
 	if conn == nil {
 		return nil, fmt.Errorf("%w: %w", function.ErrUnavailable, Away(op))
@@ -151,12 +151,12 @@ func (c Client) call(master, op string, in any) (*bus.Stream, error) {
 // meaning translates the codes of the bus for package function, which does not
 // know it. The words stay those of the master.
 func meaning(err error) error {
-	switch bus.CodeOf(err) {
-	case bus.Denied:
+	switch rpc.CodeOf(err) {
+	case rpc.Denied:
 		return marked{err, function.ErrRefused}
-	case bus.NoMatch:
+	case rpc.NoMatch:
 		return marked{err, function.ErrNoMatch}
-	case bus.Unavailable:
+	case rpc.Unavailable:
 		return marked{err, function.ErrUnavailable}
 	}
 	return err

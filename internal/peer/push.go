@@ -10,13 +10,14 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // pushPart is how many bytes of a file travel in one request.
 const pushPart = 256 << 10
 
 // Push hands files to the master, over the connection in use.
-func Push(conn func() *bus.Conn) func(ctx context.Context, name string, content io.Reader) error {
+func Push(conn func() *rpc.Conn) func(ctx context.Context, name string, content io.Reader) error {
 	return func(ctx context.Context, name string, content io.Reader) error {
 		c := conn()
 		if c == nil {

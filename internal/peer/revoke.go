@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // Revocation asks the master, over the connection in use, to forget the key of the
 // minion whose connection that is.
-func Revocation(conn func() *bus.Conn) func(context.Context) error {
+func Revocation(conn func() *rpc.Conn) func(context.Context) error {
 	return func(ctx context.Context) error {
 		c := conn()
 		if c == nil {

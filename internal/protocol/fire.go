@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // The body of Fire is lines: a sign that no JSON begins with, a line with all
@@ -66,7 +66,7 @@ func (f Fire) AppendBinary(b []byte) ([]byte, error) {
 // UnmarshalBinary reads the body of a request. The events keep parts of b.
 func (f *Fire) UnmarshalBinary(b []byte) error {
 	if len(b) == 0 || b[0] != fireLines {
-		if err := bus.CheckBuilt(b); err != nil {
+		if err := rpc.CheckBuilt(b); err != nil {
 			return err
 		}
 		return json.Unmarshal(b, f)

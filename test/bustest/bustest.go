@@ -25,6 +25,7 @@ import (
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
 )
@@ -32,7 +33,7 @@ import (
 // Bus is a running broker with a server of requests.
 type Bus struct {
 	*broker.Broker
-	Server *bus.Server     // register handlers, then Server.Start
+	Server *rpc.Server     // register handlers, then Server.Start
 	Key    *pki.PrivateKey // the master's
 	Socket string          // the local door
 	Log    *slog.Logger
@@ -88,7 +89,7 @@ func start(t testing.TB, store string) *Bus {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Stop)
-	b.Server = bus.NewServer(b.Conn(), b.Owner, Endpoints, b.Log)
+	b.Server = rpc.NewServer(b.Conn(), b.Owner, Endpoints, b.Log)
 	t.Cleanup(b.Server.Stop)
 	b.Socket = filepath.Join(t.TempDir(), "d.sock")
 	l, err := socket.Listen(b.Socket, 0o666)

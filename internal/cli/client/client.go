@@ -12,10 +12,10 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
 )
@@ -28,10 +28,10 @@ const (
 
 // Dial connects to the daemon with this socket in dir. It is bounded by package
 // bus, and says what it waits for.
-func Dial(env *cli.Env, dir, name string) (*bus.Conn, error) {
+func Dial(env *cli.Env, dir, name string) (*rpc.Conn, error) {
 	path := filepath.Join(dir, name)
 	defer env.Waiting(context.Background(), cli.Patience, func() string { return "the daemon at " + path })()
-	c, err := bus.DialBySudo(path, env.Getenv("SUDO_USER"))
+	c, err := rpc.DialBySudo(path, env.Getenv("SUDO_USER"))
 	if err != nil {
 		return nil, dialError(err, path, name)
 	}
@@ -58,10 +58,10 @@ func dialError(err error, path, name string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("connect to the daemon at %s: %w", path, fs.ErrPermission),
 			"the directories on the way to the socket must let you through (sock_dir); "+closed(path)+" does not"))
-	case errors.Is(err, bus.ErrRefused) && socket.Namespaced():
+	case errors.Is(err, rpc.ErrRefused) && socket.Namespaced():
 		return cli.Fail(cli.NoPermission, salt.WithHint(errors.New(program+" refused the connection: this process is in a user namespace, where users have other numbers"),
 			"run it outside of the namespace (unshare, a container), as the user that it is there"))
-	case errors.Is(err, bus.ErrRefused):
+	case errors.Is(err, rpc.ErrRefused):
 		return cli.Fail(cli.NoPermission, salt.WithHint(errors.New(program+" refused the connection: its bus is for root and its own user"),
 			"use sudo, or run it as the user of "+program))
 	}
@@ -85,17 +85,17 @@ func Error(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	if errors.Is(err, bus.ErrLost) {
+	if errors.Is(err, rpc.ErrLost) {
 		return cli.Fail(cli.Unavailable, salt.WithHint(err, "its log says why it ended; a job that was started goes on, see 'salt-run jobs.list_jobs'"))
 	}
-	switch bus.CodeOf(err) {
-	case bus.Denied:
+	switch rpc.CodeOf(err) {
+	case rpc.Denied:
 		return cli.Fail(cli.NoPermission, err)
-	case bus.Usage:
+	case rpc.Usage:
 		return cli.Fail(cli.Usage, err)
-	case bus.NoMatch:
+	case rpc.NoMatch:
 		return cli.Fail(cli.NoMatch, err)
-	case bus.Unavailable, bus.Busy:
+	case rpc.Unavailable, rpc.Busy:
 		return cli.Fail(cli.Unavailable, err)
 	}
 	return cli.Fail(cli.Failed, err)

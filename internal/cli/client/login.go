@@ -16,11 +16,11 @@ import (
 
 	"github.com/brinebus/brine/internal/argument"
 	"github.com/brinebus/brine/internal/atomicfile"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -109,7 +109,7 @@ func inHome(env *cli.Env, path string) string {
 
 // Do logs in on the connection. It takes the token of token_file where there is
 // one that fits, and else asks for the password.
-func (l *Login) Do(ctx context.Context, c *bus.Conn) error {
+func (l *Login) Do(ctx context.Context, c *rpc.Conn) error {
 	if l == nil {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (l *Login) Do(ctx context.Context, c *bus.Conn) error {
 // loginTime bounds a login, in which a directory server may be asked.
 const loginTime = time.Minute
 
-func (l *Login) ask(ctx context.Context, c *bus.Conn, q protocol.Login, out *protocol.LoggedIn) error {
+func (l *Login) ask(ctx context.Context, c *rpc.Conn, q protocol.Login, out *protocol.LoggedIn) error {
 	defer l.env.Waiting(ctx, cli.Patience, func() string { return "the master to verify the login" })()
 	ctx, cancel := context.WithTimeout(ctx, loginTime)
 	defer cancel()
@@ -156,7 +156,7 @@ func (l *Login) ask(ctx context.Context, c *bus.Conn, q protocol.Login, out *pro
 
 // byToken tries the token that is kept. Where the command line names another way
 // it is left alone, and one that is refused is told of.
-func (l *Login) byToken(ctx context.Context, c *bus.Conn) (done bool, err error) {
+func (l *Login) byToken(ctx context.Context, c *rpc.Conn) (done bool, err error) {
 	if l.passwordFile != "" || l.certificate != "" || l.freshToken {
 		return false, nil
 	}
@@ -168,7 +168,7 @@ func (l *Login) byToken(ctx context.Context, c *bus.Conn) (done bool, err error)
 		return false, err
 	}
 	err = l.ask(ctx, c, protocol.Login{Backend: l.backend, User: l.user, Token: token}, new(protocol.LoggedIn))
-	if bus.CodeOf(err) != bus.Denied {
+	if rpc.CodeOf(err) != rpc.Denied {
 		return err == nil, err
 	}
 	if l.backend != "" {

@@ -12,13 +12,13 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // prove adds a certificate to a login, and the proof that its key is here: it
 // signs what the master asks it to. The key itself goes nowhere.
-func (l *Login) prove(ctx context.Context, c *bus.Conn, q *protocol.Login) error {
+func (l *Login) prove(ctx context.Context, c *rpc.Conn, q *protocol.Login) error {
 	var err error
 	if q.Certificate, err = os.ReadFile(l.certificate); err != nil {
 		return fmt.Errorf("read certificate: %w", err)

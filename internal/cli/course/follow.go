@@ -11,10 +11,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // startTime bounds how long the master may take to begin a job.
@@ -32,7 +32,7 @@ const (
 
 // Follow asks for a job by op and shows its course to the end. It closes the
 // output.
-func (s *Show) Follow(ctx context.Context, conn *bus.Conn, op string, request any, end End) error {
+func (s *Show) Follow(ctx context.Context, conn *rpc.Conn, op string, request any, end End) error {
 	defer s.file.Close()
 	ctx, unwatch, err := s.watched(ctx)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Show) watched(ctx context.Context) (context.Context, func(), error) {
 	return s.env.WhileRead(ctx)
 }
 
-func begun(ctx context.Context, stream *bus.Stream) (start job.Start, err error) {
+func begun(ctx context.Context, stream *rpc.Stream) (start job.Start, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	if err := stream.Decode(ctx, &start); err != nil {
@@ -95,7 +95,7 @@ func begun(ctx context.Context, stream *bus.Stream) (start job.Start, err error)
 	return start, nil
 }
 
-func (s *Show) drain(ctx context.Context, stream *bus.Stream) error {
+func (s *Show) drain(ctx context.Context, stream *rpc.Stream) error {
 	for {
 		b, err := stream.Next(ctx)
 		if isEnd(err) {

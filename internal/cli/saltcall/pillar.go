@@ -6,13 +6,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // pillarOver asks the daemon, which has it at hand, for the pillar when a function first
 // needs it: most never do.
-func pillarOver(conn *bus.Conn, wait time.Duration, log *slog.Logger) func() map[string]any {
+func pillarOver(conn *rpc.Conn, wait time.Duration, log *slog.Logger) func() map[string]any {
 	return sync.OnceValue(func() map[string]any {
 		ctx, cancel := context.WithTimeout(context.Background(), wait)
 		defer cancel()

@@ -22,6 +22,7 @@ import (
 	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
 	"github.com/brinebus/brine/internal/value"
@@ -61,7 +62,7 @@ func (nowhere) Close()                                             {}
 
 // throughDaemon uses the buses of the minion's daemon.
 type throughDaemon struct {
-	conn *bus.Conn
+	conn *rpc.Conn
 	wait time.Duration
 }
 
@@ -81,9 +82,9 @@ func (d *throughDaemon) Complete(h *function.Host, s *module.Services) {
 }
 
 // connect puts in what needs a connection and nothing else.
-func connect(h *function.Host, s *module.Services, c *bus.Conn) {
-	conn := func() *bus.Conn { return c }
-	peers := peer.Client{Conn: func(string) *bus.Conn { return c }}
+func connect(h *function.Host, s *module.Services, c *rpc.Conn) {
+	conn := func() *rpc.Conn { return c }
+	peers := peer.Client{Conn: func(string) *rpc.Conn { return c }}
 	h.Publisher, s.Mine = peers, peers
 	s.Files = fileserver.NewCache(h.CacheDir, peer.Files{Conn: conn})
 	s.Push, s.Revoke = peer.Push(conn), peer.Revocation(conn)
@@ -261,7 +262,7 @@ func (d *direct) Ping(ctx context.Context, master string) error {
 
 // events implements module.EventBus over a connection.
 type events struct {
-	conn     *bus.Conn
+	conn     *rpc.Conn
 	toMaster string // the request that fires on the master's bus
 	local    bool   // there is a minion's bus
 }
@@ -322,4 +323,4 @@ func marked(err error) error {
 	return err
 }
 
-func isRefused(err error) bool { return bus.CodeOf(err) == bus.Denied }
+func isRefused(err error) bool { return rpc.CodeOf(err) == rpc.Denied }

@@ -15,12 +15,12 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/handler"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -56,7 +56,7 @@ var deadVerbs = []struct {
 
 // graveyard is where the dead letters of one user are.
 type graveyard struct {
-	conn *bus.Conn
+	conn *rpc.Conn
 	env  *cli.Env
 	opts *urcli.Context
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -108,7 +109,7 @@ func (d *delivery) deliver(ctx context.Context, events []protocol.FireEvent, fir
 	defer cancel()
 	var fired protocol.Fired
 	err := d.session.ask(limited, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Series: d.series, First: first, Live: d.live, Events: events}, &fired)
-	if d.live && errors.Is(err, bus.ErrLost) {
+	if d.live && errors.Is(err, rpc.ErrLost) {
 		return cli.Fail(cli.Unavailable, fmt.Errorf("handed out or not: %w", err))
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
@@ -119,7 +120,7 @@ func (d *delivery) deliver(ctx context.Context, events []protocol.FireEvent, fir
 
 // unconfirmed says what is known of events when time has run out.
 func (d *delivery) unconfirmed(err error) error {
-	var why *bus.Error
+	var why *rpc.Error
 	switch {
 	case !errors.As(err, &why):
 		return salt.WithHint(fmt.Errorf("not confirmed within %s: %s or not", d.limit, d.done), d.again())

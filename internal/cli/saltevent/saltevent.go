@@ -9,9 +9,9 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -102,7 +102,7 @@ func busFlag() urcli.Flag {
 }
 
 // dial connects to the daemon whose bus was chosen.
-func dial(env *cli.Env, opts *urcli.Context) (*bus.Conn, error) {
+func dial(env *cli.Env, opts *urcli.Context) (*rpc.Conn, error) {
 	switch name := opts.String("bus"); name {
 	case "master":
 		cfg, err := client.MasterConfig(env, opts)

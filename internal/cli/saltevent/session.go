@@ -9,26 +9,26 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // session is a connection to the daemon that is made anew when the daemon was
 // away. Its methods may be called concurrently.
 type session struct {
 	env  *cli.Env
-	dial func() (*bus.Conn, error)
+	dial func() (*rpc.Conn, error)
 	stay bool // do not come back
 
 	mu   sync.Mutex
-	conn *bus.Conn
+	conn *rpc.Conn
 	told bool // the person knows that the daemon is away
 }
 
 // openSession connects; a daemon that is not there now is an error.
 func openSession(env *cli.Env, opts *urcli.Context) (*session, error) {
-	s := &session{env: env, dial: func() (*bus.Conn, error) { return dial(env, opts) }}
+	s := &session{env: env, dial: func() (*rpc.Conn, error) { return dial(env, opts) }}
 	conn, err := s.dial()
 	s.conn = conn
 	return s, err
@@ -59,7 +59,7 @@ const (
 )
 
 // get returns the connection, waiting for the daemon while it is away.
-func (s *session) get(ctx context.Context) (*bus.Conn, error) {
+func (s *session) get(ctx context.Context) (*rpc.Conn, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		c, err := s.once()
 		if err == nil || cli.Code(err) != cli.Unavailable {
@@ -73,7 +73,7 @@ func (s *session) get(ctx context.Context) (*bus.Conn, error) {
 	}
 }
 
-func (s *session) once() (*bus.Conn, error) {
+func (s *session) once() (*rpc.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil {
@@ -92,7 +92,7 @@ func (s *session) once() (*bus.Conn, error) {
 }
 
 // lost gives up a connection on which something failed.
-func (s *session) lost(c *bus.Conn) {
+func (s *session) lost(c *rpc.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == c && c != nil {
@@ -111,11 +111,11 @@ func (s *session) close() {
 
 // passing says whether err goes away when the daemon is back or less busy.
 func passing(err error) bool {
-	if errors.Is(err, bus.ErrLost) {
+	if errors.Is(err, rpc.ErrLost) {
 		return true
 	}
-	code := bus.CodeOf(err)
-	return code == bus.Unavailable || code == bus.Busy
+	code := rpc.CodeOf(err)
+	return code == rpc.Unavailable || code == rpc.Busy
 }
 
 // errUnsure says that what was asked for may be done, or a part of it: an answer of the
@@ -140,8 +140,8 @@ func (s *session) ask(ctx context.Context, op string, in, out any) error {
 		case err == nil || s.stay || !passing(err):
 			return client.Error(err)
 		}
-		said, unsure = err, unsure || bus.Unsure(err)
-		if errors.Is(err, bus.ErrLost) {
+		said, unsure = err, unsure || rpc.Unsure(err)
+		if errors.Is(err, rpc.ErrLost) {
 			s.lost(c)
 		}
 		select {

@@ -9,11 +9,11 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/sink"
 )
@@ -116,7 +116,7 @@ type sinkSource struct {
 const silence = 2 * time.Minute
 
 func newSinkSource(env *cli.Env, opts *urcli.Context, r sink.Rule) *sinkSource {
-	s := &session{env: env, dial: func() (*bus.Conn, error) { return dial(env, opts) }}
+	s := &session{env: env, dial: func() (*rpc.Conn, error) { return dial(env, opts) }}
 	q := protocol.Listen{Tags: r.Tags, Match: r.Match, Senders: r.Senders, Durable: r.Position}
 	if r.Since.All {
 		q.FromSeq = 1
@@ -150,7 +150,7 @@ var errSilence = errors.New("nothing has come for a long time")
 // Confirm stores how far the rule is.
 func (s *sinkSource) Confirm(ctx context.Context, seq uint64) error {
 	err := s.ask(ctx, protocol.OpConfirm, protocol.Confirm{Durable: s.src.q.Durable, Seq: seq})
-	if bus.CodeOf(err) == bus.Usage { // the journal was begun anew; the position goes on in it
+	if rpc.CodeOf(err) == rpc.Usage { // the journal was begun anew; the position goes on in it
 		s.src.env.Warn(err)
 		return nil
 	}
@@ -204,7 +204,7 @@ func (s *sinkSource) again(ctx context.Context, do func() error) error {
 // mayPass says whether err goes away by coming back: the daemon is away, another
 // sink works on the position, this connection no longer holds it.
 func mayPass(err error) bool {
-	return passing(err) || errors.Is(err, errSilence) || errors.Is(err, io.EOF) || bus.CodeOf(err) == bus.NotFound
+	return passing(err) || errors.Is(err, errSilence) || errors.Is(err, io.EOF) || rpc.CodeOf(err) == rpc.NotFound
 }
 
 // Pause gives up the connection; the next call makes another.

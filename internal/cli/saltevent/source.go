@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // source hands out the events of one listener and comes back by itself, without a
@@ -25,8 +25,8 @@ type source struct {
 	q       protocol.Listen
 	onReady func(protocol.Ready) error // told once, when the listener stands
 
-	conn   *bus.Conn
-	stream *bus.Stream
+	conn   *rpc.Conn
+	stream *rpc.Stream
 	ready  bool
 	ended  bool   // the daemon has said that this was all
 	place  uint64 // everything up to here was handed out, or does not match
@@ -62,7 +62,7 @@ func (s *source) again(ctx context.Context, err error) bool {
 	if !s.ready || s.session.stay || ctx.Err() != nil || !passing(err) {
 		return false
 	}
-	if errors.Is(err, bus.ErrLost) {
+	if errors.Is(err, rpc.ErrLost) {
 		s.session.lost(s.conn)
 	}
 	if s.stream != nil {

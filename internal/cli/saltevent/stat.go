@@ -11,10 +11,10 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 func statSpec() cli.Spec {
@@ -49,7 +49,7 @@ func stat(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	return writeStat(env.Stdout, s)
 }
 
-func askStat(ctx context.Context, env *cli.Env, conn *bus.Conn) (*protocol.Stat, error) {
+func askStat(ctx context.Context, env *cli.Env, conn *rpc.Conn) (*protocol.Stat, error) {
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the daemon" })()
 	s := new(protocol.Stat)
 	if err := conn.Ask(ctx, protocol.OpStat, nil, s); err != nil {

@@ -5,10 +5,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // announceTime bounds how long a master may take to note who decides.
@@ -19,7 +19,7 @@ const announceTime = 2 * time.Second
 // of root are given up, for the kernel names the user of the connection. Without
 // a master there is nobody to tell.
 func (t *tool) introduce() {
-	conn, err := bus.DialBySudo(filepath.Join(t.cfg.SockDir, client.MasterSocket), t.env.Getenv("SUDO_USER"))
+	conn, err := rpc.DialBySudo(filepath.Join(t.cfg.SockDir, client.MasterSocket), t.env.Getenv("SUDO_USER"))
 	if err == nil {
 		t.master = conn
 	}

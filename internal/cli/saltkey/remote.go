@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -27,7 +27,7 @@ type keys interface {
 // read them: by its wheel functions, each of which the user must be allowed.
 type remote struct {
 	ctx  context.Context // of the one command that this serves
-	conn *bus.Conn
+	conn *rpc.Conn
 }
 
 // reach connects to the master, whose rules then say what may be done. Without a login,

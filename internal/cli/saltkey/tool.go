@@ -14,11 +14,11 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/output"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -29,7 +29,7 @@ type tool struct {
 	cfg  *config.Master
 	hash string // of fingerprints
 
-	master *bus.Conn // to tell who decides; nil without one
+	master *rpc.Conn // to tell who decides; nil without one
 	remote *remote   // the keys behind a master, for who may not read them; nil for the key directory
 	closed error     // why this user may not read the key directory; nil who may
 

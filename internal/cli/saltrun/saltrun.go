@@ -11,7 +11,6 @@ import (
 	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/argument"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/cli/course"
@@ -19,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/output"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -114,7 +114,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 }
 
 // dial connects to the master, as who the options name.
-func dial(ctx context.Context, env *cli.Env, cfg *config.Master, login *client.Login) (*bus.Conn, error) {
+func dial(ctx context.Context, env *cli.Env, cfg *config.Master, login *client.Login) (*rpc.Conn, error) {
 	conn, err := client.Dial(env, cfg.SockDir, client.MasterSocket)
 	if err != nil {
 		return nil, err

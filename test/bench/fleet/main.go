@@ -25,6 +25,7 @@ import (
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -160,7 +161,7 @@ func minion(address, dir, pin string, i int) (member, error) {
 	}
 	m := &simulated{l: l, epoch: bus.NewNonce(), ready: make(chan struct{}, 1)}
 	go m.drain() // lives as long as the process
-	var asm bus.Assembler
+	var asm rpc.Assembler
 	if _, err := l.NC.Subscribe(bus.JobSubject(salt.MinionID(id(i))), func(msg *nats.Msg) {
 		if body, done, err := asm.Add(msg.Data); err == nil && done {
 			m.onJob(body)

@@ -12,10 +12,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/peer"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // asker asks all of the fleet and returns how many have answered.
@@ -77,7 +77,7 @@ const silence = time.Minute
 
 // publisher asks as publish.publish does in a minion's daemon.
 func publisher(l *link.Link) asker {
-	client := peer.Client{Conn: func(string) *bus.Conn { return l.Conn }}
+	client := peer.Client{Conn: func(string) *rpc.Conn { return l.Conn }}
 	p := function.Publication{Target: "m*", TargetType: "glob", Calls: []function.Command{{Function: "test.ping"}}, Timeout: silence}
 	return func(ctx context.Context) (int, error) {
 		answers, err := client.Publish(ctx, p)

@@ -1,8 +1,9 @@
-package bus
+package rpc
 
 import (
-	"os"
 	"sync"
+
+	"github.com/brinebus/brine/internal/bus"
 )
 
 // maxSent is how many bytes of all answers to one asker may be under way, which is what all
@@ -21,8 +22,8 @@ type share struct {
 }
 
 // shareOf books an answer to the asker. The caller holds the lock.
-func (s *Server) shareOf(from Identity, asker string) *share {
-	if isOperator(from) {
+func (s *Server) shareOf(from bus.Identity, asker string) *share {
+	if from.IsOperator() {
 		return nil
 	}
 	own := s.shares[asker]
@@ -32,12 +33,6 @@ func (s *Server) shareOf(from Identity, asker string) *share {
 	}
 	own.answers++
 	return own
-}
-
-// isOperator says whether that is root or the daemon's own user, who could stop it anyway.
-func isOperator(i Identity) bool {
-	uid := i.UID()
-	return uid == 0 || uid >= 0 && uid == os.Geteuid()
 }
 
 // dropShare ends the booking of an answer. The caller holds the lock.

@@ -1,4 +1,4 @@
-package bus_test
+package rpc_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
 )
 
@@ -15,15 +16,15 @@ import (
 func TestDeafReadersOfOneAsker(t *testing.T) {
 	const answers, windows = 20, 4
 	b := bustest.Start(t)
-	piece := make([]byte, bus.MaxPart)
+	piece := make([]byte, rpc.MaxPart)
 	var sent atomic.Int64
-	b.Server.Handle(bustest.Probe(bus.RoleMinion, "long"), func(ctx context.Context, r *bus.Request) error {
-		for range 2 * bus.Window / bus.MaxPart { // more than may be ahead: none of it is ever sent whole
+	b.Server.Handle(bustest.Probe(bus.RoleMinion, "long"), func(ctx context.Context, r *rpc.Request) error {
+		for range 2 * rpc.Window / rpc.MaxPart { // more than may be ahead: none of it is ever sent whole
 			if err := r.SendRaw(ctx, piece); err != nil {
 				return err
 			}
 			if r.From.Name == "deaf" {
-				sent.Add(bus.MaxPart)
+				sent.Add(rpc.MaxPart)
 			}
 		}
 		return nil
@@ -42,13 +43,13 @@ func TestDeafReadersOfOneAsker(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for end := time.Now().Add(20 * time.Second); sent.Load() < windows*bus.Window-answers*bus.MaxPart; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); sent.Load() < windows*rpc.Window-answers*rpc.MaxPart; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("round %d: %d bytes were sent, want %d windows", round, sent.Load(), windows)
 			}
 		}
 		hears(t, b)
-		if n := sent.Load(); n > windows*bus.Window+bus.MaxPart {
+		if n := sent.Load(); n > windows*rpc.Window+rpc.MaxPart {
 			t.Errorf("round %d: %d bytes are under way to a reader that takes nothing, want at most %d windows", round, n, windows)
 		}
 		deaf.Close()
@@ -60,7 +61,7 @@ func TestDeafReadersOfOneAsker(t *testing.T) {
 func hears(t *testing.T, b *bustest.Bus) {
 	t.Helper()
 	c := b.As(t, bus.RoleMinion, "web1")
-	s, err := bus.NewConn(c.Conn, c.Self).Call("long", nil)
+	s, err := rpc.NewConn(c.Conn, c.Self).Call("long", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,8 +72,8 @@ func hears(t *testing.T, b *bustest.Bus) {
 			break
 		}
 	}
-	if size != 2*bus.Window {
-		t.Errorf("another asker got %d bytes of %d", size, 2*bus.Window)
+	if size != 2*rpc.Window {
+		t.Errorf("another asker got %d bytes of %d", size, 2*rpc.Window)
 	}
 	c.Close()
 	awaitGone(t, b)

@@ -1,4 +1,4 @@
-package bus_test
+package rpc_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestLargeBodiesAtOnce(t *testing.T) {
 	b := bustest.Start(t)
 	entered, leave := make(chan int, 10), make(chan struct{})
-	wait := func(ctx context.Context, r *bus.Request) error {
+	wait := func(ctx context.Context, r *rpc.Request) error {
 		entered <- len(r.Body)
 		select {
 		case <-leave:
@@ -31,14 +32,14 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := b.As(t, bus.RoleMinion, "web1")
-	web1 := bus.NewConn(client.Conn, client.Self)
-	local, err := bus.Dial(b.Socket)
+	web1 := rpc.NewConn(client.Conn, client.Self)
+	local, err := rpc.Dial(b.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer local.Close()
 	large, small := strings.Repeat("x", 40<<20), "x"
-	call := func(c *bus.Conn, body string) *bus.Stream {
+	call := func(c *rpc.Conn, body string) *rpc.Stream {
 		t.Helper()
 		s, err := c.Call("wait", body)
 		if err != nil {
@@ -48,7 +49,7 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 	}
 	first := call(web1, large)
 	<-entered
-	if _, err := call(web1, large).Next(t.Context()); bus.CodeOf(err) != bus.Busy || !strings.Contains(err.Error(), "hold") {
+	if _, err := call(web1, large).Next(t.Context()); rpc.CodeOf(err) != rpc.Busy || !strings.Contains(err.Error(), "hold") {
 		t.Errorf("a second large request of one asker: %v, want busy", err)
 	}
 	call(web1, small)
@@ -65,7 +66,7 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 	}
 	for err = error(nil); ; { // the place is free a moment after the answer
 		s := call(web1, large)
-		if _, err = s.Next(t.Context()); bus.CodeOf(err) != bus.Busy {
+		if _, err = s.Next(t.Context()); rpc.CodeOf(err) != rpc.Busy {
 			break
 		}
 	}
@@ -80,7 +81,7 @@ func TestFloodEndsItsConnection(t *testing.T) {
 	b := bustest.Start(t)
 	cut := make(chan string, 100)
 	b.Server.Cut, b.Server.Pace = func(inbox string) { cut <- inbox }, 20
-	b.Server.Handle(bustest.Probe(bus.RoleMinion, "ok"), func(ctx context.Context, r *bus.Request) error { return r.Send(ctx, true) })
+	b.Server.Handle(bustest.Probe(bus.RoleMinion, "ok"), func(ctx context.Context, r *rpc.Request) error { return r.Send(ctx, true) })
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func TestFloodEndsItsConnection(t *testing.T) {
 	case <-t.Context().Done():
 		t.Error("it was not cut")
 	}
-	if err := bus.NewConn(other.Conn, other.Self).Ask(t.Context(), "ok", nil, nil); err != nil {
+	if err := rpc.NewConn(other.Conn, other.Self).Ask(t.Context(), "ok", nil, nil); err != nil {
 		t.Errorf("another minion: %v", err)
 	}
 }

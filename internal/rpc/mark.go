@@ -1,16 +1,12 @@
-package bus
+package rpc
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-)
 
-// The subjects on which the daemon hears its clients.
-var (
-	requestSubjects = []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.client.*.req.*", "salt.key.*.req.*"}
-	creditSubjects  = []string{"salt.user.*.credit", "salt.minion.*.credit"}
-	ackSubject      = "salt.client.*.ack.*.*"
+	"github.com/brinebus/brine/internal/bus"
 )
 
 // markToken stands for the name of whoever asks in the subjects of marks. No name is
@@ -21,7 +17,7 @@ const markToken = "%"
 // when all were looked at: then everything that was sent before has been, too. looked is
 // how many messages that were since the mark before. There is one mark at a time.
 func (s *Server) Mark(back func(looked int)) error {
-	all := append(append([]string{ackSubject}, requestSubjects...), creditSubjects...)
+	all := slices.Concat(bus.RequestSubjects, bus.CreditSubjects, bus.AckSubjects)
 	s.marks.begin(len(all), back)
 	for _, subject := range all {
 		if err := s.nc.Publish(strings.ReplaceAll(subject, "*", markToken), nil); err != nil {

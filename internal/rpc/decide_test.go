@@ -1,4 +1,4 @@
-package bus_test
+package rpc_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
 )
 
@@ -16,17 +17,17 @@ func check(c bus.Check) bus.Endpoints {
 }
 
 // ask serves a table with one handler and returns what a user gets, who may publish it.
-func ask(t *testing.T, table bus.Endpoints, authorize func(context.Context, *bus.Request, bus.Check) error, h bus.Handler) error {
+func ask(t *testing.T, table bus.Endpoints, authorize func(context.Context, *rpc.Request, bus.Check) error, h rpc.Handler) error {
 	t.Helper()
 	b := bustest.Start(t)
-	s := bus.NewServer(b.Conn(), b.Owner, table, slog.New(slog.DiscardHandler))
+	s := rpc.NewServer(b.Conn(), b.Owner, table, slog.New(slog.DiscardHandler))
 	s.Authorize = authorize
 	s.Handle("echo", h)
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
-	c, err := bus.Dial(b.Socket)
+	c, err := rpc.Dial(b.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,21 +37,21 @@ func ask(t *testing.T, table bus.Endpoints, authorize func(context.Context, *bus
 
 // A handler that forgets to ask for a permission has no answer, however it answers.
 func TestNothingIsAnsweredWithoutADecision(t *testing.T) {
-	for name, h := range map[string]bus.Handler{
-		"a message":      func(ctx context.Context, r *bus.Request) error { return r.Send(ctx, "secret") },
-		"the last":       func(ctx context.Context, r *bus.Request) error { return r.Last(ctx, "secret") },
-		"bytes":          func(ctx context.Context, r *bus.Request) error { return r.SendRaw(ctx, []byte("secret")) },
-		"nothing at all": func(context.Context, *bus.Request) error { return nil },
-		"a refusal": func(ctx context.Context, r *bus.Request) error {
-			_ = r.Decide(bus.Errorf(bus.Denied, "no"))
+	for name, h := range map[string]rpc.Handler{
+		"a message":      func(ctx context.Context, r *rpc.Request) error { return r.Send(ctx, "secret") },
+		"the last":       func(ctx context.Context, r *rpc.Request) error { return r.Last(ctx, "secret") },
+		"bytes":          func(ctx context.Context, r *rpc.Request) error { return r.SendRaw(ctx, []byte("secret")) },
+		"nothing at all": func(context.Context, *rpc.Request) error { return nil },
+		"a refusal": func(ctx context.Context, r *rpc.Request) error {
+			_ = r.Decide(rpc.Errorf(rpc.Denied, "no"))
 			return r.Send(ctx, 1)
 		},
 	} {
-		if err := ask(t, check(bus.Published), nil, h); bus.CodeOf(err) != bus.Internal {
+		if err := ask(t, check(bus.Published), nil, h); rpc.CodeOf(err) != rpc.Internal {
 			t.Errorf("%s: %v, want a fault of the daemon", name, err)
 		}
 	}
-	err := ask(t, check(bus.Published), nil, func(ctx context.Context, r *bus.Request) error {
+	err := ask(t, check(bus.Published), nil, func(ctx context.Context, r *rpc.Request) error {
 		_ = r.Decide(nil)
 		return r.Send(ctx, 1)
 	})
@@ -62,14 +63,14 @@ func TestNothingIsAnsweredWithoutADecision(t *testing.T) {
 // What is decided by who asks is decided before the handler is called.
 func TestEarlyChecks(t *testing.T) {
 	called := false
-	h := func(ctx context.Context, r *bus.Request) error { called = true; return r.Send(ctx, 1) }
-	refuse := func(context.Context, *bus.Request, bus.Check) error { return bus.Errorf(bus.Denied, "not you") }
-	for name, authorize := range map[string]func(context.Context, *bus.Request, bus.Check) error{"refused": refuse, "nobody to ask": nil} {
-		if err := ask(t, check(bus.Operator), authorize, h); bus.CodeOf(err) != bus.Denied || called {
+	h := func(ctx context.Context, r *rpc.Request) error { called = true; return r.Send(ctx, 1) }
+	refuse := func(context.Context, *rpc.Request, bus.Check) error { return rpc.Errorf(rpc.Denied, "not you") }
+	for name, authorize := range map[string]func(context.Context, *rpc.Request, bus.Check) error{"refused": refuse, "nobody to ask": nil} {
+		if err := ask(t, check(bus.Operator), authorize, h); rpc.CodeOf(err) != rpc.Denied || called {
 			t.Errorf("%s: %v, called %v", name, err, called)
 		}
 	}
-	allow := func(_ context.Context, _ *bus.Request, c bus.Check) error {
+	allow := func(_ context.Context, _ *rpc.Request, c bus.Check) error {
 		if c != bus.Operator {
 			t.Errorf("asked for the check %s", c)
 		}
@@ -88,9 +89,9 @@ func TestOnlyDeclaredHandlersCanBeRegistered(t *testing.T) {
 				t.Error("a handler that no endpoint names was registered")
 			}
 		}()
-		b.Server.Handle("nosuch", func(context.Context, *bus.Request) error { return nil })
+		b.Server.Handle("nosuch", func(context.Context, *rpc.Request) error { return nil })
 	}()
-	s := bus.NewServer(b.Conn(), b.Owner, check(""), slog.New(slog.DiscardHandler))
+	s := rpc.NewServer(b.Conn(), b.Owner, check(""), slog.New(slog.DiscardHandler))
 	if err := s.Start(); err == nil || !strings.Contains(err.Error(), "no known check") {
 		t.Errorf("a server starts with an endpoint without a check: %v", err)
 	}
@@ -101,13 +102,13 @@ func TestOnlyDeclaredHandlersCanBeRegistered(t *testing.T) {
 func TestACallerIsNoMinion(t *testing.T) {
 	b := bustest.Start(t)
 	served := make(chan bus.Identity, 10)
-	b.Server.Handle("hello", func(ctx context.Context, r *bus.Request) error { served <- r.From; return r.Send(ctx, 1) })
-	b.Server.Handle("pillar", func(ctx context.Context, r *bus.Request) error { served <- r.From; return r.Send(ctx, 1) })
+	b.Server.Handle("hello", func(ctx context.Context, r *rpc.Request) error { served <- r.From; return r.Send(ctx, 1) })
+	b.Server.Handle("pillar", func(ctx context.Context, r *rpc.Request) error { served <- r.From; return r.Send(ctx, 1) })
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	client := b.As(t, bus.RoleCaller, "web1")
-	c := bus.NewConn(client.Conn, client.Self)
+	c := rpc.NewConn(client.Conn, client.Self)
 	if err := c.Tell("hello", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -125,24 +126,24 @@ func TestACallerIsNoMinion(t *testing.T) {
 // A request has the size that the table has for its operation, whole and in pieces.
 func TestSizesOfRequests(t *testing.T) {
 	called := false
-	h := func(ctx context.Context, r *bus.Request) error { called = true; return r.Send(ctx, 1) }
+	h := func(ctx context.Context, r *rpc.Request) error { called = true; return r.Send(ctx, 1) }
 	for name, limit := range map[string]int{"whole": 1, "in pieces": 1 << 20} {
 		table := check(bus.Own)
 		table[0].Body = limit
 		b := bustest.Start(t)
-		s := bus.NewServer(b.Conn(), b.Owner, table, slog.New(slog.DiscardHandler))
+		s := rpc.NewServer(b.Conn(), b.Owner, table, slog.New(slog.DiscardHandler))
 		s.Handle("echo", h)
 		if err := s.Start(); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Stop)
-		c, err := bus.Dial(b.Socket)
+		c, err := rpc.Dial(b.Socket)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		err = c.Ask(t.Context(), "echo", strings.Repeat("x", limit), nil)
-		if bus.CodeOf(err) != bus.Usage || !strings.Contains(err.Error(), "too large") || called {
+		if rpc.CodeOf(err) != rpc.Usage || !strings.Contains(err.Error(), "too large") || called {
 			t.Errorf("%s: %v, called %v", name, err, called)
 		}
 	}

@@ -1,4 +1,4 @@
-package bus
+package rpc
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/bus"
 )
 
 // Clients speak plain NATS, without frames and credits of ours: a request is one
@@ -40,8 +42,8 @@ func plainMessage(m *nats.Msg) *nats.Msg {
 }
 
 // number books an answer to a client, so that its words on it are understood.
-func (s *Server) number(from Identity, out *answerer) {
-	if from.Role != RoleClient {
+func (s *Server) number(from bus.Identity, out *answerer) {
+	if from.Role != bus.RoleClient {
 		return
 	}
 	s.numbers++
@@ -59,8 +61,8 @@ func (o *answerer) message(frame []byte) *nats.Msg {
 	m = plainMessage(m)
 	if kind == frameItem || kind == framePart {
 		o.count.Lock()
-		name := strings.TrimPrefix(o.asker, string(RoleClient)+":")
-		m.Reply = requestRoot(RoleClient, name) + ".ack." + o.plain + "." + strconv.FormatInt(o.sent, 10)
+		name := strings.TrimPrefix(o.asker, string(bus.RoleClient)+":")
+		m.Reply = bus.AckSubject(name, o.plain, o.sent)
 		o.count.Unlock()
 	}
 	return m
@@ -68,7 +70,7 @@ func (o *answerer) message(frame []byte) *nats.Msg {
 
 // acked notes that a client has taken a message, and with it all before it.
 func (s *Server) acked(m *nats.Msg) {
-	from, rest, ok := sender(m.Subject)
+	from, rest, ok := bus.Sender(m.Subject)
 	words := strings.Split(rest, ".")
 	if !ok || len(words) != 3 {
 		return

@@ -1,9 +1,11 @@
-package bus
+package rpc
 
 import (
 	"bytes"
 	"encoding"
 	"encoding/json"
+
+	"github.com/brinebus/brine/internal/bus"
 )
 
 // Bounds of what a body may become when it is read. Its size alone says little: seven
@@ -102,7 +104,7 @@ func (r *Request) Decode(v any) error {
 // bound counts what the body is going to take among what its sender has under way.
 func (r *Request) bound() error {
 	limit := smallBuilt
-	if r.endpoint != nil && r.endpoint.Body >= largeBody {
+	if r.endpoint != nil && r.endpoint.Body >= bus.LargeBody {
 		limit = maxBuilt
 	}
 	cost, err := built(r.Body, limit)

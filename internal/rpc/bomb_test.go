@@ -1,4 +1,4 @@
-package bus_test
+package rpc_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
 )
 
@@ -19,8 +20,8 @@ func TestABombIsNotBuilt(t *testing.T) {
 	var grown atomic.Uint64
 	table := check(bus.Own)
 	table[0].Body = 64 << 20
-	s := bus.NewServer(b.Conn(), b.Owner, table, slog.New(slog.DiscardHandler))
-	s.Handle("echo", func(ctx context.Context, r *bus.Request) error {
+	s := rpc.NewServer(b.Conn(), b.Owner, table, slog.New(slog.DiscardHandler))
+	s.Handle("echo", func(ctx context.Context, r *rpc.Request) error {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		var v any
@@ -33,14 +34,14 @@ func TestABombIsNotBuilt(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
-	c, err := bus.Dial(b.Socket)
+	c, err := rpc.Dial(b.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	bomb := "[" + strings.Repeat(`{"":0},`, 9<<20) + "0]"
 	err = c.Ask(t.Context(), "echo", raw(bomb), nil)
-	if bus.CodeOf(err) != bus.Usage || !strings.Contains(err.Error(), "too many parts") {
+	if rpc.CodeOf(err) != rpc.Usage || !strings.Contains(err.Error(), "too many parts") {
 		t.Errorf("a bomb: %v", err)
 	}
 	if n := grown.Load(); n > 1<<20 {
@@ -52,7 +53,7 @@ func TestABombIsNotBuilt(t *testing.T) {
 func TestBombsAtOnce(t *testing.T) {
 	b := bustest.Start(t)
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
-	h := func(ctx context.Context, r *bus.Request) error {
+	h := func(ctx context.Context, r *rpc.Request) error {
 		var v any
 		if err := r.Decode(&v); err != nil {
 			return err
@@ -69,19 +70,19 @@ func TestBombsAtOnce(t *testing.T) {
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c, err := bus.Dial(b.Socket)
+	c, err := rpc.Dial(b.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	client := b.As(t, bus.RoleMinion, "web1")
 	large := raw("[" + strings.Repeat(`{},`, 300_000) + "0]") // more than half of what is allowed
-	for _, from := range []*bus.Conn{c, bus.NewConn(client.Conn, client.Self)} {
+	for _, from := range []*rpc.Conn{c, rpc.NewConn(client.Conn, client.Self)} {
 		if _, err := from.Call("wait", large); err != nil {
 			t.Fatal(err)
 		}
 		<-entered
-		if err := from.Ask(t.Context(), "wait", large, nil); bus.CodeOf(err) != bus.Busy {
+		if err := from.Ask(t.Context(), "wait", large, nil); rpc.CodeOf(err) != rpc.Busy {
 			t.Errorf("a second one at once: %v, want busy", err)
 		}
 	}

@@ -1,8 +1,7 @@
-package bus
+package rpc
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
 )
@@ -33,29 +33,13 @@ var ErrRefused = errors.New("the daemon refused the connection")
 // concurrently.
 type Conn struct {
 	NC    *nats.Conn
-	self  Identity
+	self  bus.Identity
 	inbox string
 	next  atomic.Uint64
 	asked *answers // nil where each question subscribes for its answer
 
 	hears   bool     // the server's complaints, see HearComplaints
 	waiting sync.Map // then: subjects of requests without an answer yet, by *Stream
-}
-
-// NewNonce returns a fresh nonce for an inbox: 130 random bits as text.
-func NewNonce() string { return rand.Text() }
-
-// sudoName is the name of a connection that came by sudo, before that of the user.
-const sudoName = "sudo:"
-
-// SudoUser is the user behind sudo whom the name of a connection claims, "" for
-// none.
-func SudoUser(name string) string {
-	user, ok := strings.CutPrefix(name, sudoName)
-	if !ok {
-		return ""
-	}
-	return user
 }
 
 // Dial connects to the daemon behind the Unix socket at path, as the user that
@@ -65,18 +49,14 @@ func Dial(path string) (*Conn, error) { return DialBySudo(path, "") }
 // DialBySudo is Dial for a process that the user was let start by sudo, which the
 // daemon believes of operators. "" is nobody.
 func DialBySudo(path, user string) (*Conn, error) {
-	name := ""
-	if user != "" {
-		name = sudoName + user
-	}
 	// The daemon has the number from the kernel. It is told whom this process takes itself
 	// for, since in a user namespace that is somebody else, who could not be answered.
 	uid := os.Geteuid()
-	nonce := NewNonce()
-	self := Identity{Role: RoleUser, Name: strconv.Itoa(uid), Nonce: nonce}
+	nonce := bus.NewNonce()
+	self := bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(uid), Nonce: nonce}
 	dial := dialer(func() (net.Conn, error) { return socket.Dial(path) })
 	nc, err := nats.Connect("nats://daemon", nats.SetCustomDialer(dial), nats.SkipHostLookup(),
-		nats.UserInfo(nonce, self.Name), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.NoReconnect(), nats.Timeout(5*time.Second),
+		nats.UserInfo(nonce, self.Name), nats.Name(bus.SudoName(user)), nats.CustomInboxPrefix(self.Inbox()), nats.NoReconnect(), nats.Timeout(5*time.Second),
 		nats.IgnoreDiscoveredServers(), nats.ErrorHandler(quiet), nats.NoCallbacksAfterClientClose(), nats.SyncQueueLen(QueueLen))
 	if errors.Is(err, nats.ErrAuthorization) {
 		return nil, fmt.Errorf("connect to the daemon at %s: %w", path, ErrRefused)
@@ -149,7 +129,7 @@ func (l listening) Write(b []byte) (int, error) {
 func (d dialer) SkipTLSHandshake() bool { return true }
 
 // NewConn wraps a connection that was made otherwise, by a minion over TLS.
-func NewConn(nc *nats.Conn, self Identity) *Conn {
+func NewConn(nc *nats.Conn, self bus.Identity) *Conn {
 	return &Conn{NC: nc, self: self, inbox: self.Inbox()}
 }
 
@@ -194,10 +174,10 @@ func (c *Conn) send(op string, in any, reply string) error {
 }
 
 func (c *Conn) subject(op string) string {
-	if op == opAsk {
-		return AskSubject(c.self.Key)
+	if op == bus.OpAsk {
+		return bus.AskSubject(c.self.Key)
 	}
-	return RequestSubject(c.self.Role, c.self.Name, op)
+	return bus.RequestSubject(c.self.Role, c.self.Name, op)
 }
 
 // encode writes the body of a request behind its room: JSON, unless in has a form of its
@@ -214,8 +194,6 @@ func encode(in any) ([]byte, error) {
 	b, err := json.Marshal(in)
 	return append(room, b...), err
 }
-
-const opAsk = "ask"
 
 // Tell asks the daemon to do op and does not wait for an answer.
 func (c *Conn) Tell(op string, in any) error {
@@ -398,7 +376,7 @@ func (s *Stream) credit(n int) {
 		return
 	}
 	s.credited = s.taken
-	subject := CreditSubject(s.conn.self.Role, s.conn.self.Name)
+	subject := bus.CreditSubject(s.conn.self.Role, s.conn.self.Name)
 	body := s.reply + " " + strconv.FormatInt(s.taken, 10)
 	_ = s.conn.NC.Publish(subject, []byte(body)) // a lost connection is told by Next
 }

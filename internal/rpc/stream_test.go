@@ -1,4 +1,4 @@
-package bus_test
+package rpc_test
 
 import (
 	"context"
@@ -7,15 +7,16 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
 )
 
 // A long answer of small messages, more of them than the window holds, arrives
 // whole and in order.
 func TestManySmallMessages(t *testing.T) {
-	const count = 5 * bus.QueueLen
+	const count = 5 * rpc.QueueLen
 	b := bustest.Start(t)
-	b.Server.Handle(bustest.Probe(bus.RoleUser, "count"), func(ctx context.Context, r *bus.Request) error {
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "count"), func(ctx context.Context, r *rpc.Request) error {
 		for i := range count {
 			if err := r.Send(ctx, i); err != nil {
 				return err
@@ -26,7 +27,7 @@ func TestManySmallMessages(t *testing.T) {
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c, err := bus.Dial(b.Socket)
+	c, err := rpc.Dial(b.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}

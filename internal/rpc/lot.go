@@ -1,10 +1,12 @@
-package bus
+package rpc
 
 import (
 	"context"
 	"errors"
 	"slices"
 	"sync"
+
+	"github.com/brinebus/brine/internal/bus"
 )
 
 // LotHandler answers requests that came one soon after the other, all at once: of
@@ -25,7 +27,7 @@ const maxInLot = 64 << 10
 // there is nothing to decide. It is called before Start.
 func (s *Server) HandleLots(name string, h LotHandler) {
 	for _, e := range s.endpoints {
-		if e.Handler == name && e.Check != Own {
+		if e.Handler == name && e.Check != bus.Own {
 			panic("bus: requests that need a decision are not handled in lots: " + e.Op)
 		}
 	}

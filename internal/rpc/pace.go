@@ -1,6 +1,10 @@
-package bus
+package rpc
 
-import "time"
+import (
+	"time"
+
+	"github.com/brinebus/brine/internal/bus"
+)
 
 // Bounds of how often one machine may ask. A minion that works hard sends hundreds
 // of receipts and returns a second, and thousands of events with one request.
@@ -69,21 +73,21 @@ func (p *paces) ahead(early float64) time.Duration {
 // tooFast pushes back a sender that is ahead of its pace. A machine that gets far ahead all
 // the same is refused, too, and its connection ended if it goes on. The first piece of a
 // long request counts for all, and is not refused: half a message would be taken for junk.
-func (s *Server) tooFast(from Identity, e *Endpoint, reply string, data []byte) error {
-	if isOperator(from) {
+func (s *Server) tooFast(from bus.Identity, e *bus.Endpoint, reply string, data []byte) error {
+	if from.IsOperator() {
 		return nil
 	}
 	s.mu.Lock()
 	ahead, taken, cut := time.Duration(0), true, false
 	if s.partial[reply] == nil {
-		ahead, taken, cut = s.paces.take(asker(from), e.Check.weight(), time.Now())
+		ahead, taken, cut = s.paces.take(asker(from), e.Check.Weight(), time.Now())
 	}
 	s.mu.Unlock()
 	if s.Slow != nil && ahead > 0 {
 		s.Slow(from, ahead)
 	}
 	part := len(data) > 0 && data[0] == framePart
-	if taken || part || from.Role == RoleUser || from.Role == RoleClient {
+	if taken || part || from.Role == bus.RoleUser || from.Role == bus.RoleClient {
 		return nil
 	}
 	if cut && s.Cut != nil {

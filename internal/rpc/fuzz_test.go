@@ -1,4 +1,4 @@
-package bus
+package rpc
 
 import (
 	"bytes"
@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/bus"
 )
 
 // FuzzRequest hands a server any message of a minion that the broker lets through. What it
 // takes for a request is of that minion, and its answer goes to the minion's own inbox.
 func FuzzRequest(f *testing.F) {
-	owner := Identity{Role: RoleMinion, Name: "evil", Key: strings.Repeat("a", 64), Nonce: strings.Repeat("n", 20)}
+	owner := bus.Identity{Role: bus.RoleMinion, Name: "evil", Key: strings.Repeat("a", 64), Nonce: strings.Repeat("n", 20)}
 	inbox := owner.Inbox()
 	f.Add("salt.minion.evil.req.publish", inbox+".1", []byte(`i{"tgt":"*"}`))
 	f.Add("salt.minion.evil.ret.20260101000000000000", inbox+".2", []byte("p{"))
@@ -20,12 +22,12 @@ func FuzzRequest(f *testing.F) {
 	f.Add("salt.minion.web1.req.publish", "_INBOX.master.x.1", []byte("i{}"))
 	f.Add("salt.minion.evil.credit", inbox+".1", []byte(inbox+".1 100"))
 	f.Fuzz(func(t *testing.T, subject, reply string, body []byte) {
-		s := NewServer(&nats.Conn{}, func(prefix string) (Identity, bool) { return owner, prefix == inbox }, MasterEndpoints, slog.New(slog.DiscardHandler))
-		from, _, ok := sender(subject)
+		s := NewServer(&nats.Conn{}, func(prefix string) (bus.Identity, bool) { return owner, prefix == inbox }, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
+		from, _, ok := bus.Sender(subject)
 		if !ok {
 			return
 		}
-		if _, own := s.ownInbox(from, reply); own && (from.Name != "evil" || from.Role != RoleMinion || !strings.HasPrefix(reply, inbox+".") || strings.ContainsAny(reply, "*> ")) {
+		if _, own := s.ownInbox(from, reply); own && (from.Name != "evil" || from.Role != bus.RoleMinion || !strings.HasPrefix(reply, inbox+".") || strings.ContainsAny(reply, "*> ")) {
 			t.Fatalf("a request on %q may be answered on %q", subject, reply)
 		}
 		m := &nats.Msg{Subject: subject, Reply: reply, Data: bytes.Clone(body)}

@@ -1,4 +1,4 @@
-package bus_test
+package rpc_test
 
 import (
 	"context"
@@ -10,29 +10,30 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
 )
 
 // asker is a connection that asks often, to a bus that answers "echo" with what it was
 // asked, "long" with so many bytes, and "never" not at all.
-func asker(t *testing.T) (*bustest.Bus, *bus.Conn) {
+func asker(t *testing.T) (*bustest.Bus, *rpc.Conn) {
 	t.Helper()
 	b := bustest.Start(t)
-	b.Server.Handle(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, r *bus.Request) error { return r.SendRaw(ctx, r.Body) })
-	b.Server.Handle(bustest.Probe(bus.RoleUser, "last"), func(ctx context.Context, r *bus.Request) error { return r.Last(ctx, string(r.Body)) })
-	b.Server.Handle(bustest.Probe(bus.RoleUser, "long"), func(ctx context.Context, r *bus.Request) error {
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, r *rpc.Request) error { return r.SendRaw(ctx, r.Body) })
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "last"), func(ctx context.Context, r *rpc.Request) error { return r.Last(ctx, string(r.Body)) })
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "long"), func(ctx context.Context, r *rpc.Request) error {
 		var n int
 		if err := r.Decode(&n); err != nil {
 			return err
 		}
 		return r.Send(ctx, strings.Repeat("x", n))
 	})
-	b.Server.Handle(bustest.Probe(bus.RoleUser, "refused"), func(context.Context, *bus.Request) error { return bus.Errorf(bus.Denied, "no") })
-	b.Server.Handle(bustest.Probe(bus.RoleUser, "never"), func(ctx context.Context, _ *bus.Request) error { <-ctx.Done(); return ctx.Err() })
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "refused"), func(context.Context, *rpc.Request) error { return rpc.Errorf(rpc.Denied, "no") })
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "never"), func(ctx context.Context, _ *rpc.Request) error { <-ctx.Done(); return ctx.Err() })
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c, err := bus.Dial(b.Socket)
+	c, err := rpc.Dial(b.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestAsksOften(t *testing.T) {
 			if err := c.Ask(t.Context(), "last", i, &text); err != nil || text != fmt.Sprint(i) {
 				t.Errorf("question %d is answered %q, %v", i, text, err)
 			}
-			if err := c.Ask(t.Context(), "refused", i, nil); bus.CodeOf(err) != bus.Denied {
+			if err := c.Ask(t.Context(), "refused", i, nil); rpc.CodeOf(err) != rpc.Denied {
 				t.Errorf("question %d: %v, want a refusal", i, err)
 			}
 		})
@@ -70,7 +71,7 @@ func TestAsksOften(t *testing.T) {
 func TestAskedForMuch(t *testing.T) {
 	_, c := asker(t)
 	var got string
-	if err := c.Ask(t.Context(), "long", 3*bus.Window, &got); err != nil || len(got) != 3*bus.Window {
+	if err := c.Ask(t.Context(), "long", 3*rpc.Window, &got); err != nil || len(got) != 3*rpc.Window {
 		t.Errorf("%d bytes came, %v", len(got), err)
 	}
 }
@@ -90,10 +91,10 @@ func TestAskedInVain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Connections(func(_ bus.Identity, cut func()) { cut() })
-	if err := <-lost; !errors.Is(err, bus.ErrLost) {
+	if err := <-lost; !errors.Is(err, rpc.ErrLost) {
 		t.Errorf("the connection was cut: %v, want ErrLost", err)
 	}
-	if err := c.Ask(t.Context(), "echo", 1, nil); !errors.Is(err, bus.ErrLost) {
+	if err := c.Ask(t.Context(), "echo", 1, nil); !errors.Is(err, rpc.ErrLost) {
 		t.Errorf("asked over the lost connection: %v, want ErrLost", err)
 	}
 }

@@ -1,4 +1,4 @@
-package bus_test
+package rpc_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
 )
 
@@ -20,17 +21,17 @@ func inLots(t *testing.T) (b *bustest.Bus, sizes chan int, begin chan struct{}) 
 	t.Helper()
 	b = bustest.Start(t)
 	sizes, begin = make(chan int, 1000), make(chan struct{}, 1000)
-	b.Server.Handle(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, r *bus.Request) error { return r.Last(ctx, "alone: "+string(r.Body)) })
-	b.Server.HandleLots(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, lot []*bus.Request) []error {
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, r *rpc.Request) error { return r.Last(ctx, "alone: "+string(r.Body)) })
+	b.Server.HandleLots(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, lot []*rpc.Request) []error {
 		<-begin
 		sizes <- len(lot)
 		errs := make([]error, len(lot))
 		for i, r := range lot {
 			switch body := string(r.Body); {
 			case strings.HasPrefix(body, `"alone`):
-				errs[i] = bus.ErrAlone
+				errs[i] = rpc.ErrAlone
 			case strings.HasPrefix(body, `"bad`):
-				errs[i] = bus.Errorf(bus.Denied, "no")
+				errs[i] = rpc.Errorf(rpc.Denied, "no")
 			case body == `"panic"`:
 				panic("on purpose")
 			default:
@@ -45,9 +46,9 @@ func inLots(t *testing.T) (b *bustest.Bus, sizes chan int, begin chan struct{}) 
 	return b, sizes, begin
 }
 
-func dial(t *testing.T, b *bustest.Bus) *bus.Conn {
+func dial(t *testing.T, b *bustest.Bus) *rpc.Conn {
 	t.Helper()
-	c, err := bus.Dial(b.Socket)
+	c, err := rpc.Dial(b.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestLots(t *testing.T) {
 			if got, err := ask("alone" + body); err != nil || got != `alone: "alone`+body+`"` {
 				t.Errorf("request alone%s is answered %q, %v", body, got, err)
 			}
-			if _, err := ask("bad" + body); bus.CodeOf(err) != bus.Denied {
+			if _, err := ask("bad" + body); rpc.CodeOf(err) != rpc.Denied {
 				t.Errorf("request bad%s: %v, want a refusal", body, err)
 			}
 		})
@@ -96,7 +97,7 @@ func TestNotEverythingIsInLots(t *testing.T) {
 	if err := c.Ask(t.Context(), "echo", strings.Repeat("x", 100<<10), &got); err != nil || !strings.HasPrefix(got, "alone: ") {
 		t.Errorf("a large request is answered %.20q, %v", got, err)
 	}
-	if err := c.Ask(t.Context(), "echo", "panic", nil); bus.CodeOf(err) != bus.Internal {
+	if err := c.Ask(t.Context(), "echo", "panic", nil); rpc.CodeOf(err) != rpc.Internal {
 		t.Errorf("a request that panics: %v, want an internal error", err)
 	}
 	if err := c.Ask(t.Context(), "echo", "1", &got); err != nil || got != `"1"` {
@@ -108,7 +109,7 @@ func TestNotEverythingIsInLots(t *testing.T) {
 func TestStopEndsLots(t *testing.T) {
 	b, sizes, begin := inLots(t)
 	c := dial(t, b)
-	call := func() *bus.Stream {
+	call := func() *rpc.Stream {
 		t.Helper()
 		s, err := c.Call("echo", "1")
 		if err != nil {
@@ -129,7 +130,7 @@ func TestStopEndsLots(t *testing.T) {
 	go func() { b.Server.Stop(); close(stopped) }()
 	close(begin)
 	<-stopped
-	if _, err := first.Next(t.Context()); !errors.Is(err, io.EOF) && bus.CodeOf(err) != bus.Unavailable {
+	if _, err := first.Next(t.Context()); !errors.Is(err, io.EOF) && rpc.CodeOf(err) != rpc.Unavailable {
 		t.Errorf("the first request: %v, want its answer or that the daemon is stopping", err)
 	}
 }

@@ -1,4 +1,4 @@
-package bus
+package rpc
 
 import (
 	"context"
@@ -15,18 +15,19 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // Limits of the serving side, each against one asker that asks too much.
 const (
-	maxConcurrent = 128              // requests of one asker at a time; listeners count
-	maxPartial    = 16               // requests of one connection whose last piece is missing
-	maxHeld       = 2 * largeBody    // bytes of one asker's requests that are not complete
-	maxUnderWay   = largeBody        // bytes of one asker's requests that are being handled; one fits always
-	tellPause     = time.Minute      // between two words on one asker's requests that were refused
-	maxTold       = 10_000           // askers of whom that is remembered
-	stallTimeout  = 60 * time.Second // an asker that takes nothing for so long may come again later
+	maxConcurrent = 128               // requests of one asker at a time; listeners count
+	maxPartial    = 16                // requests of one connection whose last piece is missing
+	maxHeld       = 2 * bus.LargeBody // bytes of one asker's requests that are not complete
+	maxUnderWay   = bus.LargeBody     // bytes of one asker's requests that are being handled; one fits always
+	tellPause     = time.Minute       // between two words on one asker's requests that were refused
+	maxTold       = 10_000            // askers of whom that is remembered
+	stallTimeout  = 60 * time.Second  // an asker that takes nothing for so long may come again later
 )
 
 // Handler answers one request. It may send messages and must return when ctx
@@ -36,14 +37,14 @@ type Handler func(ctx context.Context, r *Request) error
 // Request is a request as it arrived: From is the identity that the broker
 // verified, whatever the body says.
 type Request struct {
-	From  Identity
+	From  bus.Identity
 	Op    string
 	JID   salt.JID // of a return; not checked yet
 	Body  []byte
 	reply string
 	out   *answerer
 
-	endpoint *Endpoint
+	endpoint *bus.Endpoint
 	decided  atomic.Bool // to allow it
 	built    int         // what was booked for the decoded body, by estimate
 	book     func(cost int) error
@@ -85,7 +86,7 @@ func (r *Request) Last(ctx context.Context, v any) error {
 	if !r.decided.Load() {
 		return errUndecided
 	}
-	if len(b) > MaxPart || r.out.last != nil || r.From.Role == RoleClient {
+	if len(b) > MaxPart || r.out.last != nil || r.From.Role == bus.RoleClient {
 		return r.SendRaw(ctx, b)
 	}
 	r.out.last = b
@@ -121,7 +122,7 @@ type Server struct {
 	Cut func(inbox string)
 	// Slow lets nothing be read of a sender for so long, one that asks too much; nil does
 	// not. It is set before Start.
-	Slow func(from Identity, pause time.Duration)
+	Slow func(from bus.Identity, pause time.Duration)
 	// Pace is how many requests a machine may make in a second; 0 is the default. It is
 	// set before Start.
 	Pace int
@@ -130,12 +131,12 @@ type Server struct {
 	GrainsCount func() bool
 	// Authorize decides the checks that need nothing of the body but who asks: an error
 	// is the refusal. Own is not asked. It is set before Start; nil refuses all.
-	Authorize func(ctx context.Context, r *Request, c Check) error
+	Authorize func(ctx context.Context, r *Request, c bus.Check) error
 
 	nc        *nats.Conn
 	log       *slog.Logger
 	owner     Owner
-	endpoints Endpoints
+	endpoints bus.Endpoints
 	handlers  map[string]Handler // by their names in the endpoints
 	lots      map[string]*lots   // likewise
 
@@ -161,11 +162,11 @@ type Server struct {
 }
 
 // Owner returns the identity of the living connection with this inbox prefix.
-type Owner func(inbox string) (Identity, bool)
+type Owner func(inbox string) (bus.Identity, bool)
 
 // NewServer returns a server that speaks over the daemon's own connection, and answers
 // what the endpoints have.
-func NewServer(nc *nats.Conn, owner Owner, endpoints Endpoints, log *slog.Logger) *Server {
+func NewServer(nc *nats.Conn, owner Owner, endpoints bus.Endpoints, log *slog.Logger) *Server {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
 		Stall: stallTimeout, nc: nc, owner: owner, endpoints: endpoints, log: log, handlers: map[string]Handler{}, lots: map[string]*lots{}, streams: map[string]*answerer{}, plain: map[string]*answerer{},
@@ -176,7 +177,7 @@ func NewServer(nc *nats.Conn, owner Owner, endpoints Endpoints, log *slog.Logger
 // Handle registers the handler that endpoints name: what no endpoint names cannot be
 // registered, which is a fault of the program. It is called before Start.
 func (s *Server) Handle(name string, h Handler) {
-	if !slices.ContainsFunc(s.endpoints, func(e Endpoint) bool { return e.Handler == name }) {
+	if !slices.ContainsFunc(s.endpoints, func(e bus.Endpoint) bool { return e.Handler == name }) {
 		panic("bus: no endpoint names the handler " + name)
 	}
 	s.handlers[name] = h
@@ -204,19 +205,21 @@ func (s *Server) Start() error {
 	if s.Pace > 0 {
 		s.paces.perSecond = float64(s.Pace)
 	}
-	for _, subject := range requestSubjects {
+	for _, subject := range bus.RequestSubjects {
 		if err := s.subscribe(subject, s.request); err != nil {
 			return err
 		}
 	}
 	s.serveLots()
-	for _, subject := range creditSubjects {
+	for _, subject := range bus.CreditSubjects {
 		if err := s.subscribe(subject, s.credit); err != nil {
 			return err
 		}
 	}
-	if err := s.subscribe(ackSubject, s.acked); err != nil {
-		return err
+	for _, subject := range bus.AckSubjects {
+		if err := s.subscribe(subject, s.acked); err != nil {
+			return err
+		}
 	}
 	return s.nc.Flush()
 }
@@ -268,9 +271,9 @@ func (s *Server) Gone(inbox string) {
 }
 
 func (s *Server) request(m *nats.Msg) {
-	from, rest, ok := sender(m.Subject)
-	op, jid := operation(rest)
-	var owner Identity
+	from, rest, ok := bus.Sender(m.Subject)
+	op, jid := bus.Operation(rest)
+	var owner bus.Identity
 	if ok {
 		owner, ok = s.ownInbox(from, m.Reply)
 	}
@@ -281,7 +284,7 @@ func (s *Server) request(m *nats.Msg) {
 		return
 	}
 	from.Nonce, from.Source, from.Sudo = nonceOf(m.Reply), owner.Source, owner.Sudo
-	if from.Role == RoleMinion {
+	if from.Role == bus.RoleMinion {
 		from.Role = owner.Role // salt-call speaks as its minion, and may do less
 	}
 	endpoint := s.endpoints.Find(from.Role, op)
@@ -304,15 +307,6 @@ func (s *Server) request(m *nats.Msg) {
 	}
 }
 
-// operation is what the end of a subject asks for; of a return with its jid, which is
-// not checked yet.
-func operation(rest string) (op string, jid salt.JID) {
-	if jid, ok := strings.CutPrefix(rest, opReturn); ok {
-		return opRet, salt.JID(jid)
-	}
-	return strings.TrimPrefix(rest, "req."), ""
-}
-
 // partial is a request whose last piece has not come.
 type partial struct {
 	Assembler
@@ -322,12 +316,12 @@ type partial struct {
 // assemble puts together a request of several pieces. What an asker leaves
 // unfinished costs a bounded part of the memory, and a stranger's nothing: a
 // question whether a key is accepted fits into one piece.
-func (s *Server) assemble(from Identity, e *Endpoint, m *nats.Msg) (body []byte, done bool, err error) {
+func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body []byte, done bool, err error) {
 	part := len(m.Data) > 0 && m.Data[0] == framePart
 	switch {
-	case from.Role == RoleClient && len(m.Data) > e.Body, from.Role == RoleStranger && part:
+	case from.Role == bus.RoleClient && len(m.Data) > e.Body, from.Role == bus.RoleStranger && part:
 		return nil, false, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, e.Body)
-	case from.Role == RoleClient:
+	case from.Role == bus.RoleClient:
 		return m.Data, true, nil // plain, and never in pieces
 	}
 	s.mu.Lock()
@@ -356,15 +350,15 @@ func (s *Server) assemble(from Identity, e *Endpoint, m *nats.Msg) (body []byte,
 }
 
 // limit is the size of the largest request of an endpoint for a sender.
-func (s *Server) limit(from Identity, e *Endpoint) int {
-	if from.Role == RoleStranger && (s.GrainsCount == nil || !s.GrainsCount()) {
-		return min(keyBody, e.Body)
+func (s *Server) limit(from bus.Identity, e *bus.Endpoint) int {
+	if from.Role == bus.RoleStranger && (s.GrainsCount == nil || !s.GrainsCount()) {
+		return min(bus.KeyBody, e.Body)
 	}
 	return e.Body
 }
 
 // begin books a request that comes in pieces.
-func (s *Server) begin(asker, reply string, e *Endpoint) (*partial, error) {
+func (s *Server) begin(asker, reply string, e *bus.Endpoint) (*partial, error) {
 	if s.halves[inboxOf(reply)] >= maxPartial {
 		return nil, Errorf(Busy, "too many requests that are not complete: the limit is %d", maxPartial)
 	}
@@ -432,7 +426,7 @@ func (s *Server) dispatch(r *Request) {
 
 // schedule answers a booked request when it is its sender's turn.
 func (s *Server) schedule(b booked, h Handler) {
-	if isOperator(b.From) {
+	if b.From.IsOperator() {
 		go s.serve(b, h)
 		return
 	}
@@ -490,8 +484,8 @@ func (s *Server) finish(asker, reply string, size int, cancel context.CancelFunc
 
 // reject refuses a request that no handler has seen. The mistakes of people at a
 // terminal are told to them alone.
-func (s *Server) reject(from Identity, op, reply string, err error) {
-	if from.Role != RoleUser {
+func (s *Server) reject(from bus.Identity, op, reply string, err error) {
+	if from.Role != bus.RoleUser {
 		s.tell(from, op, err)
 	}
 	s.refuse(from.Role, reply, err)
@@ -499,7 +493,7 @@ func (s *Server) reject(from Identity, op, reply string, err error) {
 
 // tell logs that a request was refused, now and then: who sends nonsense, or too much,
 // shall be noticed and shall not fill the log.
-func (s *Server) tell(from Identity, op string, err error) {
+func (s *Server) tell(from bus.Identity, op string, err error) {
 	now, asker := time.Now(), from.String()
 	s.mu.Lock()
 	last, known := s.told[asker]
@@ -550,7 +544,7 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 		if CodeOf(err) == Internal {
 			s.log.Error("request failed", "op", r.Op, "from", r.From.String(), "err", err)
 		}
-		if CodeOf(err) == Usage && r.From.Role != RoleUser {
+		if CodeOf(err) == Usage && r.From.Role != bus.RoleUser {
 			s.tell(r.From, r.Op, err)
 		}
 		s.refuse(r.From.Role, r.reply, err)
@@ -564,7 +558,7 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 // authorize decides what can be decided by who asks.
 func (s *Server) authorize(ctx context.Context, r *Request) error {
 	switch c := r.endpoint.Check; {
-	case c == Own:
+	case c == bus.Own:
 		return r.Decide(nil)
 	case !c.Early():
 		return nil // the handler decides, see Decide
@@ -576,14 +570,14 @@ func (s *Server) authorize(ctx context.Context, r *Request) error {
 }
 
 // asker is whose bounds a request counts in: salt-call counts as its minion.
-func asker(i Identity) string { return kindOf(i.Role) + ":" + i.Name }
+func asker(i bus.Identity) string { return i.Role.Kind() + ":" + i.Name }
 
-func (s *Server) refuse(role Role, reply string, err error) {
+func (s *Server) refuse(role bus.Role, reply string, err error) {
 	if reply == "" {
 		return
 	}
 	m := &nats.Msg{Subject: reply, Data: frame(frameError, encodeError(err))}
-	if role == RoleClient {
+	if role == bus.RoleClient {
 		m = plainMessage(m)
 	}
 	if err := s.nc.PublishMsg(m); err != nil && !s.nc.IsClosed() {
@@ -593,7 +587,7 @@ func (s *Server) refuse(role Role, reply string, err error) {
 
 // credit notes what an asker has taken: "reply total".
 func (s *Server) credit(m *nats.Msg) {
-	from, _, ok := sender(m.Subject)
+	from, _, ok := bus.Sender(m.Subject)
 	reply, total, split := strings.Cut(string(m.Data), " ")
 	n, err := strconv.ParseInt(total, 10, 64)
 	if _, own := s.ownInbox(from, reply); !own || !ok || !split || err != nil {
@@ -609,18 +603,18 @@ func (s *Server) credit(m *nats.Msg) {
 
 // ownInbox says whether reply lies in the private inbox of a living connection
 // of from, so that nobody can have an answer sent to where it may not publish.
-func (s *Server) ownInbox(from Identity, reply string) (owner Identity, ok bool) {
+func (s *Server) ownInbox(from bus.Identity, reply string) (owner bus.Identity, ok bool) {
 	parts := strings.Split(reply, ".")
-	if len(parts) < 4 || len(parts) > 4 && from.Role != RoleClient && !isShared(parts) || slices.Contains(parts, "") || strings.ContainsAny(reply, "*> \t") {
+	if len(parts) < 4 || len(parts) > 4 && from.Role != bus.RoleClient && !isShared(parts) || slices.Contains(parts, "") || strings.ContainsAny(reply, "*> \t") {
 		return owner, false
 	}
 	if owner, ok = s.owner(inboxOf(reply)); !ok {
 		return owner, false
 	}
-	if from.Role == RoleStranger { // any key may ask whether it is accepted
+	if from.Role == bus.RoleStranger { // any key may ask whether it is accepted
 		return owner, owner.Key == from.Key
 	}
-	return owner, owner.Name == from.Name && kindOf(owner.Role) == kindOf(from.Role)
+	return owner, owner.Name == from.Name && owner.Role.Kind() == from.Role.Kind()
 }
 
 func nonceOf(reply string) string { return strings.Split(reply, ".")[2] }
