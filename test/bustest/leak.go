@@ -13,7 +13,7 @@ const leakGrace = 10 * time.Second
 
 // ours marks the stacks that a test has to answer for: this module, and the two
 // halves of NATS that it drives.
-var ours = []string{"github.com/brinebus/brine/internal/", "github.com/nats-io/"}
+var ours = []string{"github.com/brinebus/brine/", "github.com/nats-io/"}
 
 // CheckLeaks fails the test when goroutines of ours are left that were not there
 // when it was called. Call it first, so that its cleanup is the last. Tests that
