@@ -127,3 +127,11 @@ func Unescape(token string) (string, bool) {
 func bare(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
 }
+
+// JobKind is the part of a job's tag behind its id; "" where it has none.
+func JobKind(tag string) string {
+	if parts := strings.SplitN(tag, "/", 5); len(parts) > 3 {
+		return parts[3]
+	}
+	return ""
+}

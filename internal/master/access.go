@@ -13,6 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/auth"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
@@ -179,9 +180,9 @@ func (m *Master) local(ctx context.Context, u auth.User, sudo string) acl.Subjec
 
 // started says whether the asker is the one whom a job names as its user. The
 // name of somebody who came by sudo could be that of an account, too.
-func (a asker) started(k *known) bool {
-	return a.refused == nil && a.name != "" && a.name == k.user && a.subject.Backend == k.backend &&
-		(a.subject.Operator || !strings.HasPrefix(k.user, sudoPrefix))
+func (a asker) started(k *dispatch.Job) bool {
+	return a.refused == nil && a.name != "" && a.name == k.User && a.subject.Backend == k.Backend &&
+		(a.subject.Operator || !strings.HasPrefix(k.User, sudoPrefix))
 }
 
 // permit decides whether who may do what the question says. A refusal is told to
@@ -292,22 +293,22 @@ func functions(q acl.Question) string {
 // minions that is, among those that the rules are for: neither the answer nor the time
 // that it takes depends on others. That the target could not be understood is told to
 // those only who may run the functions somewhere; where no rule is for who asks it is not even read.
-func (m *Master) permitPublish(ctx context.Context, who asker, q protocol.Publish) (permitted, error) {
+func (m *Master) permitPublish(ctx context.Context, who asker, q protocol.Publish) (dispatch.Permission, error) {
 	commands := q.Commands
 	if q.Preview && len(commands) == 0 {
 		commands = []job.Command{{Function: "test.ping"}} // it tells as much
 	}
 	if len(commands) == 0 {
-		return permitted{}, rpc.Errorf(rpc.Usage, "there is no function to run")
+		return dispatch.Permission{}, rpc.Errorf(rpc.Usage, "there is no function to run")
 	}
 	if (q.ReturnConfig != "" || q.ReturnKwargs.V != nil) && !who.subject.Operator {
-		return permitted{}, rpc.Errorf(rpc.Denied, "Authorization error occurred. User %s may not set the returners of minions: they write files and reach other machines as root does", who.name).
+		return dispatch.Permission{}, rpc.Errorf(rpc.Denied, "Authorization error occurred. User %s may not set the returners of minions: they write files and reach other machines as root does", who.name).
 			WithHint("root may; else leave --return_config and --return_kwargs out")
 	}
 	question := acl.Question{Commands: aclCommands(commands)}
 	if !m.rulesOf(who).Any(acl.Question{Subject: who.subject}) {
 		_, err := m.permit(who, question, q.Target, q.TargetType)
-		return permitted{}, cmp.Or(err, errNoRule)
+		return dispatch.Permission{}, cmp.Or(err, errNoRule)
 	}
 	if q.ReturnTag != "" { // the minions fire what they return, as by that function
 		question.Beside = []acl.Inner{{Command: acl.Command(module.Sending(q.ReturnTag))}}
@@ -315,13 +316,13 @@ func (m *Master) permitPublish(ctx context.Context, who asker, q protocol.Publis
 	t, mistake := m.fleet.ParseTarget(ctx, who.identity.String(), q)
 	end, err := m.fleet.TakeTurn(ctx, who.identity.String(), t)
 	if err != nil {
-		return permitted{}, err
+		return dispatch.Permission{}, err
 	}
 	defer end()
 	question.Target = t
 	e, may, err := m.decide(who, question, q.Target, q.TargetType)
 	if err != nil {
-		return permitted{}, err
+		return dispatch.Permission{}, err
 	}
 	var start job.Start
 	if mistake == nil {
@@ -329,18 +330,10 @@ func (m *Master) permitPublish(ctx context.Context, who asker, q protocol.Publis
 	}
 	if mistake != nil {
 		m.trail.Note(e)
-		return permitted{}, mistake
+		return dispatch.Permission{}, mistake
 	}
 	e.Minions, e.Count = start.Minions, len(start.Minions)
-	return permitted{start, t, e, may.reach}, nil
-}
-
-// permitted is a job that may be started: on these minions and no others.
-type permitted struct {
-	start  job.Start
-	target *target.Target
-	entry  audit.Entry // of the decision; not written yet
-	reach  job.Reach
+	return dispatch.Permission{Start: start, Target: t, Entry: e, Reach: may.reach}, nil
 }
 
 func aclCommands(list []job.Command) []acl.Command {

@@ -201,7 +201,7 @@ func (m *Master) gone(i bus.Identity) {
 	id := salt.MinionID(i.Name)
 	if m.fleet.Leave(id, i.Inbox(), time.Now()) {
 		m.log.Info("minion disconnected", "minion", id)
-		m.jobs.lost(id)
+		m.dispatch.Lost(id)
 	}
 }
 
@@ -299,7 +299,7 @@ func (m *Master) watchKeys(changed <-chan pki.Seen) {
 			}
 			m.cutRefused(now, seen.Clients || seen.All)
 			if len(now) > 0 {
-				m.revokeJobs()
+				m.dispatch.Revoke()
 			}
 			m.waiting.wake(changes)
 		case <-again.C:
@@ -430,8 +430,8 @@ func (m *Master) hello(ctx context.Context, r *rpc.Request) error {
 	if n, tell := m.often.Count("hello "+string(id), time.Now(), maxHellos); tell {
 		m.log.Info("minion connected", "minion", id, "version", shorten(q.Version), "repeated", n)
 	}
-	defer m.jobs.back(id, i.Key) // behind the welcome: it tells the time by which jobs are judged
-	return r.Send(ctx, protocol.Welcome{Time: m.steady.Now(), Version: m.version, Jobs: m.jobs.open(id)})
+	defer m.dispatch.Back(id, i.Key) // behind the welcome: it tells the time by which jobs are judged
+	return r.Send(ctx, protocol.Welcome{Time: m.steady.Now(), Version: m.version, Jobs: m.dispatch.Awaited(id)})
 }
 
 // cutTwin ends the older connection of a minion that connects once more: one

@@ -282,8 +282,8 @@ func (k *keyring) Token(id salt.MinionID) (string, error) {
 	return "", nil
 }
 
-// tokens names the accepted key of each of these minions that has one.
-func (k *keyring) tokens(ids []salt.MinionID) map[salt.MinionID]string {
+// Tokens names the accepted key of each of these minions that has one.
+func (k *keyring) Tokens(ids []salt.MinionID) map[salt.MinionID]string {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	all := make(map[salt.MinionID]string, len(ids))
@@ -295,8 +295,8 @@ func (k *keyring) tokens(ids []salt.MinionID) map[salt.MinionID]string {
 	return all
 }
 
-// accepts says whether the key of id with this token is accepted.
-func (k *keyring) accepts(id salt.MinionID, token string) bool {
+// Accepts says whether the key of id with this token is accepted.
+func (k *keyring) Accepts(id salt.MinionID, token string) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return token != "" && k.holders[id] == token

@@ -25,6 +25,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
@@ -69,7 +70,6 @@ type Master struct {
 	broker      *broker.Broker
 	server      *rpc.Server
 	journal     *journal.Journal
-	plans       *journal.Table
 	fleet       *fleet.Fleet
 	files       *fileserver.Roots
 	uploads     *fileserver.Uploads // nil where no files are taken
@@ -77,7 +77,7 @@ type Master struct {
 	outboxes    *outbox.Receiver    // what waits in those of minions
 	trail       *audit.Log
 	events      *eventbus.Bus
-	jobs        *jobs
+	dispatch    *dispatch.Dispatcher
 	longReads   *semaphore.Keyed
 	longAnswers *semaphore.Keyed
 	lookups     *semaphore.Keyed // of people among their own jobs
@@ -107,7 +107,7 @@ type Master struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, jobs: newJobs(), lookups: fleet.NewEvaluations(), longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers), serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, lookups: fleet.NewEvaluations(), longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers), serving: make(chan struct{})}
 	m.files, m.uploads, m.runners = fileserver.NewRoots(o.Config.FileRoots), newUploads(o.Config), runners(o.Config, o.Log)
 	m.tables = newTables(m.runners)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -229,10 +229,10 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if m.outboxes, err = outbox.NewReceiver(ctx, outbox.ReceiverOptions{Journal: m.journal, Opener: messages{m}, Durable: m.durable, Log: m.log}); err != nil {
 		return err
 	}
-	if err := m.openPlans(ctx); err != nil {
+	if err := m.openFleet(ctx); err != nil {
 		return err
 	}
-	if err := m.openFleet(ctx); err != nil {
+	if err := m.openDispatch(); err != nil {
 		return err
 	}
 	return m.openGate(ctx)
@@ -327,7 +327,7 @@ func (m *Master) Run(ctx context.Context) error {
 		return err
 	}
 	m.broker.Meter(m.server.Mark)
-	if err := m.resume(); err != nil {
+	if err := m.dispatch.Resume(); err != nil {
 		return err
 	}
 	close(m.serving)

@@ -3,8 +3,8 @@ package master
 import (
 	"context"
 	"strings"
-	"time"
 
+	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/outbox"
@@ -18,16 +18,13 @@ import (
 // journal_sync: always.
 func (m *Master) durable() error { return m.broker.Store().Flush(journal.Stream) }
 
-// storeTime bounds how long something may take to be stored.
-const storeTime = 30 * time.Second
-
 // messages implements outbox.Opener: it knows what waits in the outboxes of minions.
 type messages struct{ m *Master }
 
 // Quick implements outbox.Opener: a small return of a job that is known.
 func (o messages) Quick(msg outbox.Message) bool {
 	jid, isReturn := strings.CutPrefix(msg.Op, "ret.")
-	return isReturn && len(msg.Body) <= maxInline && o.m.jobs.find(salt.JID(jid)) != nil
+	return isReturn && len(msg.Body) <= dispatch.MaxInline && o.m.dispatch.Remembers(salt.JID(jid))
 }
 
 // Open implements outbox.Opener.
@@ -45,7 +42,7 @@ func (o messages) Open(ctx context.Context, id salt.MinionID, msg outbox.Message
 		if err := readBody(msg, &q); err != nil {
 			return r, err
 		}
-		e, err := o.m.localReturnEvent(ctx, id, q)
+		e, err := o.m.dispatch.LocalReturnEvent(ctx, id, q)
 		r.Events = []event.Event{e}
 		return r, err
 	case msg.Op == outbox.OpRefused:
@@ -58,7 +55,7 @@ func (o messages) Open(ctx context.Context, id salt.MinionID, msg outbox.Message
 		}
 		return r, nil
 	case isReturn:
-		return o.m.readReturn(ctx, id, salt.JID(jid), msg)
+		return o.m.dispatch.ReadReturn(ctx, id, salt.JID(jid), msg)
 	}
 	return r, rpc.Errorf(rpc.NotFound, "there is no message %q", msg.Op)
 }

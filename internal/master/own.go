@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -49,22 +51,21 @@ func (m *Master) ownHost(who asker, e audit.Entry, why string, long *longRead) *
 		Events: func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error {
 			return m.ownEvents(ctx, who, journal.Query{Subjects: []string{subject}, Since: since, Long: long.begin}, f)
 		},
-		Courses: func() []runner.Course { return m.coursesOf(who.started) },
+		Runs: func() []job.Summary { return m.dispatch.Runs(who.started) },
 		Cancel: func(ctx context.Context, jid salt.JID) ([]salt.MinionID, error) {
-			c := m.jobs.course(jid)
-			if c == nil || !who.started(c.known) {
-				return nil, errNoneWaits(jid)
+			if k := m.dispatch.Running(jid); k == nil || !who.started(k) {
+				return nil, dispatch.ErrNoneWaits(jid)
 			}
 			if err := m.recordOwn(ctx, e, jid); err != nil {
 				return nil, err
 			}
-			return m.cancelJob(jid, who.name)
+			return m.dispatch.Cancel(jid, who.name)
 		},
 		Await: func(ctx context.Context, jid salt.JID) error {
-			if c := m.jobs.course(jid); c == nil || !who.started(c.known) {
+			if k := m.dispatch.Running(jid); k == nil || !who.started(k) {
 				return nil
 			}
-			return m.awaitJob(ctx, jid)
+			return m.dispatch.Await(ctx, jid)
 		},
 		Explain: func(ctx context.Context, x runner.Explain) (runner.Explained, error) {
 			return m.explain(ctx, who, x, why)
@@ -106,7 +107,7 @@ func (m *Master) ownEvents(ctx context.Context, who asker, q journal.Query, f fu
 	own := map[string]bool{} // by the job id; the start of a job comes before all else of it
 	return m.journal.Read(ctx, q, func(e event.Event) error {
 		jid := jobOf(e.Tag)
-		if jobKind(e.Tag) == "new" {
+		if event.JobKind(e.Tag) == "new" {
 			own[jid] = who.startedBy(e)
 		}
 		if jid == "" || !own[jid] {
@@ -130,7 +131,7 @@ func (a asker) startedBy(e event.Event) bool {
 		User    string `json:"user"`
 		Backend string `json:"eauth"`
 	}
-	return json.Unmarshal(e.Data, &load) == nil && a.started(&known{user: load.User, backend: load.Backend})
+	return json.Unmarshal(e.Data, &load) == nil && a.started(&dispatch.Job{User: load.User, Backend: load.Backend})
 }
 
 // rights are what who asks may do.

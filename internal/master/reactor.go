@@ -180,11 +180,11 @@ func (m *Master) reactionJob(ctx context.Context, r *reactor.Rule, i handler.Ite
 	if err != nil {
 		return err
 	}
-	c, err := m.prepare(ctx, q, who, may)
+	run, err := m.dispatch.Prepare(ctx, q, who.principal(), may)
 	if err != nil {
 		return err
 	}
-	c.begin()
+	run.Begin()
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/function"
@@ -30,25 +31,27 @@ func (m *Master) runnerHost(who asker, long *longRead) *runner.Host {
 		Accepted: m.keys.IDs,
 		Resolve: func(expression, kind string) ([]salt.MinionID, error) {
 			p, err := m.forRunner(m.ctx, who, protocol.Publish{Target: expression, TargetType: kind})
-			return p.start.Minions, err
+			return p.Start.Minions, err
 		},
 		Presence: m.fleet.Connected,
 		Grains:   m.fleet.Grains,
 		Mine:     m.fleet.Mine,
 		Pillar:   m.fleet.CompilePillar,
 		Execute: func(ctx context.Context, e runner.Execute) ([]job.Update, error) {
-			return m.execute(ctx, who, e, false)
+			return m.execute(ctx, who, protocol.Publish{Target: e.Target, TargetType: e.TargetType, Commands: []job.Command{e.Command}, Timeout: job.Seconds(e.Timeout.Seconds())})
 		},
 		Ping: func(ctx context.Context, tgt, kind string, timeout time.Duration) ([]job.Update, error) {
-			return m.execute(ctx, who, runner.Execute{Target: tgt, TargetType: kind, Command: job.Command{Function: "test.ping"}, Timeout: timeout}, true)
+			return m.execute(ctx, who, protocol.Publish{Target: tgt, TargetType: kind, Commands: []job.Command{{Function: "test.ping"}}, Timeout: job.Seconds(timeout.Seconds()), Internal: true})
 		},
 		Events: func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error {
 			return m.journal.Read(ctx, journal.Query{Subjects: []string{subject}, Since: since, Long: long.begin}, f)
 		},
 		SendEvent: func(ctx context.Context, tag string, data any) error { return m.sendEvent(ctx, who, tag, data) },
-		Courses:   m.courses,
-		Cancel:    func(_ context.Context, jid salt.JID) ([]salt.MinionID, error) { return m.cancelJob(jid, who.name) },
-		Await:     m.awaitJob,
+		Runs:      func() []job.Summary { return m.dispatch.Runs(func(*dispatch.Job) bool { return true }) },
+		Cancel: func(_ context.Context, jid salt.JID) ([]salt.MinionID, error) {
+			return m.dispatch.Cancel(jid, who.name)
+		},
+		Await: m.dispatch.Await,
 		Explain: func(ctx context.Context, e runner.Explain) (runner.Explained, error) {
 			return m.explain(ctx, who, e, "")
 		},
@@ -126,58 +129,25 @@ func (m *Master) machine() *function.Host {
 	}
 }
 
-// execute runs a job for a runner, one of its own or one of who asks, and gathers its
-// course. That nobody is meant is no error: there are no updates.
-func (m *Master) execute(ctx context.Context, who asker, e runner.Execute, own bool) ([]job.Update, error) {
-	q := protocol.Publish{
-		Target: e.Target, TargetType: e.TargetType, Commands: []job.Command{e.Command}, Timeout: job.Seconds(e.Timeout.Seconds()), Internal: own,
-	}
-	permit := m.permitPublish
-	if own {
-		permit = m.forRunner
-	}
-	p, err := permit(ctx, who, q)
-	if err != nil {
-		return nil, err
-	}
-	c, err := m.prepare(ctx, q, who, p)
-	if rpc.CodeOf(err) == rpc.NoMatch {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	w := c.watch()
-	defer w.close()
-	c.begin()
-	var updates []job.Update
-	err = w.each(ctx, func(t told) error {
-		u, err := m.whole(ctx, t)
-		updates = append(updates, u)
-		return err
-	})
-	return updates, err
-}
-
 // forRunner is a test.ping that a runner needs itself: who may run the runner may have
 // it done.
-func (m *Master) forRunner(ctx context.Context, who asker, q protocol.Publish) (permitted, error) {
+func (m *Master) forRunner(ctx context.Context, who asker, q protocol.Publish) (dispatch.Permission, error) {
 	t, err := m.fleet.ParseTarget(ctx, who.identity.String(), q)
 	if err == nil {
 		err = m.mayTarget(who, t)
 	}
 	if err != nil {
-		return permitted{}, err
+		return dispatch.Permission{}, err
 	}
 	end, err := m.fleet.TakeTurn(ctx, who.identity.String(), t)
 	if err != nil {
-		return permitted{}, err
+		return dispatch.Permission{}, err
 	}
 	defer end()
 	start, err := m.fleet.Resolve(t, nil)
 	d := acl.Decision{Verdict: acl.Allow, Rule: "runner"}
 	question := acl.Question{Commands: aclCommands(q.Commands), Minions: start.Minions}
-	return permitted{start: start, target: t, entry: entry(who, question, d, q.Target, q.TargetType)}, err
+	return dispatch.Permission{Start: start, Target: t, Entry: entry(who, question, d, q.Target, q.TargetType)}, err
 }
 
 // run runs a runner, or a wheel function, for a local user.
@@ -209,7 +179,7 @@ func (m *Master) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 		return m.runOwn(ctx, r, q, who, jid, e, may.own)
 	}
 	tag := "salt/" + kind + "/" + string(jid)
-	data := map[string]any{"fun": map[bool]string{false: "runner.", true: "wheel."}[q.Wheel] + string(q.Command.Function), "jid": string(jid), "user": who.name, "fun_args": eventArgs(&job.Envelope{Commands: []job.Command{q.Command}})}
+	data := map[string]any{"fun": map[bool]string{false: "runner.", true: "wheel."}[q.Wheel] + string(q.Command.Function), "jid": string(jid), "user": who.name, "fun_args": (&job.Envelope{Commands: []job.Command{q.Command}}).Arguments()}
 	begun := func() error {
 		_, err := m.events.Store(ctx, tag+"/new", data, "")
 		return err

@@ -34,7 +34,7 @@ type Host struct {
 	// Ping runs test.ping and waits for it: who may run the runner may have that done.
 	Ping      func(ctx context.Context, tgt, kind string, timeout time.Duration) ([]job.Update, error)
 	Events    func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error // reads the journal
-	Courses   func() []Course                                                                             // jobs of which more is expected, the oldest first
+	Runs      func() []job.Summary                                                                        // jobs of which more is expected, the oldest first
 	Cancel    func(ctx context.Context, jid salt.JID) ([]salt.MinionID, error)                            // withdraws a job from whom it was not sent to, and returns those
 	Await     func(ctx context.Context, jid salt.JID) error                                               // returns when nothing more is expected of a job for now
 	SendEvent func(ctx context.Context, tag string, data any) error
@@ -83,19 +83,6 @@ type Execute struct {
 	Target, TargetType string
 	Command            job.Command
 	Timeout            time.Duration
-}
-
-// Course is a job of which more is expected.
-type Course struct {
-	JID        salt.JID
-	User       string
-	Target     string
-	TargetType string
-	Fun        any
-	Args       any
-	Until      time.Time // how long it waits for minions that are away
-	Internal   bool
-	Standings  map[salt.MinionID]job.Standing
 }
 
 // Table returns the runners for a host, sorted by name.

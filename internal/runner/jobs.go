@@ -131,7 +131,7 @@ func (j jobs) record(ctx context.Context, jid salt.JID) (*record, error) {
 	if r.start == nil && len(r.rets) == 0 {
 		return nil, fmt.Errorf("%w: %s", errNoJob, jid)
 	}
-	for _, live := range j.Courses() { // which knows more than is written down
+	for _, live := range j.Runs() { // which knows more than is written down
 		if live.JID == jid {
 			for id, s := range live.Standings {
 				r.states[string(id)] = s.Data()
@@ -471,8 +471,8 @@ func (j jobs) lastRun(ctx context.Context, c *function.Call) (any, error) {
 	return map[string]any{string(r.jid): r.whole()}, nil
 }
 
-// course is how active and list_queued show a job.
-func (c *Course) describe() map[string]any {
+// summary is how active and list_queued show a job.
+func summary(c *job.Summary) map[string]any {
 	return map[string]any{
 		"Function": c.Fun, "Arguments": c.Args, "Target": c.Target, "Target-type": c.TargetType, "User": c.User, "StartTime": startTime(c.JID),
 	}
@@ -482,7 +482,7 @@ func (c *Course) describe() map[string]any {
 // place of process ids, of which a job has none, stand the states.
 func (j jobs) active(context.Context, *function.Call) (any, error) {
 	out := map[string]any{}
-	for _, c := range j.Courses() {
+	for _, c := range j.Runs() {
 		running, returned, waiting := []any{}, []any{}, []any{}
 		for _, id := range sorted(c.Standings) {
 			switch s := c.Standings[id]; {
@@ -497,7 +497,7 @@ func (j jobs) active(context.Context, *function.Call) (any, error) {
 		if c.Internal || len(running)+len(waiting) == 0 {
 			continue
 		}
-		one := c.describe()
+		one := summary(&c)
 		one["Running"], one["Returned"] = running, returned
 		if len(waiting) > 0 {
 			one["Queued"] = waiting
@@ -518,7 +518,7 @@ func sorted(m map[salt.MinionID]job.Standing) []salt.MinionID {
 
 func (j jobs) queued(context.Context, *function.Call) (any, error) {
 	out := map[string]any{}
-	for _, c := range j.Courses() {
+	for _, c := range j.Runs() {
 		waiting := map[string]any{}
 		for id, s := range c.Standings {
 			if s.State == job.Queued {
@@ -528,7 +528,7 @@ func (j jobs) queued(context.Context, *function.Call) (any, error) {
 		if len(waiting) == 0 {
 			continue
 		}
-		one := c.describe()
+		one := summary(&c)
 		one["Minions"] = waiting
 		if !c.Until.IsZero() {
 			one["Until"] = c.Until.UTC().Format(time.RFC3339)

@@ -1,4 +1,4 @@
-package master
+package dispatch
 
 import (
 	"log/slog"
@@ -41,11 +41,11 @@ func TestPlansSurviveWhatJobsSurvive(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.Close)
-	m := &Master{journal: j}
-	if err := m.openPlans(t.Context()); err != nil {
+	d, err := Open(t.Context(), Options{Journal: j})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.storePlan(t.Context(), &plan{Start: job.Start{JID: "20260101000000000001"}, Began: time.Now()}, nil); err != nil {
+	if err := d.storePlan(t.Context(), &plan{Start: job.Start{JID: "20260101000000000001"}, Began: time.Now()}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Contains(disk.streams, "KV_"+plansTable) {

@@ -1,4 +1,4 @@
-package master
+package dispatch
 
 import (
 	"context"
@@ -15,37 +15,37 @@ import (
 // yet is kept, without the returns that are large: those are read from the journal
 // when their turn comes, so that many of them at once take no memory.
 type watcher struct {
-	course *course
+	run    *Run
 	output func(context.Context, job.Update) error // takes what commands write; nil for nobody
 	wake   chan struct{}
 	mu     sync.Mutex
-	queue  []told
+	queue  []update
 	pause  time.Time // until then what comes wakes nobody: it is gathered
 }
 
-// told is an update, with the places of the return if that is left out.
-type told struct {
+// update is one of job, with the seqs of the return if that is left out.
+type update struct {
 	job.Update
-	places []uint64
+	seqs []uint64
 }
 
-// maxInline is the size in bytes of a return that is kept for those who watch.
-const maxInline = 4 << 10
+// MaxInline is the size in bytes of a return that is kept for those who watch.
+const MaxInline = 4 << 10
 
 // watch begins to keep the updates of the job.
-func (c *course) watch() *watcher {
-	w := &watcher{course: c, wake: make(chan struct{}, 1)}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.watchers[w] = true
+func (r *Run) watch() *watcher {
+	w := &watcher{run: r, wake: make(chan struct{}, 1)}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watchers[w] = true
 	return w
 }
 
 // outputs are those who take what commands write.
-func (c *course) outputs() (list []func(context.Context, job.Update) error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for w := range c.watchers {
+func (r *Run) outputs() (list []func(context.Context, job.Update) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for w := range r.watchers {
 		if w.output != nil {
 			list = append(list, w.output)
 		}
@@ -54,17 +54,17 @@ func (c *course) outputs() (list []func(context.Context, job.Update) error) {
 }
 
 func (w *watcher) close() {
-	w.course.mu.Lock()
-	defer w.course.mu.Unlock()
-	delete(w.course.watchers, w)
+	w.run.mu.Lock()
+	defer w.run.mu.Unlock()
+	delete(w.run.watchers, w)
 }
 
-func (w *watcher) push(t told) {
+func (w *watcher) push(t update) {
 	w.mu.Lock()
 	w.queue = append(w.queue, t)
-	gather := !w.pause.IsZero() && time.Now().Before(w.pause)
+	later := !w.pause.IsZero() && time.Now().Before(w.pause)
 	w.mu.Unlock()
-	if !gather {
+	if !later {
 		w.nudge()
 	}
 }
@@ -77,10 +77,10 @@ func (w *watcher) nudge() {
 }
 
 // take returns what came, and whether that is all for now.
-func (w *watcher) take() (q []told, settled bool) {
-	w.course.mu.Lock()
-	settled = w.course.tracker.Settled()
-	w.course.mu.Unlock()
+func (w *watcher) take() (q []update, settled bool) {
+	w.run.mu.Lock()
+	settled = w.run.tracker.Settled()
+	w.run.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q, w.queue = w.queue, nil
@@ -89,8 +89,8 @@ func (w *watcher) take() (q []told, settled bool) {
 
 // each calls f for every update until nothing more is expected for now, or ctx
 // ends.
-func (w *watcher) each(ctx context.Context, f func(told) error) error {
-	return w.lots(ctx, func(list []told) error {
+func (w *watcher) each(ctx context.Context, f func(update) error) error {
+	return w.batches(ctx, func(list []update) error {
 		for _, t := range list {
 			if err := f(t); err != nil {
 				return err
@@ -105,8 +105,8 @@ func (w *watcher) each(ctx context.Context, f func(told) error) error {
 // each would else be a message of its own.
 const gatherTime = 5 * time.Millisecond
 
-// lots is each for all updates that have come at a time.
-func (w *watcher) lots(ctx context.Context, f func([]told) error) error {
+// batches is each for all updates that have come at a time.
+func (w *watcher) batches(ctx context.Context, f func([]update) error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -120,7 +120,7 @@ func (w *watcher) lots(ctx context.Context, f func([]told) error) error {
 			return nil
 		}
 		if len(list) > 0 {
-			w.rest()
+			w.gather()
 			timer.Reset(gatherTime)
 		}
 		select {
@@ -132,7 +132,7 @@ func (w *watcher) lots(ctx context.Context, f func([]told) error) error {
 	}
 }
 
-func (w *watcher) rest() {
+func (w *watcher) gather() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pause = time.Now().Add(gatherTime)
@@ -142,40 +142,40 @@ func (w *watcher) rest() {
 const maxLines = 64 << 10
 
 // send sends updates: each as a message, or several as the lines of one.
-func (m *Master) send(ctx context.Context, r *rpc.Request, lines bool, list []told) error {
-	var lot []byte
+func (d *Dispatcher) send(ctx context.Context, r *rpc.Request, lines bool, list []update) error {
+	var batch []byte
 	for _, t := range list {
-		u, err := m.filled(ctx, t)
+		u, err := d.filled(ctx, t)
 		if err != nil {
 			return err
 		}
-		before := len(lot)
+		before := len(batch)
 		if before > 0 {
-			lot = append(lot, '\n')
+			batch = append(batch, '\n')
 		}
-		if lot, err = u.Append(lot); err != nil {
+		if batch, err = u.Append(batch); err != nil {
 			return err
 		}
-		if before == 0 || lines && len(lot) <= maxLines {
+		if before == 0 || lines && len(batch) <= maxLines {
 			continue
 		}
-		if err := r.SendRaw(ctx, lot[:before]); err != nil {
+		if err := r.SendRaw(ctx, batch[:before]); err != nil {
 			return err
 		}
-		lot = append(lot[:0], lot[before+1:]...)
+		batch = append(batch[:0], batch[before+1:]...)
 	}
-	if len(lot) == 0 {
+	if len(batch) == 0 {
 		return nil
 	}
-	return r.SendRaw(ctx, lot)
+	return r.SendRaw(ctx, batch)
 }
 
 // filled is the update with its return, which may be a value.Raw.
-func (m *Master) filled(ctx context.Context, t told) (job.Update, error) {
-	if len(t.places) == 0 {
+func (d *Dispatcher) filled(ctx context.Context, t update) (job.Update, error) {
+	if len(t.seqs) == 0 {
 		return t.Update, nil
 	}
-	e, err := m.journal.Fetch(ctx, t.places)
+	e, err := d.Journal.Fetch(ctx, t.seqs)
 	if err != nil {
 		return job.Update{}, err
 	}
@@ -183,8 +183,8 @@ func (m *Master) filled(ctx context.Context, t told) (job.Update, error) {
 }
 
 // whole is the update with its return, decoded.
-func (m *Master) whole(ctx context.Context, t told) (job.Update, error) {
-	u, err := m.filled(ctx, t)
+func (d *Dispatcher) whole(ctx context.Context, t update) (job.Update, error) {
+	u, err := d.filled(ctx, t)
 	if err == nil {
 		err = u.Decode()
 	}

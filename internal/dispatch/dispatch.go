@@ -1,0 +1,122 @@
+// Package dispatch carries a job from its acceptance to its end: it writes the job down,
+// sends it to the minions that were permitted, takes what they return, tells whoever
+// watches, and goes on after a restart. It decides nothing about who may run what.
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
+)
+
+// Fleet says which minions are connected, and if not when one was last.
+type Fleet interface {
+	Connected(id salt.MinionID) (connected bool, lastSeen time.Time)
+}
+
+// Keys says whose keys are accepted.
+type Keys interface {
+	// Tokens names the accepted key of each of these minions that has one.
+	Tokens(ids []salt.MinionID) map[salt.MinionID]string
+	// Accepts says whether the key of a minion with this token is accepted.
+	Accepts(id salt.MinionID, token string) bool
+}
+
+// Events stores events of the master itself.
+type Events interface {
+	Store(ctx context.Context, tag string, data any, id string) (seq uint64, err error)
+}
+
+// Audit writes decisions down.
+type Audit interface {
+	// Note writes down what has no effect. It is false for what is only counted.
+	Note(audit.Entry) bool
+	// Book writes down what is about to happen while store stores the rest. Nothing takes
+	// effect without both.
+	Book(ctx context.Context, e audit.Entry, jid salt.JID, store func() error) error
+}
+
+// Conn sends messages to minions.
+type Conn interface {
+	Publish(subject string, message []byte) error
+}
+
+// Options are what jobs need of their master.
+type Options struct {
+	Journal   *journal.Journal
+	Fleet     Fleet
+	Keys      Keys
+	Events    Events
+	Audit     Audit
+	Conn      Conn
+	Key       job.Signer
+	Clock     *job.Clock    // of job ids
+	Steady    job.Steady    // of the expiry of jobs
+	Retention time.Duration // how long the journal keeps a job; 0 is for ever
+	Durable   func() error  // returns when what is stored is on the disk
+	Log       *slog.Logger
+}
+
+// Principal is who starts a job, as verified.
+type Principal struct {
+	Name    string
+	Backend string // by which a user was authenticated; "" for one of this machine
+	Minion  string // the id of a minion that asks, "" for a user
+}
+
+// noMatch is where the principal finds what a target means.
+func (p Principal) noMatch() string {
+	if p.Minion != "" {
+		return "publish.check shows which minions a target means"
+	}
+	return "'salt-key -L' lists the accepted minions; --preview-target shows which of them a target means"
+}
+
+// Permission is a job that may be run: on these minions and no others.
+type Permission struct {
+	Start  job.Start
+	Target *target.Target
+	Entry  audit.Entry // of the decision; not written yet
+	Reach  job.Reach
+}
+
+// Dispatcher has the jobs of one master.
+type Dispatcher struct {
+	Options
+	plans *journal.Table
+	jobs  *jobs
+	ctx   context.Context // ends with the master
+	wg    sync.WaitGroup
+}
+
+// storeTime bounds how long it may take to store where a job stands.
+const storeTime = 30 * time.Second
+
+// Open returns the jobs of a master that ends with ctx. None is carried on before Resume.
+func Open(ctx context.Context, o Options) (*Dispatcher, error) {
+	plans, err := o.Journal.Table(ctx, plansTable)
+	return &Dispatcher{Options: o, plans: plans, jobs: newJobs(), ctx: ctx}, err
+}
+
+// Wait returns when nothing of the jobs is running any more, after the end of their
+// context.
+func (d *Dispatcher) Wait() { d.wg.Wait() }
+
+// Lost tells every job of a minion that its connection has ended.
+func (d *Dispatcher) Lost(id salt.MinionID) { d.jobs.lost(id) }
+
+// Back tells every job that waits for a minion that it is there, with this key.
+func (d *Dispatcher) Back(id salt.MinionID, key string) { d.jobs.back(id, key) }
+
+// Awaited are the jobs that a minion was sent and of which something is expected.
+func (d *Dispatcher) Awaited(id salt.MinionID) []salt.JID { return d.jobs.open(id) }
+
+// Remembers says whether a job need not be looked up in the journal.
+func (d *Dispatcher) Remembers(jid salt.JID) bool { return d.jobs.find(jid) != nil }

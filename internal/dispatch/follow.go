@@ -1,0 +1,128 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Follow sends what has happened of a job, then what happens, until nothing more is expected
+// for now. Its caller has decided that who asks may.
+func (d *Dispatcher) Follow(ctx context.Context, r *rpc.Request, jid salt.JID) error {
+	var w *watcher
+	if run := d.jobs.running(jid); run != nil {
+		w = run.watch() // before the journal is read, so that nothing is between the two
+		defer w.close()
+	}
+	h, err := d.history(ctx, jid)
+	if err != nil {
+		return err
+	}
+	start := job.Start{JID: jid, Minions: h.load.Minions, Missing: h.load.Missing}
+	if err := r.Send(ctx, start); err != nil {
+		return err
+	}
+	if err := d.replayReturns(ctx, r, jid); err != nil {
+		return err
+	}
+	states := h.states
+	if w != nil {
+		states = w.run.standings()
+	}
+	for _, id := range slices.Concat(h.load.Minions, h.load.Missing) {
+		if s, ok := states[id]; ok && h.returned[id] == "" && !s.State.Returned() {
+			if err := r.Send(ctx, job.Update{ID: id, Report: job.Report{State: s.State, Text: s.Text}}); err != nil {
+				return err
+			}
+		}
+	}
+	if w == nil {
+		return nil
+	}
+	return w.batches(ctx, func(list []update) error {
+		list = slices.DeleteFunc(list, func(t update) bool { return t.State.Returned() && h.returned[t.ID] != "" })
+		return d.send(ctx, r, true, list)
+	})
+}
+
+func (d *Dispatcher) replayReturns(ctx context.Context, r *rpc.Request, jid salt.JID) error {
+	return d.Journal.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(jid, "ret")}}, func(e event.Event) error {
+		u, err := readReturn(e)
+		if err != nil {
+			return err
+		}
+		b, err := u.Append(nil)
+		if err != nil {
+			return err
+		}
+		return r.SendRaw(ctx, b)
+	})
+}
+
+// Runs are the jobs of which more is expected, as far as shown says, the oldest first.
+func (d *Dispatcher) Runs(shown func(*Job) bool) []job.Summary {
+	var list []job.Summary
+	for _, r := range d.jobs.all() {
+		if !shown(r.job) {
+			continue
+		}
+		e := &r.plan.Envelope
+		list = append(list, job.Summary{
+			JID: r.plan.Start.JID, User: e.User, Target: e.Target, TargetType: e.TargetType, Fun: e.Fun(), Args: r.job.args,
+			Until: r.plan.Until, Internal: r.plan.Internal, Standings: r.standings(),
+		})
+	}
+	return list
+}
+
+// Running is a job of which more is expected, nil for every other one.
+func (d *Dispatcher) Running(jid salt.JID) *Job {
+	if r := d.jobs.running(jid); r != nil {
+		return r.job
+	}
+	return nil
+}
+
+// Cancel withdraws a job from the minions that it was not sent to.
+func (d *Dispatcher) Cancel(jid salt.JID, by string) ([]salt.MinionID, error) {
+	r := d.jobs.running(jid)
+	if r == nil {
+		return nil, ErrNoneWaits(jid)
+	}
+	ids := r.cancel(by)
+	if len(ids) == 0 {
+		return nil, salt.WithHint(fmt.Errorf("job %s was sent to all its minions: there is nothing to withdraw", jid),
+			fmt.Sprintf("salt '*' saltutil.term_job %s ends it where it runs", jid))
+	}
+	d.Log.Info("job cancelled", "jid", jid, "user", by, "minions", len(ids))
+	return ids, nil
+}
+
+// ErrNoneWaits says that a job waits for nobody, also where there is no such job.
+func ErrNoneWaits(jid salt.JID) error {
+	return salt.WithHint(fmt.Errorf("job %s waits for nobody", jid), "'salt-run jobs.list_queued' lists the jobs that do")
+}
+
+// Await returns when nothing more is expected of a job for now.
+func (d *Dispatcher) Await(ctx context.Context, jid salt.JID) error {
+	r := d.jobs.running(jid)
+	if r == nil {
+		return nil
+	}
+	w := r.watch()
+	defer w.close()
+	return w.each(ctx, func(update) error { return nil })
+}
+
+// Revoke withdraws what waits for keys that are not accepted any more.
+func (d *Dispatcher) Revoke() {
+	for _, r := range d.jobs.all() {
+		r.revoke(d.Keys.Accepts)
+	}
+}

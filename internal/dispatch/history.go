@@ -1,0 +1,131 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
+)
+
+// history is what the journal has of a job.
+type history struct {
+	load     load
+	states   map[salt.MinionID]job.Standing
+	returned map[salt.MinionID]job.State
+}
+
+// load is the event of the start of a job.
+type load struct {
+	JID        salt.JID        `json:"jid"`
+	Target     string          `json:"tgt"`
+	TargetType string          `json:"tgt_type"`
+	User       string          `json:"user"`
+	Fun        value.Value     `json:"fun"`
+	Arg        value.Value     `json:"arg"`
+	Minions    []salt.MinionID `json:"minions"`
+	Missing    []salt.MinionID `json:"missing"`
+	Metadata   value.Value     `json:"metadata"`
+	Internal   bool            `json:"internal"`
+}
+
+// plan is as much of the plan as is needed to follow a job that is not sent to
+// anybody any more.
+func (l *load) plan() plan {
+	p := plan{
+		Start: job.Start{JID: l.JID, Minions: l.Minions, Missing: l.Missing}, Timeout: job.Seconds(defaultTimeout.Seconds()), Internal: l.Internal, Metadata: l.Metadata.V,
+		Envelope: job.Envelope{JID: l.JID, Target: l.Target, TargetType: l.TargetType, User: l.User},
+	}
+	names, args := []any{l.Fun.V}, []any{l.Arg.V}
+	if list, ok := l.Fun.V.([]any); ok {
+		p.Envelope.Compound, names = true, list
+		args, _ = l.Arg.V.([]any)
+	}
+	for i, name := range names {
+		text, _ := name.(string)
+		c := job.Command{Function: salt.Function(text)}
+		if i < len(args) {
+			c.Args, _ = args[i].([]any)
+		}
+		p.Envelope.Commands = append(p.Envelope.Commands, c)
+	}
+	return p
+}
+
+// standing is where the job stood on a minion when it was recorded last.
+func (h *history) standing(id salt.MinionID) job.Standing {
+	if s, ok := h.returned[id]; ok {
+		return job.Standing{State: s}
+	}
+	return h.states[id]
+}
+
+func (h *history) standings(ids []salt.MinionID) map[salt.MinionID]job.State {
+	all := make(map[salt.MinionID]job.State, len(ids))
+	for _, id := range ids {
+		all[id] = h.standing(id).State
+	}
+	return all
+}
+
+// history reads what the journal has of a job; it is NotFound of one that there
+// is not.
+func (d *Dispatcher) history(ctx context.Context, jid salt.JID) (*history, error) {
+	h := &history{states: map[salt.MinionID]job.Standing{}, returned: map[salt.MinionID]job.State{}}
+	err := d.Journal.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(jid, "")}}, h.add)
+	if err == nil && h.load.JID == "" {
+		err = rpc.Errorf(rpc.NotFound, "the journal has no job %s", jid)
+	}
+	return h, err
+}
+
+func (h *history) add(e event.Event) error {
+	switch kind := event.JobKind(e.Tag); kind {
+	case "new":
+		return json.Unmarshal(e.Data, &h.load)
+	case "ret":
+		r, err := readReturn(e)
+		if err == nil {
+			h.returned[r.ID] = r.State
+		}
+		return err
+	case "state":
+		return h.addStates(e)
+	}
+	return nil
+}
+
+func (h *history) addStates(e event.Event) error {
+	states, err := readStates(e)
+	for id, s := range states {
+		h.states[id] = s
+	}
+	return err
+}
+
+// readStates is the inverse of recordStates.
+func readStates(e event.Event) (map[salt.MinionID]job.Standing, error) {
+	var data struct {
+		Minions map[salt.MinionID]struct {
+			State job.State `json:"state"`
+			Text  string    `json:"text"`
+			Until time.Time `json:"until"`
+		} `json:"minions"`
+	}
+	if err := json.Unmarshal(e.Data, &data); err != nil {
+		return nil, err
+	}
+	all := make(map[salt.MinionID]job.Standing, len(data.Minions))
+	for id, s := range data.Minions {
+		if s.State == "sent" {
+			s.State = job.Sent
+		}
+		all[id] = job.Standing(s)
+	}
+	return all, nil
+}

@@ -1,0 +1,184 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
+)
+
+// maxKnown is how many jobs are remembered in memory, so that a return need not
+// be looked up in the journal.
+const maxKnown = 4096
+
+// Job is what the master must know of a job to take a return for it.
+type Job struct {
+	minions  map[salt.MinionID]bool
+	fun      any
+	args     any
+	User     string
+	Backend  string // by which the user was authenticated; "" for one of this machine
+	metadata any
+	returned map[salt.MinionID]bool // guarded by jobs; what came before a restart is not in it
+}
+
+func jobOf(p *plan) *Job {
+	e := &p.Envelope
+	k := &Job{minions: make(map[salt.MinionID]bool, len(p.Start.Minions)), fun: e.Fun(), args: e.Arguments(), User: e.User, Backend: p.Backend, metadata: p.Metadata}
+	for _, id := range p.Start.Minions {
+		k.minions[id] = true
+	}
+	return k
+}
+
+// jobs are the jobs that the master has in memory.
+type jobs struct {
+	adopting sync.Mutex // one job at a time is made anew from the journal
+
+	mu    sync.Mutex
+	runs  map[salt.JID]*Run
+	known map[salt.JID]*Job
+	order []salt.JID
+}
+
+func newJobs() *jobs {
+	return &jobs{runs: map[salt.JID]*Run{}, known: map[salt.JID]*Job{}}
+}
+
+func (j *jobs) add(r *Run) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.runs[r.plan.Start.JID] = r
+	j.remember(r.plan.Start.JID, r.job)
+}
+
+func (j *jobs) remember(jid salt.JID, k *Job) {
+	if j.known[jid] == nil {
+		j.order = append(j.order, jid)
+	}
+	j.known[jid] = k
+	for len(j.order) > maxKnown {
+		delete(j.known, j.order[0])
+		j.order = j.order[1:]
+	}
+}
+
+// forget drops a job of which nothing more is expected. Returns are still taken.
+func (j *jobs) forget(r *Run) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.runs, r.plan.Start.JID)
+}
+
+// running returns the run of a job, nil where nothing more is expected of it.
+func (j *jobs) running(jid salt.JID) *Run {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.runs[jid]
+}
+
+// all returns the runs, the oldest first.
+func (j *jobs) all() []*Run {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	list := slices.Collect(maps.Values(j.runs))
+	slices.SortFunc(list, func(a, b *Run) int { return strings.Compare(string(a.plan.Start.JID), string(b.plan.Start.JID)) })
+	return list
+}
+
+// waiting is how many jobs may wait for minions that are away.
+func (j *jobs) waiting() (n int) {
+	for _, r := range j.all() {
+		if !r.plan.Until.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// lost tells every job of a minion that its connection has ended.
+func (j *jobs) lost(id salt.MinionID) {
+	for _, r := range j.all() {
+		if r.job.minions[id] {
+			r.lost(id)
+		}
+	}
+}
+
+// open returns the jobs that a minion was sent and of which something is expected.
+func (j *jobs) open(id salt.MinionID) (list []salt.JID) {
+	for _, r := range j.all() {
+		if r.job.minions[id] && r.open(id) {
+			list = append(list, r.plan.Start.JID)
+		}
+	}
+	return list
+}
+
+// back tells every job that waits for a minion that it is there.
+func (j *jobs) back(id salt.MinionID, key string) {
+	for _, r := range j.all() {
+		if !r.plan.Until.IsZero() {
+			r.back(id, key)
+		}
+	}
+}
+
+// note notes that a minion has returned; again says that it had before.
+func (j *jobs) note(k *Job, id salt.MinionID, returned bool) (again bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if again = k.returned[id]; returned && !again {
+		if k.returned == nil {
+			k.returned = map[salt.MinionID]bool{}
+		}
+		k.returned[id] = true
+	}
+	return again
+}
+
+func (j *jobs) find(jid salt.JID) *Job {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if r := j.runs[jid]; r != nil {
+		return r.job
+	}
+	return j.known[jid]
+}
+
+// Lookup returns what is known of a job, from memory or the journal; nil for a
+// job that there is not.
+func (d *Dispatcher) Lookup(ctx context.Context, jid salt.JID) (*Job, error) {
+	if k := d.jobs.find(jid); k != nil {
+		return k, nil
+	}
+	e, ok, err := d.Journal.First(ctx, event.JobSubject(jid, "new"))
+	if err != nil || !ok {
+		return nil, err
+	}
+	var load struct {
+		Minions []salt.MinionID `json:"minions"`
+		Fun     any             `json:"fun"`
+		Arg     json.RawMessage `json:"arg"`
+		User    string          `json:"user"`
+		Backend string          `json:"eauth"`
+		Meta    value.Value     `json:"metadata"`
+	}
+	if err := json.Unmarshal(e.Data, &load); err != nil {
+		return nil, err
+	}
+	k := &Job{minions: make(map[salt.MinionID]bool, len(load.Minions)), fun: load.Fun, args: load.Arg, User: load.User, Backend: load.Backend, metadata: load.Meta.V}
+	for _, id := range load.Minions {
+		k.minions[id] = true
+	}
+	d.jobs.mu.Lock()
+	defer d.jobs.mu.Unlock()
+	d.jobs.remember(jid, k)
+	return k, nil
+}

@@ -1,0 +1,205 @@
+package dispatch
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/value"
+)
+
+// Bounds of what a caller may ask for.
+const (
+	defaultTimeout = 5 * time.Second
+	maxTimeout     = 24 * time.Hour
+	// expiry is how long after its start a minion may still begin a job: enough
+	// for a slow network, less than what the minions' memory of jobs covers.
+	expiry = 5 * time.Minute
+	// maxWaiting is how many jobs may wait for minions that are away.
+	maxWaiting = 1000
+)
+
+// Publish runs a job that was permitted and tells its course to whoever asks.
+func (d *Dispatcher) Publish(ctx context.Context, req *rpc.Request, q protocol.Publish, who Principal, may Permission) error {
+	if q.Subset > 0 {
+		may.Start.Minions = d.subset(may.Start.Minions, q.Subset)
+	}
+	if q.Preview {
+		if err := d.Audit.Book(ctx, may.Entry, "", func() error { return nil }); err != nil {
+			return err
+		}
+		return req.Send(ctx, may.Start)
+	}
+	r, err := d.Prepare(ctx, q, who, may)
+	if err != nil {
+		return err
+	}
+	w := r.watch()
+	defer w.close()
+	if q.Follow {
+		w.output = func(ctx context.Context, u job.Update) error { return req.Send(ctx, u) }
+	}
+	r.Begin()
+	if err := req.Send(ctx, r.plan.Start); err != nil || q.Async {
+		return err
+	}
+	return w.batches(ctx, func(list []update) error { return d.send(ctx, req, q.Lines, list) })
+}
+
+// Execute runs a job that was permitted and gathers its course. That nobody is meant is no
+// error: there are no updates.
+func (d *Dispatcher) Execute(ctx context.Context, q protocol.Publish, who Principal, may Permission) ([]job.Update, error) {
+	r, err := d.Prepare(ctx, q, who, may)
+	if rpc.CodeOf(err) == rpc.NoMatch {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	w := r.watch()
+	defer w.close()
+	r.Begin()
+	var updates []job.Update
+	err = w.each(ctx, func(t update) error {
+		u, err := d.whole(ctx, t)
+		updates = append(updates, u)
+		return err
+	})
+	return updates, err
+}
+
+// subset picks n of the minions at random, those that are connected first.
+func (d *Dispatcher) subset(ids []salt.MinionID, n int) []salt.MinionID {
+	ids = slices.Clone(ids)
+	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	slices.SortStableFunc(ids, func(a, b salt.MinionID) int {
+		here, _ := d.Fleet.Connected(a)
+		there, _ := d.Fleet.Connected(b)
+		switch {
+		case here == there:
+			return 0
+		case here:
+			return -1
+		}
+		return 1
+	})
+	ids = ids[:min(n, len(ids))]
+	slices.Sort(ids)
+	return ids
+}
+
+func functionList(commands []job.Command) string {
+	s := ""
+	for i, c := range commands {
+		if i > 0 {
+			s += ","
+		}
+		s += string(c.Function)
+	}
+	return s
+}
+
+// Prepare accepts a job for the minions that were permitted: those, and no others that
+// match by now. The job, and that it was permitted, is in the journal before the first
+// minion gets it, which is when the run begins.
+func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who Principal, may Permission) (*Run, error) {
+	if len(q.Commands) == 0 {
+		return nil, rpc.Errorf(rpc.Usage, "there is no function to run")
+	}
+	start := may.Start
+	if len(start.Minions) == 0 {
+		d.Audit.Note(may.Entry)
+		return nil, rpc.Errorf(rpc.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.").
+			WithHint("%s", who.noMatch())
+	}
+	now := time.Now()
+	p, batch, err := d.plan(q, who, start, may.Target, now)
+	if err != nil {
+		d.Audit.Note(may.Entry)
+		return nil, err
+	}
+	p.Envelope.Reach = may.Reach
+	may.Entry.Minions, may.Entry.Count = start.Minions, len(start.Minions)
+	err = d.Audit.Book(ctx, may.Entry, p.Start.JID, func() error {
+		// In this order: a job that is known is carried on after a kill at any moment.
+		if err := d.storePlan(ctx, &p, batch); err != nil {
+			return err
+		}
+		return d.record(ctx, &p)
+	})
+	if err != nil {
+		d.dropPlan(p.Start.JID)
+		return nil, err
+	}
+	d.Log.Info("job", "jid", p.Start.JID, "fun", functionList(p.Envelope.Commands), "user", who.Name, "target", q.Target, "minions", len(start.Minions))
+	r := newRun(d, p, batch, now)
+	d.jobs.add(r)
+	return r, nil
+}
+
+// plan works out what a request means.
+func (d *Dispatcher) plan(q protocol.Publish, who Principal, start job.Start, t *target.Target, now time.Time) (plan, *job.Batch, error) {
+	timeout := q.Timeout.Duration()
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	timeout = min(timeout, maxTimeout)
+	batch, err := job.NewBatch(q.Batch, start.Minions)
+	if err != nil {
+		return plan{}, nil, rpc.Errorf(rpc.Usage, "%v", err)
+	}
+	start.JID = d.Clock.Next(now)
+	start.Batch = batch != nil
+	tgt, kind := t.Published()
+	p := plan{Start: start, Began: now, Keys: d.Keys.Tokens(start.Minions), Timeout: job.Seconds(timeout.Seconds()), Batch: q.Batch, Metadata: q.Metadata.V, Internal: q.Internal, Backend: who.Backend, Envelope: job.Envelope{
+		JID: start.JID, Commands: q.Commands, Compound: q.Compound, Target: tgt, TargetType: string(kind), Delimiter: q.Delimiter,
+		User: who.Name, From: who.Minion, Returner: q.Returner, ReturnTag: q.ReturnTag, ReturnConfig: q.ReturnConfig, ReturnKwargs: q.ReturnKwargs,
+		Follow: q.Follow, Beat: job.Seconds(timeout.Seconds() / 2.5),
+	}}
+	if q.Queue > 0 {
+		err = d.wait(&p, q.Queue.Duration(), now)
+	}
+	return p, batch, err
+}
+
+// wait lets a job wait for those of its minions that are away: for the holders of
+// the keys that are accepted now.
+func (d *Dispatcher) wait(p *plan, span time.Duration, now time.Time) error {
+	if most := d.Retention; most > 0 && span > most {
+		return rpc.Errorf(rpc.Usage, "a job can wait for %s at most, as long as the journal keeps it", most).
+			WithHint("keep_jobs_seconds and event_retention in the master's configuration are the limit")
+	}
+	if d.jobs.waiting() >= maxWaiting {
+		return rpc.Errorf(rpc.Busy, "%d jobs wait for minions that are away: that is the limit", maxWaiting).
+			WithHint("'salt-run jobs.list_queued' lists them, 'salt-run jobs.cancel JID' withdraws one")
+	}
+	p.Until = now.Add(span).Truncate(time.Second)
+	return nil
+}
+
+// record writes the start of a job into the journal, in the shape of Salt's
+// salt/job/<jid>/new.
+func (d *Dispatcher) record(ctx context.Context, p *plan) error {
+	e := &p.Envelope
+	data := map[string]any{
+		"jid": string(e.JID), "tgt": e.Target, "tgt_type": e.TargetType, "user": e.User, "fun": e.Fun(), "arg": e.Arguments(),
+		"minions": value.Texts(p.Start.Minions), "missing": value.Texts(p.Start.Missing),
+	}
+	if p.Metadata != nil {
+		data["metadata"] = p.Metadata
+	}
+	if p.Internal {
+		data["internal"] = true
+	}
+	if p.Backend != "" {
+		data["eauth"] = p.Backend
+	}
+	_, err := d.Events.Store(ctx, "salt/job/"+string(e.JID)+"/new", data, "")
+	return err
+}

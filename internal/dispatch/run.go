@@ -1,0 +1,405 @@
+package dispatch
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/fleet"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Run carries one job from its start to its end, in the master's own time: it
+// goes on when whoever started the job is gone. It sends the job when the turn of
+// a minion has come, follows what is heard, and writes down where the job stands.
+type Run struct {
+	d    *Dispatcher
+	plan plan
+	job  *Job
+	wake chan struct{}
+
+	mu       sync.Mutex // guards what follows
+	tracker  *job.Tracker
+	batch    *job.Batch // nil where all begin at once
+	due      []salt.MinionID
+	dirty    map[salt.MinionID]bool // whose standing is not in the journal
+	watchers map[*watcher]bool
+	settled  bool
+
+	sealed [][]byte // the envelope in pieces; for who sends
+	fresh  time.Time
+}
+
+func newRun(d *Dispatcher, p plan, batch *job.Batch, now time.Time) *Run {
+	ids := slices.Concat(p.Start.Minions, p.Start.Missing)
+	r := &Run{
+		d: d, plan: p, job: jobOf(&p), wake: make(chan struct{}, 1), batch: batch,
+		tracker: job.NewTracker(ids, p.Timeout.Duration(), now), dirty: map[salt.MinionID]bool{}, watchers: map[*watcher]bool{},
+	}
+	r.tracker.Wait(p.Until)
+	return r
+}
+
+// Begin sends the job to those whose turn it is, and carries it on from then on.
+func (r *Run) Begin() {
+	r.mu.Lock()
+	for _, id := range r.plan.Start.Missing {
+		text := "no accepted key has this id"
+		if !r.plan.Until.IsZero() {
+			text += "; the job does not wait for it"
+		}
+		r.notify(r.tracker.Away(id, text))
+	}
+	if r.batch != nil {
+		for _, id := range r.plan.Start.Minions {
+			r.tracker.Hold(id)
+		}
+	}
+	r.mu.Unlock()
+	if r.batch == nil {
+		r.send(r.plan.Start.Minions)
+	}
+	r.d.wg.Go(r.run)
+}
+
+// run waits for what happens by time.
+func (r *Run) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	record := time.Time{} // when what has changed is written down
+	for {
+		due, next, finished := r.look(time.Now())
+		switch {
+		case len(due) > 0:
+			r.send(due)
+			continue
+		case finished:
+			r.end()
+			return
+		}
+		if record, next = r.keep(record, next); next.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(next))
+		}
+		select {
+		case <-r.wake:
+		case <-timer.C:
+		case <-r.d.ctx.Done():
+			r.record()
+			return
+		}
+	}
+}
+
+// look takes the time: who is given up, whose turn has come, when to look again.
+func (r *Run) look(now time.Time) (due []salt.MinionID, next time.Time, finished bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	given, next := r.tracker.Tick(now)
+	for i := range given {
+		r.notify(&given[i])
+	}
+	due, r.due = r.due, nil
+	if r.batch != nil {
+		turn, again := r.batch.Next(now)
+		if len(turn) > 0 {
+			r.show(update{Update: job.Update{Begun: turn}})
+		}
+		due, next = append(due, turn...), earlier(next, again)
+	}
+	r.settle()
+	return due, next, r.tracker.Finished()
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// recordEvery is how often it is written down where a job stands on the minions
+// that have not returned. A job that is quicker leaves its returns only.
+const recordEvery = time.Second
+
+// keep writes down what has changed if it is time, and returns when it is next.
+func (r *Run) keep(record, next time.Time) (time.Time, time.Time) {
+	r.mu.Lock()
+	changed := len(r.dirty) > 0
+	r.mu.Unlock()
+	switch now := time.Now(); {
+	case !changed:
+		return time.Time{}, next
+	case record.IsZero():
+		record = now.Add(recordEvery)
+	case !record.After(now):
+		r.record()
+		return time.Time{}, next
+	}
+	return record, earlier(next, record)
+}
+
+// record writes into the journal what has changed since it was last done.
+func (r *Run) record() {
+	r.mu.Lock()
+	minions := map[string]any{}
+	all := r.tracker.Standings()
+	for id := range r.dirty {
+		minions[string(id)] = all[id].Data()
+	}
+	clear(r.dirty)
+	r.mu.Unlock()
+	r.d.recordStates(r.plan.Start.JID, minions)
+}
+
+// recordStates stores where a job stands on some minions.
+func (d *Dispatcher) recordStates(jid salt.JID, minions map[string]any) {
+	if len(minions) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), storeTime)
+	defer cancel()
+	if _, err := d.Events.Store(ctx, "salt/job/"+string(jid)+"/state", map[string]any{"jid": string(jid), "minions": minions}, ""); err != nil {
+		d.Log.Error("where a job stands is not recorded", "jid", jid, "err", err)
+	}
+}
+
+// end is when nothing more is expected.
+func (r *Run) end() {
+	r.record()
+	r.d.jobs.forget(r)
+	r.d.dropPlan(r.plan.Start.JID)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settle()
+}
+
+// settle lets those go who watch, when nothing more is expected for now.
+func (r *Run) settle() {
+	if r.settled = r.tracker.Settled(); r.settled {
+		for w := range r.watchers {
+			w.nudge()
+		}
+	}
+}
+
+// notify passes an update on; nil is none. It is called with mu held, as show is.
+func (r *Run) notify(u *job.Update) {
+	if u != nil {
+		r.show(update{Update: *u})
+	}
+}
+
+func (r *Run) show(t update) {
+	for w := range r.watchers {
+		w.push(t)
+	}
+	if t.ID == "" {
+		return
+	}
+	clean := len(r.dirty) == 0
+	if t.State.Returned() {
+		delete(r.dirty, t.ID) // the return says it
+	} else {
+		r.dirty[t.ID] = true
+	}
+	if r.batch != nil && (t.State.Final() || t.State == job.Queued) {
+		r.batch.Ended(t.ID, t.State, time.Now())
+		r.stopBatch()
+		r.stir()
+	}
+	if clean && len(r.dirty) > 0 || r.tracker.Settled() {
+		r.stir()
+	}
+}
+
+// stopBatch ends a batch in which more minions have failed than may.
+func (r *Run) stopBatch() {
+	if !r.batch.Spent() {
+		return
+	}
+	text := "the batch was stopped: more minions failed than may"
+	if r.plan.Batch.MaxFail == "0" {
+		text = "Batch run stopped due to failhard"
+	}
+	for _, id := range r.batch.Rest() {
+		r.notify(r.tracker.Cancel(id, text))
+	}
+}
+
+// stir makes run look again.
+func (r *Run) stir() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// report takes what a minion said. Seqs are where its return lies in the journal.
+func (r *Run) report(id salt.MinionID, rep job.Report, seqs []uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.tracker.Report(id, rep, time.Now())
+	if u == nil {
+		return
+	}
+	if len(seqs) > 0 {
+		// It is read from the journal for each who watches; what stays would hold all of it.
+		u.Return.V, u.Retcode.V, u.Success.V = nil, nil, nil
+	}
+	r.show(update{*u, seqs})
+}
+
+// lost takes the end of a minion's connection. A job that waits for minions waits
+// on for one that may not have got it: it runs it once, however often it is sent.
+func (r *Run) lost(id salt.MinionID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.plan.waits(id, time.Now()) && r.tracker.Unheard(id) {
+		r.away(id, "the connection was lost as the job was sent")
+		return
+	}
+	r.notify(r.tracker.Lost(id, time.Now()))
+}
+
+// back takes that a minion is connected again, with this key.
+func (r *Run) back(id salt.MinionID, key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.tracker.Parked(id) {
+		return
+	}
+	if r.plan.Keys[id] != key {
+		r.notify(r.tracker.Cancel(id, "the minion has another key than when the job was left for it"))
+		return
+	}
+	r.due = append(r.due, id)
+	r.stir()
+}
+
+// open says whether something is expected of a minion that was sent the job.
+func (r *Run) open(id salt.MinionID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tracker.Open(id)
+}
+
+// missed takes that a minion, which has this key, was asked for the job and never got
+// it: it is sent again, unless that is too late.
+func (r *Run) missed(id salt.MinionID, key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, now := &r.plan, time.Now()
+	switch {
+	case !r.tracker.Open(id):
+	case p.Keys[id] == "":
+		r.notify(r.tracker.Away(id, "the job did not reach it, and is too large to be kept and sent again"))
+	case p.Keys[id] != key:
+		r.notify(r.tracker.Away(id, "the job did not reach it, and it has another key now"))
+	case !p.lasts(r.batch) && now.After(p.Began.Add(expiry)):
+		r.notify(r.tracker.Report(id, job.Report{State: job.Expired, Text: "the job did not reach it in time"}, now))
+	default:
+		r.d.Log.Info("job sent again: it did not reach the minion", "jid", p.Start.JID, "minion", id)
+		r.tracker.Again(id, now)
+		r.due = append(r.due, id)
+		r.stir()
+	}
+}
+
+// revoke withdraws the job from those that wait for it and whose key is not
+// accepted any more.
+func (r *Run) revoke(accepted func(id salt.MinionID, key string) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, key := range r.plan.Keys {
+		if r.tracker.Parked(id) && !accepted(id, key) {
+			r.notify(r.tracker.Cancel(id, "its key is no longer accepted"))
+		}
+	}
+}
+
+// cancel withdraws the job from everybody whom it was not sent to, and returns
+// them, sorted.
+func (r *Run) cancel(by string) []salt.MinionID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.batch != nil {
+		r.batch.Rest()
+	}
+	var ids []salt.MinionID
+	for id, s := range r.tracker.Standings() {
+		if s.State == job.Queued {
+			r.notify(r.tracker.Cancel(id, "cancelled by "+by))
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// standings is where the job stands now.
+func (r *Run) standings() map[salt.MinionID]job.Standing {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tracker.Standings()
+}
+
+// send sends the job to minions, and notes who is not there.
+func (r *Run) send(ids []salt.MinionID) {
+	there := make([]salt.MinionID, 0, len(ids))
+	r.mu.Lock()
+	for _, id := range ids {
+		ready, seen := r.d.Fleet.Connected(id)
+		if !ready {
+			r.away(id, fleet.LastSeen(seen))
+			continue
+		}
+		r.tracker.Sent(id, time.Now())
+		there = append(there, id)
+	}
+	r.mu.Unlock()
+	parts, err := r.seal()
+	if err != nil {
+		r.d.Log.Error("job not sent", "jid", r.plan.Start.JID, "err", err)
+		return // those that it was not sent to are given up as silent
+	}
+	for _, id := range there {
+		subject := bus.JobSubject(id)
+		for _, part := range parts {
+			if err := r.d.Conn.Publish(subject, part); err != nil {
+				r.d.Log.Error("job not sent", "jid", r.plan.Start.JID, "minion", id, "err", err)
+			}
+		}
+	}
+}
+
+// away notes that a minion is not connected: the job waits for it, where it may.
+func (r *Run) away(id salt.MinionID, text string) {
+	if until := r.plan.Until; r.plan.waits(id, time.Now()) {
+		r.notify(r.tracker.Park(id, text+"; "+job.WaitsUntil(until), until))
+		return
+	}
+	r.notify(r.tracker.Away(id, text))
+}
+
+// seal signs the envelope, anew when it is no longer fresh: a minion has the whole
+// time of expiry to begin the job, but no more than the job may wait.
+func (r *Run) seal() ([][]byte, error) {
+	now := r.d.Steady.Now()
+	if r.sealed != nil && now.Before(r.fresh) {
+		return r.sealed, nil
+	}
+	e := r.plan.Envelope
+	e.Expires = now.Add(expiry)
+	sealed, err := job.Seal(&e, r.d.Key)
+	if err != nil {
+		return nil, err
+	}
+	r.sealed, r.fresh = rpc.Parts(sealed), now.Add(expiry/2)
+	return r.sealed, nil
+}
