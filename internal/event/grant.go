@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 // Grants say which ordinary users may fire and hear which tags: the setting
@@ -31,13 +33,13 @@ import (
 type Grants struct{ rules []grant }
 
 type grant struct {
-	user         glob
+	user         *fnmatch.Pattern
 	fire, listen []right
 }
 
 // right is one pattern of tags that somebody may fire or hear.
 type right struct {
-	glob
+	*fnmatch.Pattern
 	Grant
 }
 
@@ -48,7 +50,7 @@ type Grant struct{ Rule, Where string }
 // come over the network, say so, and those for a user who has logged in name the backend:
 // a pattern for the users of this machine is never for them too.
 func (g grant) holds(user string) bool {
-	return g.user.match(user) && kindOf(g.user.text) == kindOf(user)
+	return g.user.Match(user) && kindOf(g.user.String()) == kindOf(user)
 }
 
 // kindOf is what stands before the colon of a name: "client", or a backend; "" for a
@@ -95,7 +97,7 @@ func ParseGrants(n *yaml.Node, where func(*yaml.Node) string) (*Grants, error) {
 			errs = append(errs, grantErrorf(user, "the name of a user is empty"))
 			continue
 		}
-		one := grant{user: newGlob(user.Value)}
+		one := grant{user: fnmatch.Compile(user.Value)}
 		if err := one.parse(rights, where); err != nil {
 			errs = append(errs, err)
 		}
@@ -137,7 +139,7 @@ func (g *grant) rights(verb string, n *yaml.Node, where func(*yaml.Node) string)
 	nodes, err := parseTags(n)
 	list := make([]right, len(nodes))
 	for i, one := range nodes {
-		list[i] = right{newGlob(one.Value), Grant{Rule: "event_acl: " + g.user.text + ": " + verb + ": " + one.Value, Where: where(one)}}
+		list[i] = right{fnmatch.Compile(one.Value), Grant{Rule: "event_acl: " + g.user.String() + ": " + verb + ": " + one.Value, Where: where(one)}}
 	}
 	return list, err
 }
@@ -170,7 +172,7 @@ func (g *Grants) MayFire(user, tag string) (Grant, bool) {
 			continue
 		}
 		for _, t := range one.fire {
-			if t.match(tag) {
+			if t.Match(tag) {
 				return t.Grant, true
 			}
 		}
@@ -189,7 +191,7 @@ func (g *Grants) Fires(user string) []string {
 			continue
 		}
 		for _, t := range one.fire {
-			list = append(list, t.text)
+			list = append(list, t.String())
 		}
 	}
 	return list
@@ -228,11 +230,11 @@ func (g *Grants) Hearing(user string) Hearing {
 // May says whether an event of this tag may be heard. Those of the audit trail
 // may be by a pattern that names them: not by * alone.
 func (h Hearing) May(tag string) bool {
-	return h.all || slices.ContainsFunc(h.tags, func(t right) bool { return t.match(tag) && (!IsAudit(tag) || t.namesAudit()) })
+	return h.all || slices.ContainsFunc(h.tags, func(t right) bool { return t.Match(tag) && (!IsAudit(tag) || t.namesAudit()) })
 }
 
 // namesAudit says whether the pattern is about the audit trail in so many words.
-func (g glob) namesAudit() bool { return IsAudit(g.prefix()) }
+func (r right) namesAudit() bool { return IsAudit(r.Prefix()) }
 
 // Limits are the patterns to which the hearing is limited; nil is no limit.
 func (h Hearing) Limits() []string {
@@ -241,7 +243,7 @@ func (h Hearing) Limits() []string {
 	}
 	limits := make([]string, len(h.tags))
 	for i, t := range h.tags {
-		limits[i] = t.text
+		limits[i] = t.String()
 	}
 	return limits
 }
@@ -253,8 +255,8 @@ func (h Hearing) Covers(prefix string) (Grant, bool) {
 		return Grant{Rule: "operator"}, true
 	}
 	i := slices.IndexFunc(h.tags, func(t right) bool {
-		p := t.prefix()
-		return strings.HasPrefix(p, prefix) || p != t.text && strings.HasPrefix(prefix, p) && (!IsAudit(prefix) || t.namesAudit())
+		p := t.Prefix()
+		return strings.HasPrefix(p, prefix) || p != t.String() && strings.HasPrefix(prefix, p) && (!IsAudit(prefix) || t.namesAudit())
 	})
 	if i < 0 {
 		return Grant{}, false

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/brinebus/brine/internal/target/fnmatch"
 	"github.com/brinebus/brine/internal/target/pyre"
 )
 
@@ -86,8 +87,8 @@ func compile(t MatchType, pattern string) (func(string) (bool, error), error) {
 	case Find:
 		return func(tag string) (bool, error) { return strings.Contains(tag, pattern), nil }, nil
 	case Fnmatch:
-		g := newGlob(pattern)
-		return func(tag string) (bool, error) { return g.match(tag), nil }, nil
+		g := fnmatch.Compile(pattern)
+		return func(tag string) (bool, error) { return g.Match(tag), nil }, nil
 	case Regex:
 		return compileRegex(pattern)
 	}

@@ -1,9 +1,9 @@
 package function
 
 import (
-	"path"
 	"strings"
 
+	"github.com/brinebus/brine/internal/target/fnmatch"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -72,8 +72,7 @@ func (t Table) SignatureLine(function string) string {
 	return signature(module, f)
 }
 
-// Each visits the selected functions in order. A pattern that is not a valid
-// glob selects nothing.
+// Each visits the selected functions in order.
 func (t Table) Each(pattern string, visit func(*Module, *Function)) {
 	for _, m := range t {
 		for i := range m.Functions {
@@ -85,13 +84,7 @@ func (t Table) Each(pattern string, visit func(*Module, *Function)) {
 }
 
 func selects(pattern, module, function string) bool {
-	return pattern == "" || pattern == module || Glob(pattern, module+"."+function)
-}
-
-// Glob is the shell's pattern match over a whole name without slashes.
-func Glob(pattern, name string) bool {
-	ok, err := path.Match(strings.ReplaceAll(pattern, "[!", "[^"), name)
-	return ok && err == nil
+	return pattern == "" || pattern == module || fnmatch.Match(pattern, module+"."+function)
 }
 
 // signature writes the parameters in the order in which they are given.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/process"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 // archiveModule packs and unpacks files.
@@ -263,7 +264,7 @@ func archiveUnzip(ctx context.Context, c *function.Call) (any, error) {
 	defer root.Close()
 	names := []string{}
 	for _, f := range z.File {
-		if slices.ContainsFunc(c.Words("excludes"), func(pattern string) bool { return pathMatch(pattern, f.Name) }) {
+		if slices.ContainsFunc(c.Words("excludes"), func(pattern string) bool { return fnmatch.Match(pattern, f.Name) }) {
 			continue
 		}
 		if err := unpack(ctx, root, f); err != nil {

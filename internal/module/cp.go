@@ -14,6 +14,7 @@ import (
 
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 // The parameters that functions of cp share.
@@ -293,7 +294,7 @@ func cpCacheDir(ctx context.Context, c *function.Call) (any, error) {
 	list := []string{}
 	for _, f := range all {
 		include, exclude := c.String("include_pat"), c.String("exclude_pat")
-		if !fileserver.Below(f.Path, name) || include != "" && !pathMatch(include, f.Path) || exclude != "" && pathMatch(exclude, f.Path) {
+		if !fileserver.Below(f.Path, name) || include != "" && !fnmatch.Match(include, f.Path) || exclude != "" && fnmatch.Match(exclude, f.Path) {
 			continue
 		}
 		place, _, err := files.Fetch(ctx, env, f.Path)
@@ -303,11 +304,6 @@ func cpCacheDir(ctx context.Context, c *function.Call) (any, error) {
 		list = append(list, place)
 	}
 	return list, nil
-}
-
-// pathMatch matches a shell pattern in which * also stands for slashes, as in Salt.
-func pathMatch(pattern, name string) bool {
-	return function.Glob(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(name, "/", "\x00"))
 }
 
 func cpGetDir(ctx context.Context, c *function.Call) (any, error) {

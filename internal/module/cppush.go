@@ -11,6 +11,7 @@ import (
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 // cpPush hands a file to the master.
@@ -44,7 +45,7 @@ func cpPushDir(ctx context.Context, c *function.Call) (any, error) {
 		if err != nil || !e.Type().IsRegular() {
 			return err
 		}
-		if glob := c.String("glob"); glob == "" || function.Glob(glob, e.Name()) {
+		if glob := c.String("glob"); glob == "" || fnmatch.Match(glob, e.Name()) {
 			names = append(names, name)
 		}
 		if len(names) > maxPushed {

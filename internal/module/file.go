@@ -17,6 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/process"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 var (
@@ -618,7 +619,7 @@ func findCriteria(c *function.Call) (func(fs.DirEntry) bool, error) {
 		return nil, function.Invalid("the type is made of f, d and l, not %q", c.String("type"))
 	}
 	return func(d fs.DirEntry) bool {
-		return (!c.Has("name") || function.Glob(c.String("name"), d.Name())) &&
+		return (!c.Has("name") || fnmatch.Match(c.String("name"), d.Name())) &&
 			pattern.MatchString(d.Name()) &&
 			(len(kinds) == 0 || slices.Contains(kinds, kindLetter(d.Type())))
 	}, nil

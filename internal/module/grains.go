@@ -12,6 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 var (
@@ -334,7 +335,7 @@ func selectByGlob(lookup, data map[string]any, key string) (any, bool) {
 		return nil, false
 	}
 	for _, pattern := range slices.Sorted(maps.Keys(lookup)) {
-		if slices.ContainsFunc(words, func(w string) bool { return w == pattern || function.Glob(pattern, w) }) {
+		if slices.ContainsFunc(words, func(w string) bool { return w == pattern || fnmatch.Match(pattern, w) }) {
 			return lookup[pattern], true
 		}
 	}

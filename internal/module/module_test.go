@@ -202,6 +202,7 @@ func TestPatternsSelectFunctions(t *testing.T) {
 		"tes":             {},
 		"test.[":          {},
 		"config.[!g]*":    {"config.items", "config.option"},
+		"config.[^g]*":    {"config.get"}, // fnmatch knows no other negation than !
 		"test.versions_*": {"test.versions_information", "test.versions_report"},
 	} {
 		if got := Functions(pattern); !slices.Equal(got, want) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 var packageParams = []function.Param{{Name: "name", Kind: function.Words}, {Name: "pkgs", Kind: function.List}}
@@ -174,7 +175,7 @@ func pkgVersion(ctx context.Context, c *function.Call) (any, error) {
 			continue
 		}
 		for name, list := range installed {
-			if function.Glob(wanted, name) {
+			if fnmatch.Match(wanted, name) {
 				versions[name] = strings.Join(list, ",")
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 // JobTable is the running jobs of this minion.
@@ -73,7 +74,7 @@ var saltutilModule = &function.Module{
 			Example: `salt '*' saltutil.is_running 'cmd.*'`,
 			Params:  []function.Param{{Name: "fun", Kind: function.String, Required: true}},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
-				return listJobs(c, func(r Running) bool { return function.Glob(c.String("fun"), string(r.Function)) })
+				return listJobs(c, func(r Running) bool { return fnmatch.Match(c.String("fun"), string(r.Function)) })
 			},
 		},
 		{

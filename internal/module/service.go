@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 var (
@@ -298,7 +299,7 @@ func serviceStatus(ctx context.Context, c *function.Call) (any, error) {
 	}
 	states := map[string]any{}
 	for _, service := range all {
-		if !function.Glob(name, service) {
+		if !fnmatch.Match(name, service) {
 			continue
 		}
 		if states[service], err = serviceRuns(ctx, c, service); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 // MasterLink is the connection to the master, or to several.
@@ -284,7 +285,7 @@ func statusDiskUsage(ctx context.Context, c *function.Call) (any, error) {
 		}
 	}
 	for _, m := range mounts {
-		if len(c.Varargs()) == 0 || slices.ContainsFunc(c.VarWords(), func(w string) bool { return function.Glob(w, m.kind) }) {
+		if len(c.Varargs()) == 0 || slices.ContainsFunc(c.VarWords(), func(w string) bool { return fnmatch.Match(w, m.kind) }) {
 			paths = append(paths, m.path)
 		}
 	}

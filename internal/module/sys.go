@@ -8,6 +8,7 @@ import (
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 // sysModule describes the functions themselves.
@@ -132,7 +133,7 @@ func nothingSelected(ctx context.Context, c *function.Call, found int, patterns 
 func selectNames(names, patterns []string) []string {
 	selected := []string{}
 	for _, name := range names {
-		if slices.ContainsFunc(patterns, func(p string) bool { return p == "" || function.Glob(p, name) }) {
+		if slices.ContainsFunc(patterns, func(p string) bool { return p == "" || fnmatch.Match(p, name) }) {
 			selected = append(selected, name)
 		}
 	}

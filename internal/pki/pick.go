@@ -3,12 +3,12 @@ package pki
 import (
 	"encoding/hex"
 	"fmt"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 // minDigits is how many hex digits of a fingerprint name a key: 32 bits, enough
@@ -68,8 +68,7 @@ func parsePattern(word, hash string) (Pattern, error) {
 		}
 	}
 	p.digits = bareDigits(p.digits)
-	p.glob = strings.ReplaceAll(p.glob, "[!", "[^") // the shell's way and path's
-	if _, err := path.Match(p.glob, ""); err != nil || p.glob == "" {
+	if p.glob == "" {
 		return Pattern{}, fmt.Errorf("%q is no id and no pattern of ids", word)
 	}
 	return p, nil
@@ -89,7 +88,7 @@ func bareDigits(s string) string { return strings.ToLower(strings.ReplaceAll(s, 
 func (p Pattern) byFingerprint() bool { return p.digits != "" }
 
 func (p Pattern) matches(e Entry) bool {
-	if ok, err := path.Match(p.glob, string(e.ID)); err != nil || !ok {
+	if !fnmatch.Match(p.glob, string(e.ID)) {
 		return false
 	}
 	if !p.byFingerprint() {

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -185,10 +185,7 @@ func (a audit) search(ctx context.Context, c *function.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	fun, err := globs(c.String("fun"))
-	if err != nil {
-		return nil, err
-	}
+	fun := globs(c.String("fun"))
 	is := func(name, have string) bool { return c.String(name) == "" || c.String(name) == have }
 	return a.collect(ctx, AuditQuery{Since: from}, c.Int("limit"), func(l auditLine) bool {
 		return is("user", l.User) && is("verdict", l.Verdict) && is("kind", l.Kind) && is("tgt", l.Target) && is("jid", l.JID) &&
@@ -211,18 +208,12 @@ func about(minion string, l auditLine) bool {
 }
 
 // globs matches one of the functions of a compound command.
-func globs(pattern string) (func(list string) bool, error) {
+func globs(pattern string) func(list string) bool {
 	if pattern == "" {
-		return func(string) bool { return true }, nil
+		return func(string) bool { return true }
 	}
-	if _, err := path.Match(pattern, ""); err != nil {
-		return nil, fmt.Errorf("fun %q: %w", pattern, err)
-	}
-	match := func(fun string) bool {
-		ok, _ := path.Match(pattern, fun) // the pattern is good
-		return ok
-	}
-	return func(list string) bool { return slices.ContainsFunc(strings.Split(list, ","), match) }, nil
+	match := fnmatch.Compile(pattern).Match
+	return func(list string) bool { return slices.ContainsFunc(strings.Split(list, ","), match) }
 }
 
 // digest is that of the arguments that are searched for, "" for none.

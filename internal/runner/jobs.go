@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -390,8 +390,7 @@ func matches(patterns []string, v any) bool {
 	return slices.ContainsFunc(list, func(one any) bool {
 		text := fmt.Sprint(one)
 		return slices.ContainsFunc(patterns, func(p string) bool {
-			found, _ := path.Match(p, text) // a pattern that is none matches nothing
-			return found || strings.HasPrefix(text, p+".")
+			return fnmatch.Match(p, text) || strings.HasPrefix(text, p+".")
 		})
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 	"github.com/brinebus/brine/internal/target/pyre"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -36,9 +37,9 @@ type pattern interface {
 	match(text string) (bool, error)
 }
 
-type globPattern struct{ *glob }
+type globPattern struct{ *fnmatch.Pattern }
 
-func (p globPattern) match(s string) (bool, error) { return p.glob.match(s), nil }
+func (p globPattern) match(s string) (bool, error) { return p.Match(s), nil }
 
 type regexpPattern struct{ *pyre.Regexp }
 
@@ -112,7 +113,7 @@ func (d *data) add(text string) error {
 		}
 		d.patterns[text] = regexpPattern{re}
 	default:
-		d.patterns[text] = globPattern{compileGlob(lower)}
+		d.patterns[text] = globPattern{fnmatch.Compile(lower)}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/brinebus/brine/internal/target/fnmatch"
 	"github.com/brinebus/brine/internal/target/pyre"
 )
 
@@ -29,7 +30,7 @@ func newLeaf(expr string, kind Kind, delimiter string) (*leaf, error) {
 	var err error
 	switch kind {
 	case Glob:
-		l.word, l.test = expr, idGlob{compileGlob(expr)}
+		l.word, l.test = expr, idGlob{fnmatch.Compile(expr)}
 	case PCRE:
 		l.word = "E@" + expr
 		l.test, err = newIDRegexp(expr)
@@ -67,7 +68,7 @@ func (l *leaf) names(in []string) ([]string, bool) {
 	case idList:
 		return append(in, x.order...), true
 	case idGlob:
-		if name, ok := x.literal(); ok {
+		if name, ok := x.Literal(); ok {
 			return append(in, name), true
 		}
 	}
@@ -75,9 +76,9 @@ func (l *leaf) names(in []string) ([]string, bool) {
 }
 
 // idGlob compares the id with a shell pattern, with regard to case.
-type idGlob struct{ *glob }
+type idGlob struct{ *fnmatch.Pattern }
 
-func (g idGlob) match(f Facts) (bool, error) { return g.glob.match(string(f.ID)), nil }
+func (g idGlob) match(f Facts) (bool, error) { return g.Match(string(f.ID)), nil }
 
 // idRegexp compares the beginning of the id, as Salt does.
 type idRegexp struct{ *pyre.Regexp }

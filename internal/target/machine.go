@@ -6,6 +6,8 @@ import (
 	"sort"
 	"strings"
 	"unicode"
+
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 // machine reads an id letter by letter. A state is a text that says all about what
@@ -27,7 +29,7 @@ const maxMachine = 250
 func newMachine(l *leaf) machine {
 	switch x := l.test.(type) {
 	case idGlob:
-		return newGlobMachine(x.glob)
+		return newGlobMachine(x.Pattern)
 	case idRegexp:
 		if expr, ok := x.Linear(); ok {
 			return newRegexpMachine(expr)
@@ -39,17 +41,17 @@ func newMachine(l *leaf) machine {
 }
 
 // globMachine has the places in the pattern that the id may have come to.
-type globMachine []globToken // literal text in single characters
+type globMachine []fnmatch.Token // literal text in single characters
 
-func newGlobMachine(g *glob) machine {
+func newGlobMachine(p *fnmatch.Pattern) machine {
 	var m globMachine
-	for _, t := range g.tokens {
-		if t.kind != globText {
+	for _, t := range p.Tokens() {
+		if t.Kind != fnmatch.Literal {
 			m = append(m, t)
 			continue
 		}
-		for i := range len(t.text) {
-			m = append(m, globToken{kind: globText, text: t.text[i : i+1]})
+		for i := range len(t.Text) {
+			m = append(m, fnmatch.Token{Kind: fnmatch.Literal, Text: t.Text[i : i+1]})
 		}
 	}
 	if len(m) >= maxMachine {
@@ -62,7 +64,7 @@ func newGlobMachine(g *glob) machine {
 func (m globMachine) close(places []byte) string {
 	for i := 0; i < len(places); i++ {
 		at := places[i]
-		if int(at) < len(m) && m[at].kind == globStar && !slices.Contains(places, at+1) {
+		if int(at) < len(m) && m[at].Kind == fnmatch.Star && !slices.Contains(places, at+1) {
 			places = append(places, at+1)
 		}
 	}
@@ -83,9 +85,9 @@ func (m globMachine) step(state string, c byte) string {
 		at := state[i]
 		switch {
 		case int(at) == len(m):
-		case m[at].kind == globStar:
+		case m[at].Kind == fnmatch.Star:
 			add(at)
-		case m[at].consume(string(rune(c))) > 0:
+		case m[at].Consume(string(rune(c))) > 0:
 			add(at + 1)
 		}
 	}
@@ -94,10 +96,8 @@ func (m globMachine) step(state string, c byte) string {
 
 func (m globMachine) ranges(f func(from, to rune)) {
 	for _, t := range m {
-		for i := 0; i < len(t.set.bounds); i += 2 {
-			f(t.set.bounds[i], t.set.bounds[i+1])
-		}
-		for _, c := range t.text {
+		t.Ranges(f)
+		for _, c := range t.Text {
 			f(c, c)
 		}
 	}

@@ -1,10 +1,8 @@
 package target
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,31 +19,6 @@ func parse(t testing.TB, expr string, kind Kind, opt Options) *Target {
 		t.Fatalf("Parse(%q, %s): %v", expr, kind, err)
 	}
 	return tgt
-}
-
-func TestGlobAsFnmatch(t *testing.T) {
-	b, err := os.ReadFile("testdata/fnmatch.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all struct {
-		Subjects []string
-		Cases    []struct {
-			Pattern string
-			Match   []string
-		}
-	}
-	if err := json.Unmarshal(b, &all); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range all.Cases {
-		g := compileGlob(c.Pattern)
-		for _, s := range all.Subjects {
-			if got, want := g.match(s), slices.Contains(c.Match, s); got != want {
-				t.Errorf("glob %q on %q = %v, Python says %v", c.Pattern, s, got, want)
-			}
-		}
-	}
 }
 
 func TestParseKind(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 // Within tells whether t means no minion that s does not mean, whatever minions
@@ -71,16 +72,8 @@ func apart(a, b *leaf) bool {
 	if !ok || !also {
 		return false
 	}
-	p, q := x.prefix(), y.prefix()
+	p, q := x.Prefix(), y.Prefix()
 	return !strings.HasPrefix(p, q) && !strings.HasPrefix(q, p)
-}
-
-// prefix is the text that a glob begins with.
-func (g *glob) prefix() string {
-	if len(g.tokens) > 0 && g.tokens[0].kind == globText {
-		return g.tokens[0].text
-	}
-	return ""
 }
 
 // allNamed passes over names that no minion can have: they mean nobody.
@@ -324,7 +317,7 @@ func (l *leaf) implies(b *leaf) bool {
 		return false
 	}
 	return pattern == "*" || x.kind == y.kind && !strings.ContainsAny(rest, "*?[") && !strings.Contains(rest, x.delimiter) &&
-		!strings.Contains(rest, defaultDelimiter) && compileGlob(strings.ToLower(pattern)).match(strings.ToLower(rest))
+		!strings.Contains(rest, defaultDelimiter) && fnmatch.Match(strings.ToLower(pattern), strings.ToLower(rest))
 }
 
 func (d *data) ofPillar() bool {
