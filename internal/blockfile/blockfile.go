@@ -177,7 +177,9 @@ type block struct {
 	report  *Report
 
 	sums  sums
-	text  []byte
+	size  int
+	end   [sumSize]byte // the sum of the record that was read last
+	text  []byte        // all of it, where it was not read record by record
 	found []damage
 	last  record // the latest message
 	tally *tally
@@ -236,23 +238,19 @@ func (b *block) passOver(s *summary) {
 // note gathers the summary of a block that was read, and keeps it if the block will not
 // change unnoticed.
 func (b *block) note(path string, id identity, when time.Time) error {
-	if len(b.found) > 0 || len(b.text) < sumSize {
+	if len(b.found) > 0 || b.size == 0 {
 		b.report.unsure(b.stream)
 		return nil
 	}
-	text := b.text
-	if b.torn > 0 {
-		text = text[:b.torn]
-	}
 	s := b.tally.summarise(nil)
-	copy(s.sum[:], text[len(text)-sumSize:])
+	s.sum = b.end
 	after, err := identify(path)
 	if err != nil {
 		return err
 	}
 	s.id = after
 	b.report.learn(b.stream, numbered{b.number, s})
-	if after != id || uint64(len(b.text)) != id.size || !id.settled(when) || b.newest {
+	if after != id || uint64(b.size) != id.size || !id.settled(when) || b.newest {
 		return nil
 	}
 	return s.write(b.checker.Dir, b.stream, b.number)
@@ -293,35 +291,87 @@ func (r *Report) index(dir string) error {
 
 func (b *block) check() (err error) {
 	path := blockPath(b.dir, b.number)
-	b.text, err = os.ReadFile(path)
+	if b.sums, err = newSums(b.stream, b.number); err != nil {
+		return err
+	}
+	whole, err := b.skim(path)
+	if err == nil && !whole {
+		err = b.read(path)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
+		b.report.unsure(b.stream)
 		return nil // it was removed meanwhile
 	}
 	if err != nil {
 		return err
 	}
-	if b.sums, err = newSums(b.stream, b.number); err != nil {
-		return err
-	}
-	b.walk()
-	if len(b.found) > 0 && b.checker.Running { // or it was written while it was read
-		if again, err := os.ReadFile(path); err != nil || !bytes.Equal(again, b.text) {
-			b.text, b.found = again, nil
-			if b.tally != nil {
-				b.tally = newTally()
-			}
-			b.walk()
-		}
-	}
 	b.report.Read++
-	b.report.Bytes += int64(len(b.text))
+	b.report.Bytes += int64(b.size)
 	b.report.Last[b.stream] = max(b.report.Last[b.stream], b.last.seq)
 	return b.settle(path)
 }
 
+// read looks at a block in which something is wrong.
+func (b *block) read(path string) (err error) {
+	if b.text, err = os.ReadFile(path); err != nil {
+		return err
+	}
+	before := b.report.Last[b.stream]
+	b.walk()
+	if len(b.found) > 0 && b.checker.Running { // or it was written while it was read
+		if again, err := os.ReadFile(path); err != nil || !bytes.Equal(again, b.text) {
+			b.report.Last[b.stream] = before
+			b.text, b.found = again, nil
+			b.walk()
+		}
+	}
+	b.size = len(b.text)
+	return nil
+}
+
+// skim goes over a block record by record, without having all of it in memory, as long as
+// nothing is wrong. If it is false, nothing has happened.
+func (b *block) skim(path string) (whole bool, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	before, records := b.report.Last[b.stream], uint64(0)
+	b.begin()
+	err = eachRecord(f, b.sums, func(r record, text []byte) {
+		records++
+		b.size += r.size
+		b.take(r, text)
+	})
+	if errors.Is(err, errDamaged) {
+		b.report.Last[b.stream], b.size = before, 0
+		return false, nil
+	}
+	b.report.Records += records
+	return err == nil, err
+}
+
+// begin is before the first record.
+func (b *block) begin() {
+	b.last = record{seq: b.report.Last[b.stream]}
+	if b.tally != nil {
+		b.tally = newTally()
+	}
+}
+
+// take notes a readable record, which text begins with.
+func (b *block) take(r record, text []byte) {
+	b.pass(r)
+	copy(b.end[:], text[r.size-sumSize:r.size])
+	if b.tally != nil {
+		b.tally.add(r, subjectOf(text))
+	}
+}
+
 // walk goes over the records.
 func (b *block) walk() {
-	b.last = record{seq: b.report.Last[b.stream]}
+	b.begin()
 	records := uint64(0)
 	for at := 0; at < len(b.text); {
 		r, ok := b.sums.read(b.text[at:])
@@ -330,10 +380,7 @@ func (b *block) walk() {
 			continue
 		}
 		records++
-		b.pass(r)
-		if b.tally != nil {
-			b.tally.add(r, subjectOf(b.text[at:]))
-		}
+		b.take(r, b.text[at:])
 		at += r.size
 	}
 	b.report.Records += records

@@ -197,15 +197,7 @@ var errChanged = errors.New("the block was changed meanwhile")
 // without reads the block again and returns its summary without those, which are sorted,
 // and without what the present one does not have.
 func (n numbered) without(msgs, stream string, removals []uint64) (*summary, error) {
-	path := blockPath(msgs, n.number)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	if id, err := identify(path); err != nil || id != n.id {
-		return nil, errors.Join(errChanged, err)
-	}
-	t, err := tallyOf(stream, n.number, text)
+	t, err := tallyOf(blockPath(msgs, n.number), stream, n.number, n.id)
 	if err != nil {
 		return nil, err
 	}
@@ -213,24 +205,31 @@ func (n numbered) without(msgs, stream string, removals []uint64) (*summary, err
 		_, gone := slices.BinarySearch(removals, seq)
 		return gone || !n.has(seq)
 	})
-	s.id, s.sum = n.id, n.sum
+	s.id = n.id
 	return s, nil
 }
 
-// tallyOf reads a block that is whole.
-func tallyOf(stream string, number int, text []byte) (*tally, error) {
+// tallyOf reads a block that is whole, and still that file.
+func tallyOf(path, stream string, number int, id identity) (*tally, error) {
 	sums, err := newSums(stream, number)
 	if err != nil {
 		return nil, err
 	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
 	t := newTally()
-	for at := 0; at < len(text); {
-		r, ok := sums.read(text[at:])
-		if !ok {
-			return nil, errChanged
-		}
-		t.add(r, subjectOf(text[at:]))
-		at += r.size
+	err = eachRecord(f, sums, func(r record, text []byte) {
+		copy(t.summary.sum[:], text[r.size-sumSize:r.size])
+		t.add(r, subjectOf(text))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if after, err := identify(path); err != nil || after != id {
+		return nil, errors.Join(errChanged, err)
 	}
 	return t, nil
 }

@@ -3,7 +3,6 @@ package blockfile
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 )
@@ -75,24 +74,16 @@ func (l *Learner) block(msgs, stream string, n int) (bool, error) {
 		l.seen[path] = id
 		return false, nil
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return false, err
-	}
-	t, err := tallyOf(stream, n, text)
-	if errors.Is(err, errChanged) || len(text) < sumSize { // it is damaged: the next start says so
+	t, err := tallyOf(path, stream, n, id)
+	if errors.Is(err, errDamaged) || err == nil && id.size == 0 { // the next start says so
 		l.seen[path] = id
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	if after, err := identify(path); err != nil || after != id {
-		return false, err
-	}
 	s := t.summarise(nil)
 	s.id = id
-	copy(s.sum[:], text[len(text)-sumSize:])
 	if err := s.write(l.dir, stream, n); err != nil {
 		return false, err
 	}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash"
+	"io"
 	"time"
 
 	"github.com/minio/highwayhash"
@@ -120,4 +122,52 @@ func (s sums) blank(size int, seq uint64, bit uint64, at time.Time) []byte {
 	}
 	s.of(b[4:20], nil, b[headSize:size-sumSize], b[size-sumSize:size-sumSize])
 	return b
+}
+
+// errDamaged says that a block has something that is no readable record.
+var errDamaged = errors.New("a record cannot be read")
+
+// window is how much of a block is in memory while it is read, or more for a longer record.
+const window = 256 << 10
+
+// eachRecord calls f for each record of a block, with the text that it is at the beginning
+// of, which is valid as long as f runs.
+func eachRecord(from io.Reader, s sums, f func(r record, text []byte)) error {
+	buf := make([]byte, 0, window)
+	for ended := false; ; {
+		at := 0
+		for {
+			r, ok := s.read(buf[at:])
+			if !ok {
+				break
+			}
+			f(r, buf[at:])
+			at += r.size
+		}
+		rest := buf[at:]
+		if ended && len(rest) == 0 {
+			return nil
+		}
+		if ended || at == 0 && len(rest) >= lengthOf(rest) {
+			return errDamaged
+		}
+		if need := lengthOf(rest); need > cap(buf) {
+			buf = append(make([]byte, 0, need), rest...)
+		} else {
+			buf = append(buf[:0], rest...)
+		}
+		n, err := io.ReadFull(from, buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if ended = errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF); err != nil && !ended {
+			return err
+		}
+	}
+}
+
+// lengthOf is how long the record at the beginning of b says that it is, at most mostSize.
+func lengthOf(b []byte) int {
+	if len(b) < headSize {
+		return leastSize
+	}
+	return min(int(binary.LittleEndian.Uint32(b)&^headersBit), mostSize)
 }

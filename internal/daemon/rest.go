@@ -51,12 +51,20 @@ func allocated() uint64 {
 
 // rest knows what was taken when it was last looked, and when memory was last given
 // back.
-type rest struct{ seen, given uint64 }
+type rest struct {
+	seen, given uint64
+	looks       int
+}
+
+// restStart is how many looks count as rest in any case: what a start has taken is garbage by
+// then, and a daemon that is at work at once would keep it.
+const restStart = 2
 
 // over says that the work which took the memory is over: memory is worth to be given
 // back, and now counts as such.
 func (r *rest) over(now uint64) bool {
-	quiet := now-r.seen < restQuiet
+	r.looks++
+	quiet := now-r.seen < restQuiet || r.looks <= restStart
 	r.seen = now
 	if !quiet || now-r.given < restWorth {
 		return false

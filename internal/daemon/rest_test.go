@@ -10,10 +10,10 @@ func TestMemoryIsGivenBackWhenTheWorkIsOver(t *testing.T) {
 		now   uint64
 		gives bool
 	}{
-		{"the start", 5 * mib, false},
-		{"it has ended", 5*mib + 1000, true},
-		{"rest", 5*mib + 2000, false},
-		{"little by little", 5*mib + restQuiet, false},
+		{"the start", 5 * mib, true},
+		{"still at work", 9 * mib, true},
+		{"rest", 9*mib + 2000, false},
+		{"little by little", 9*mib + restQuiet, false},
 		{"a job", 60 * mib, false},
 		{"still at work", 61 * mib, false},
 		{"it has ended", 61*mib + 10, true},
