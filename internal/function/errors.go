@@ -44,6 +44,9 @@ func (e *UnknownError) Error() string {
 		return fmt.Sprintf("'%s' is not available: %v", e.Function, e.Cause)
 	}
 	text := fmt.Sprintf("'%s' is not available.", e.Function)
+	if a, ok := IsAbsent(e.Function); ok {
+		return text + " " + a.String()
+	}
 	if len(e.Nearest) > 0 {
 		text += " Did you mean " + strings.Join(e.Nearest, " or ") + "?"
 	}

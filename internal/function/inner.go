@@ -213,6 +213,21 @@ func (r *Caller) declared(i Inner) error {
 	return &UnjudgedError{Function: r.c.Function, Inner: i.Command.Function}
 }
 
+// Known returns an *UnknownError for a function of this minion that the call would store for
+// later and that nobody has: it fails where it is asked for, not when it is due.
+func (r *Caller) Known(ctx context.Context) error {
+	for _, i := range r.reading.Inner {
+		if i.Way != Here {
+			continue
+		}
+		c := Call{Function: i.Command.Function, Host: r.c.Host, table: r.c.table}
+		if _, err := c.find(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Call runs another function for the same job, as a function of its own right.
 func (r *Caller) Call(ctx context.Context, inner Command) Result {
 	call := Call{JID: r.c.JID, Function: inner.Function, Args: inner.Args, Kwargs: inner.Kwargs, Host: r.c.Host, Reach: r.c.Reach}

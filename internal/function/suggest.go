@@ -10,18 +10,43 @@ import (
 // maxSuggestions bounds what an error proposes; more is noise.
 const maxSuggestions = 3
 
-// Suggest returns the functions that may have been meant by name: few edits
-// away, or of the same name in another module.
+// Suggest returns the functions that may have been meant by name: few edits away in the
+// same module or, where there is no such module, of the same name in one that is called
+// nearly so. Nothing that removes something, or runs what it is given, is ever proposed:
+// what an error names is soon typed.
 func (t Table) Suggest(name string) []string {
-	all := t.Functions("")
-	near := nearest(name, all)
-	_, short, _ := strings.Cut(name, ".")
-	for _, f := range all {
-		if _, s, _ := strings.Cut(f, "."); s == short && !slices.Contains(near, f) {
-			near = append(near, f)
+	module, short, _ := strings.Cut(name, ".")
+	var same, modules []string
+	for _, m := range t {
+		modules = append(modules, m.Name)
+		for i := range m.Functions {
+			if f := &m.Functions[i]; m.Name == module && f.harmless() {
+				same = append(same, f.Name)
+			}
 		}
 	}
-	return near[:min(len(near), maxSuggestions)]
+	var found []string
+	if slices.Contains(modules, module) {
+		for _, n := range nearest(short, same) {
+			found = append(found, module+"."+n)
+		}
+		return found
+	}
+	for _, m := range nearest(module, modules) {
+		if _, f := t.Find(m + "." + short); f != nil && f.harmless() {
+			found = append(found, m+"."+short)
+		}
+	}
+	return found
+}
+
+// unproposed are beginnings of the names of functions that take something away, or run something.
+var unproposed = []string{"absent", "call", "clear", "del", "drop", "exec", "flush", "halt", "kill", "poweroff", "purge", "reboot", "remove", "rm", "run", "script", "shell", "shutdown", "term", "unhold", "uninstall", "wipe"}
+
+// harmless says whether an error may propose the function.
+func (f *Function) harmless() bool {
+	risky := slices.ContainsFunc(unproposed, func(p string) bool { return strings.HasPrefix(f.Name, p) })
+	return !risky && f.Calls == nil
 }
 
 // nearest returns the names that are the fewest edits away from name, none if

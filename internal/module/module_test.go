@@ -219,12 +219,17 @@ func TestPatternsSelectFunctions(t *testing.T) {
 
 func TestUnknownFunction(t *testing.T) {
 	for name, want := range map[string]string{
-		"nosuch.fun":  "'nosuch.fun' is not available.",
-		"test.pign":   "'test.pign' is not available. Did you mean test.ping?",
-		"tests.ping":  "'tests.ping' is not available. Did you mean test.ping",
-		"nosuch.ping": "Did you mean network.ping or test.ping?",
-		"test":        "'test' is not available.",
-		"":            "'' is not available.",
+		"nosuch.fun":     "'nosuch.fun' is not available.",
+		"test.pign":      "'test.pign' is not available. Did you mean test.ping?",
+		"tests.ping":     "'tests.ping' is not available. Did you mean test.ping",
+		"nosuch.ping":    "'nosuch.ping' is not available.",
+		"schedule.purge": "'schedule.purge' is not available.", // not pkg.purge, which removes
+		"pkg.remov":      "'pkg.remov' is not available.",
+		"cmd.rum":        "'cmd.rum' is not available.",
+		"state.apply":    "'state.apply' is not available. Brine does not have the states of Salt. Instead: pkg.*,",
+		"docker.ps":      "Instead: cmd.run with docker",
+		"test":           "'test' is not available.",
+		"":               "'' is not available.",
 	} {
 		r := bad(t, nil, name, want, nil)
 		var unknown *function.UnknownError

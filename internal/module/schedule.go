@@ -44,6 +44,9 @@ var scheduleModule = &function.Module{
 			Params:  []function.Param{jobName, persist},
 			Kwargs:  true,
 			Calls: &function.Calls{Read: addedJob, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				if err := r.Known(ctx); err != nil {
+					return nil, err
+				}
 				return changeJob(ctx, c, r, "Added job: %s to schedule.", func(jobs map[string]any, name string) (string, bool) {
 					if jobs[name] != nil {
 						return fmt.Sprintf("Job %s already exists in schedule.", name), false
@@ -125,6 +128,9 @@ var scheduleModule = &function.Module{
 			Params:  []function.Param{jobName, persist},
 			Kwargs:  true,
 			Calls: &function.Calls{Read: modifiedJob, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				if err := r.Known(ctx); err != nil {
+					return nil, err
+				}
 				return changeJob(ctx, c, r, "Modified job: %s in schedule.", func(jobs map[string]any, name string) (string, bool) {
 					old, ok := jobs[name].(map[string]any)
 					if !ok {
