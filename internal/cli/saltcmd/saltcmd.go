@@ -15,7 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/argument"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
-	"github.com/brinebus/brine/internal/cli/course"
+	"github.com/brinebus/brine/internal/cli/jobview"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/output"
@@ -113,7 +113,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	show, err := course.New(env, opts, cfg)
+	show, err := jobview.New(env, opts, cfg)
 	if err != nil {
 		return err
 	}
@@ -129,14 +129,14 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 }
 
 // end is what of the job is to be seen.
-func end(q protocol.Publish) course.End {
+func end(q protocol.Publish) jobview.End {
 	switch {
 	case q.Preview:
-		return course.Previewed
+		return jobview.Previewed
 	case q.Async:
-		return course.Started
+		return jobview.Started
 	}
-	return course.Whole
+	return jobview.Whole
 }
 
 // dump prints the settings of the master, what is secret among them left out.

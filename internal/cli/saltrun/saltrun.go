@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/argument"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
-	"github.com/brinebus/brine/internal/cli/course"
+	"github.com/brinebus/brine/internal/cli/jobview"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/output"
@@ -142,7 +142,7 @@ func followed(q protocol.Run) (salt.JID, bool) {
 // follow shows the course of a job as the command that started it would. The end
 // of the time limit leaves the job to itself, as Ctrl-C does.
 func follow(ctx, wait context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *client.Login, jid salt.JID) error {
-	show, err := course.New(env, opts, cfg)
+	show, err := jobview.New(env, opts, cfg)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func follow(ctx, wait context.Context, env *cli.Env, opts *urcli.Context, cfg *c
 		return err
 	}
 	defer conn.Close()
-	err = show.Follow(wait, conn, protocol.OpFollow, protocol.Follow{JID: jid}, course.Whole)
+	err = show.Follow(wait, conn, protocol.OpFollow, protocol.Follow{JID: jid}, jobview.Whole)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return cli.Fail(cli.NoReturn, salt.WithHint(errors.New("the job did not end in time"), "it goes on; salt-run jobs.follow "+string(jid)))
 	}

@@ -1,4 +1,4 @@
-package course
+package jobview
 
 import (
 	"io"

@@ -1,8 +1,8 @@
-// Package course shows the course of a job that the master tells: returns as they
+// Package jobview shows the course of a job that the master tells: returns as they
 // arrive, what commands write while they run, who is missing and why, and the exit
 // code that all of it means. It is for the commands that wait for jobs; it starts
 // none.
-package course
+package jobview
 
 import (
 	"bytes"
