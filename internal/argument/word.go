@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/yamlfile/scalar"
 )
 
 const byteOrderMark = "\ufeff"
@@ -68,6 +69,14 @@ func Word(word string) (any, error) {
 func isTyped(v any) bool {
 	_, text := v.(string)
 	return v != nil && !text
+}
+
+// resolve types text by its form, as files do; but Salt reads no sixties in arguments.
+func resolve(text string) (v any, ok bool) {
+	if strings.ContainsRune(text, ':') {
+		return nil, false
+	}
+	return scalar.Resolve(text)
 }
 
 // plain types a scalar without quotes. A comment may follow it.

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/yamlfile/scalar"
 )
 
 // Rule is one handler of events.
@@ -273,11 +273,11 @@ func words(n *yaml.Node) ([]string, error) {
 }
 
 func number(n *yaml.Node, low, high int) (int, error) {
-	v, err := strconv.Atoi(n.Value)
-	if n.Kind != yaml.ScalarNode || err != nil || v < low || v > high {
+	v, ok := scalar.Value(n.Value).(int64)
+	if n.Kind != yaml.ScalarNode || !ok || v < int64(low) || v > int64(high) {
 		return 0, fmt.Errorf("%q is no number from %d to %d", n.Value, low, high)
 	}
-	return v, nil
+	return int(v), nil
 }
 
 // span reads a time: a number of seconds, or one with a unit.

@@ -14,6 +14,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/yamlfile/scalar"
 )
 
 // reader reads one configuration file and keeps the first mistake in it.
@@ -206,8 +207,8 @@ func (s *section) flag(key string, otherwise bool) bool {
 	if n == nil {
 		return otherwise
 	}
-	var b bool
-	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 || n.Decode(&b) != nil {
+	b, ok := scalar.Value(n.Value).(bool)
+	if !ok || n.Kind != yaml.ScalarNode || n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
 		s.wrong(key, "%q stands where true or false is wanted", n.Value)
 		return otherwise
 	}
@@ -228,12 +229,12 @@ func (s *section) number(key string, otherwise, low, high int) int {
 	if !ok {
 		return otherwise
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < low || n > high {
+	n, ok := scalar.Value(text).(int64)
+	if !ok || n < int64(low) || n > int64(high) {
 		s.wrong(key, "%q is no number from %d to %d", text, low, high)
 		return otherwise
 	}
-	return n
+	return int(n)
 }
 
 // duration is a number with a unit: ms, s, m, h, d, w.

@@ -19,7 +19,7 @@ type layer struct {
 // a function, that it declares itself.
 var layers = []layer{
 	{"acl", "salt target target/pyre value", "rules in, answer out: they are written over names, targets and arguments, and the answer needs no I/O"},
-	{"argument", "salt value", "turns words into values"},
+	{"argument", "salt value yamlfile/scalar", "turns words into values"},
 	{"atomicfile", "", "writes bytes; whose they are is not its affair"},
 	{"audit", "atomicfile journal salt value", "the chain of decisions: it is handed what was decided, and keeps it in a queue of the journal"},
 	{"auth", "salt", "asks the system who somebody is; what he may do is for acl"},
@@ -67,7 +67,7 @@ var layers = []layer{
 	{"pki", "atomicfile salt target/fnmatch", "keys and the files that hold them"},
 	{"process", "", "runs programs, whoever wants it"},
 	{"protocol", "event job rpc salt schedule value", "the bodies of requests, with the errors of bus in some: types, no behaviour"},
-	{"reactor", "config event job protocol salt target value", "what is to be done about an event: rules and templates, read and filled in; the master does it"},
+	{"reactor", "config event job protocol salt target value yamlfile/scalar", "what is to be done about an event: rules and templates, read and filled in; the master does it"},
 	{"returner", "event extension process returner/database salt value", "where returns go beside the master; what reaches the bus goes through a function of its host"},
 	{"returner/database", "process salt", "an order for a program of ours, so that drivers are in no daemon"},
 	{"returner/database/driver", "returner/database", "the drivers; never in a daemon"},
@@ -76,7 +76,7 @@ var layers = []layer{
 	{"salt", "", "the vocabulary: everybody imports it, so it imports nobody"},
 	{"schedule", "salt", "when jobs are due: it is handed the time"},
 	{"semaphore", "", "shares what is scarce, and knows nothing of it"},
-	{"sink", "event salt", "events to files, databases and services; where they come from is an interface that it declares"},
+	{"sink", "event salt yamlfile/scalar", "events to files, databases and services; where they come from is an interface that it declares"},
 	{"socket", "atomicfile salt", "a door and who stands before it"},
 	{"target", "salt target/fnmatch target/pyre value", "expressions over facts"},
 	{"target/fnmatch", "", "shell patterns, for ids, tags and names of functions alike"},
@@ -98,7 +98,8 @@ var layers = []layer{
 	{"test/structure", "", "looks at the others from outside"},
 	{"value", "", "values and their one encoding"},
 	{"version", "", "a number"},
-	{"yamlfile", "salt", "the one reader of YAML files, and of the words in them; what a file may hold is for whoever reads it"},
+	{"yamlfile", "salt yamlfile/scalar", "the one reader of YAML files, and of the words in them; what a file may hold is for whoever reads it"},
+	{"yamlfile/scalar", "", "what a word without quotes means, in files and in arguments"},
 }
 
 // binaries are the programs: the one package of a command that each may import.

@@ -1,4 +1,11 @@
-package argument
+// Package scalar gives a word of YAML without quotes its value. All that Brine reads has
+// it from here (configuration, grains, pillar, arguments, the files of the reactor and of
+// sinks), so that a word means one thing. It reads no YAML: what is a word is for others.
+//
+// The rules are those of YAML 1.1 as Salt applies them: yes, on and True are truths; 010 is
+// ten; a date is text; 1:30 is ninety, in sixties. Salt alone reads sixties in files and not
+// in arguments; whoever reads arguments says so.
+package scalar
 
 import (
 	"math"
@@ -10,16 +17,26 @@ import (
 // maxDigits is the longest number in characters; a longer row of digits is text.
 const maxDigits = 4096
 
-// resolve types text by its form, as YAML 1.1 does for a scalar without quotes;
-// ok is false for text that is only text.
-func resolve(text string) (v any, ok bool) {
+// Value is what a word means: nil, a bool, an int64, a *big.Int, a float64, or the word
+// itself, which is text.
+func Value(word string) any {
+	if v, ok := Resolve(word); ok {
+		return v
+	}
+	return word
+}
+
+// Resolve types text by its form; ok is false for text that is only text.
+func Resolve(text string) (v any, ok bool) {
 	if v, ok := constants[text]; ok {
 		return v, true
 	}
-	if len(text) == 0 || len(text) > maxDigits || !strings.Contains("+-.0123456789", text[:1]) {
+	switch {
+	case len(text) == 0 || len(text) > maxDigits || !strings.Contains("+-.0123456789", text[:1]):
 		return nil, false
-	}
-	if strings.ContainsRune(text, '.') {
+	case strings.ContainsRune(text, ':'):
+		return sixties(text)
+	case strings.ContainsRune(text, '.'):
 		return float(text)
 	}
 	return integer(text)
@@ -39,7 +56,7 @@ var constants = map[string]any{
 }
 
 // integer reads 12, +12, -1_000, 0x1F, 0b101 and 010, which is ten: someone who
-// types a leading zero means a day or a port, not the octal number of YAML 1.1.
+// writes a leading zero means a day or a port, not the octal number of YAML 1.1.
 // It refuses 08 as YAML does, so that 0777 is a number and 0888 is text.
 func integer(text string) (any, bool) {
 	digits := strings.TrimLeft(text[:1], "+-") + text[1:]
@@ -97,3 +114,30 @@ func float(text string) (any, bool) {
 
 // only says whether s is made of the characters of set, and is not empty.
 func only(s, set string) bool { return s != "" && strings.Trim(s, set) == "" }
+
+// sixties reads 1:30 as ninety and 1:30.5 as that and a half. What does not fit into 64
+// bits is text.
+func sixties(text string) (any, bool) {
+	digits := strings.TrimLeft(text[:1], "+-") + text[1:]
+	digits, fraction, broken := strings.Cut(digits, ".")
+	parts := strings.Split(digits, ":")
+	if len(parts) < 2 || !only(parts[0], "0123456789_") || parts[0][0] == '_' || parts[0][0] == '0' && !broken || strings.Trim(fraction, "0123456789_") != "" {
+		return nil, false
+	}
+	var sum int64
+	for i, part := range parts {
+		n, err := strconv.ParseUint(strings.ReplaceAll(part, "_", ""), 10, 32)
+		if err != nil || i > 0 && (n > 59 || len(part) > 2 || strings.Contains(part, "_")) || sum > math.MaxInt64/64 {
+			return nil, false
+		}
+		sum = sum*60 + int64(n)
+	}
+	if text[0] == '-' {
+		sum = -sum
+	}
+	if !broken {
+		return sum, true
+	}
+	part, _ := strconv.ParseFloat("0."+strings.ReplaceAll(fraction, "_", "")+"0", 64) // digits alone
+	return float64(sum) + math.Copysign(part, float64(sum)), true
+}
