@@ -52,8 +52,6 @@ func ignored(key string) (why string, ok bool) {
 // it that neither daemon has here, sorted.
 var saltKeys = []string{
 	"add_proxymodule_to_opts",
-	"api_logfile",
-	"api_pidfile",
 	"append_minionid_config_dirs",
 	"archive_jobs",
 	"auth_events",
@@ -248,7 +246,6 @@ var saltKeys = []string{
 	"mworker_queue_niceness",
 	"netapi_allow_raw_shell",
 	"netapi_disable_clients",
-	"netapi_enable_clients",
 	"no_proxy",
 	"on_demand_ext_pillar",
 	"on_demand_pillar",
@@ -317,7 +314,6 @@ var saltKeys = []string{
 	"request_server_ttl",
 	"require_minion_sign_messages",
 	"resolve_dns_fallback",
-	"rest_cherrypy",
 	"rest_timeout",
 	"rest_tornado",
 	"rest_wsgi",

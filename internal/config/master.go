@@ -22,6 +22,13 @@ type Master struct {
 	AuditMaxBytes int64 `yaml:"audit_max_bytes"`
 	// How long the audit trail keeps entries; 0 keeps them for ever.
 	AuditRetention time.Duration `yaml:"audit_retention"`
+	// The log of salt-api.
+	APILogFile string `yaml:"api_logfile"`
+	// The file with the process number of salt-api.
+	APIPidfile string `yaml:"api_pidfile"`
+	// The user whose programs log others in by the addresses that they come from:
+	// the one that salt-api runs as. Empty means nobody but root.
+	APIUser string `yaml:"api_user"`
 	// The attribute of a user's groups that names him, and of the user himself
 	// in Active Directory.
 	LDAPAccountAttribute string `yaml:"auth.ldap.accountattributename"`
@@ -149,6 +156,9 @@ type Master struct {
 	MineGet Located `yaml:"mine_get"`
 	// The most files that the daemon may have open.
 	MaxOpenFiles int `yaml:"max_open_files"`
+	// What salt-api may be asked for: local, local_async, local_batch, local_subset,
+	// runner, runner_async, wheel, wheel_async.
+	NetapiClients []string `yaml:"netapi_enable_clients"`
 	// Targets with names.
 	Nodegroups Located `yaml:"nodegroups"`
 	// Which minions may publish which functions to which minions.
@@ -166,6 +176,8 @@ type Master struct {
 	PublisherACLBlacklist Located `yaml:"publisher_acl_blacklist"`
 	// What is done about which events.
 	Reactor Located `yaml:"reactor"`
+	// How salt-api serves HTTP.
+	RestCherrypy Located `yaml:"rest_cherrypy"`
 	// The one port of the master.
 	RetPort int `yaml:"ret_port"`
 	// Directories with runners of your own, beside _runners in file_roots.
@@ -198,6 +210,9 @@ func NewMaster() *Master {
 	m := &Master{
 		Common:                newCommon("master"),
 		AllowMinionKeyRevoke:  true,
+		APILogFile:            "/var/log/salt/api",
+		APIPidfile:            "/var/run/salt-api.pid",
+		APIUser:               "salt-api",
 		AuditMaxBytes:         1 << 30,
 		AuditRetention:        365 * day,
 		LDAPAccountAttribute:  "memberUid",
@@ -241,6 +256,9 @@ func NewMaster() *Master {
 func (m *Master) settings() []setting {
 	return slices.Concat(commonSettings(&m.Common), []setting{
 		{"allow_minion_key_revoke", boolean(&m.AllowMinionKeyRevoke)},
+		{"api_logfile", path(&m.APILogFile)},
+		{"api_pidfile", path(&m.APIPidfile)},
+		{"api_user", text(&m.APIUser)},
 		{"audit_args", boolean(&m.AuditArgs)},
 		{"audit_file", text(&m.AuditFile)},
 		{"audit_max_bytes", size(&m.AuditMaxBytes, 1<<20, 1<<50)},
@@ -298,6 +316,7 @@ func (m *Master) settings() []setting {
 		{"max_open_files", integer(&m.MaxOpenFiles, 256, 1<<30)},
 		{"mine_get", elsewhere{&m.MineGet}},
 		{"minion_alive_interval", duration(&m.MinionAliveInterval, time.Second, time.Second, day)},
+		{"netapi_enable_clients", list(&m.NetapiClients)},
 		{"nodegroups", elsewhere{&m.Nodegroups}},
 		{"peer", elsewhere{&m.Peer}},
 		{"peer_run", elsewhere{&m.PeerRun}},
@@ -306,6 +325,7 @@ func (m *Master) settings() []setting {
 		{"publisher_acl", elsewhere{&m.PublisherACL}},
 		{"publisher_acl_blacklist", elsewhere{&m.PublisherACLBlacklist}},
 		{"reactor", elsewhere{&m.Reactor}},
+		{"rest_cherrypy", elsewhere{&m.RestCherrypy}},
 		{"ret_port", port(&m.RetPort)},
 		{"runner_dirs", list(&m.RunnerDirs)},
 		{"sharedsecret", text(&m.SharedSecret)},
@@ -325,6 +345,6 @@ const maxCount = 10_000_000
 // root puts root_dir before the paths.
 func (m *Master) root() {
 	m.Common.root()
-	m.under(&m.AuditFile, &m.AutorejectFile, &m.AutosignFile, &m.AutosignGrainsDir, &m.KeyLogfile)
+	m.under(&m.APILogFile, &m.APIPidfile, &m.AuditFile, &m.AutorejectFile, &m.AutosignFile, &m.AutosignGrainsDir, &m.KeyLogfile)
 	m.relativeUnder(m.RunnerDirs)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // logins are the connections that users of external_auth have logged in on, by
@@ -24,6 +26,7 @@ import (
 type logins struct {
 	mu         sync.Mutex
 	grants     map[string]*eauth.Grant
+	addresses  map[string]string // of whom a program has logged in, see protocol.Login
 	challenges map[string][]byte
 }
 
@@ -36,13 +39,24 @@ func (l *logins) of(inbox string) *eauth.Grant {
 	return l.grants[inbox]
 }
 
-func (l *logins) set(inbox string, g *eauth.Grant) {
+// address is that of whom a program has logged in on a connection, "" for none.
+func (l *logins) address(inbox string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.addresses[inbox]
+}
+
+func (l *logins) set(inbox string, g *eauth.Grant, address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.grants == nil {
-		l.grants = map[string]*eauth.Grant{}
+		l.grants, l.addresses = map[string]*eauth.Grant{}, map[string]string{}
 	}
 	l.grants[inbox] = g
+	delete(l.addresses, inbox)
+	if address != "" {
+		l.addresses[inbox] = address
+	}
 }
 
 // drop forgets a connection that has ended.
@@ -50,6 +64,7 @@ func (l *logins) drop(inbox string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.grants, inbox)
+	delete(l.addresses, inbox)
 	delete(l.challenges, inbox)
 }
 
@@ -131,21 +146,54 @@ func (m *Master) login(ctx context.Context, r *rpc.Request) error {
 		_ = r.Decide(nil) // who is asked for a proof has got nothing yet
 		return m.unlessGone(ctx, r, answer)
 	}
-	grant, err := m.verify(ctx, r, q)
+	payer, err := m.behind(ctx, r, q.Address)
+	if err != nil {
+		return err
+	}
+	grant, err := m.verify(ctx, r, q, payer)
 	if unwritten := m.tellLogin(ctx, r.From, q, grant, err); err != nil {
 		return loginError(q, err)
 	} else if unwritten != nil {
 		return unwritten
 	}
 	_ = r.Decide(nil)
-	answer := protocol.LoggedIn{Backend: grant.Backend, User: grant.Name, Groups: grant.Groups, Expires: grant.Expires}
+	answer := protocol.LoggedIn{
+		Backend: grant.Backend, User: grant.Name, Groups: grant.Groups, Issued: grant.Issued, Expires: grant.Expires,
+		Perms: value.Value{V: m.gate.Perms(grant)},
+	}
 	if q.MakeToken {
-		if answer.Token, answer.Expires, err = m.gate.MakeToken(ctx, grant, q.Expire.Duration(), false); err != nil {
+		if answer.Token, answer.Expires, err = m.newToken(ctx, grant, q); err != nil {
 			return loginError(q, err)
 		}
 	}
-	m.logins.set(r.Inbox(), grant)
+	m.logins.set(r.Inbox(), grant, q.Address)
 	return m.unlessGone(ctx, r, answer)
+}
+
+func (m *Master) newToken(ctx context.Context, grant *eauth.Grant, q protocol.Login) (string, time.Time, error) {
+	token, expires, err := m.gate.MakeToken(ctx, grant, q.Expire.Duration(), false)
+	if q.Lenient && q.Expire != 0 && errors.Is(err, eauth.ErrLifetime) {
+		return m.gate.MakeToken(ctx, grant, 0, false)
+	}
+	return token, expires, err
+}
+
+// behind says who pays for logins that fail: the local user who asks, or the address for
+// which one asks who is believed. It becomes the source of the request.
+func (m *Master) behind(ctx context.Context, r *rpc.Request, address string) (payer string, err error) {
+	if address == "" {
+		return r.From.Name, nil
+	}
+	if a, err := netip.ParseAddr(address); err != nil || a.Zone() != "" {
+		return "", rpc.Errorf(rpc.Usage, "%.60q is no address", address)
+	}
+	who := m.localAsker(ctx, r.From)
+	if !who.subject.Operator && (m.cfg.APIUser == "" || who.subject.Name != m.cfg.APIUser) {
+		return "", rpc.Errorf(rpc.Denied, "user %s may not log others in by their addresses", who.name).
+			WithHint("salt-api runs as the user that api_user names in the master's configuration")
+	}
+	r.From.Source = address
+	return r.From.Name + " " + address, nil
 }
 
 // unlessGone answers, or forgets the connection if it has ended meanwhile: nobody
@@ -159,15 +207,15 @@ func (m *Master) unlessGone(ctx context.Context, r *rpc.Request, answer protocol
 }
 
 // verify finds out who logs in.
-func (m *Master) verify(ctx context.Context, r *rpc.Request, q protocol.Login) (*eauth.Grant, error) {
+func (m *Master) verify(ctx context.Context, r *rpc.Request, q protocol.Login, payer string) (*eauth.Grant, error) {
 	if q.Token == "" {
 		p := eauth.Proof{Secret: q.Password, Certificate: q.Certificate, Signature: q.Signature}
 		if c := m.logins.takeChallenge(r.Inbox()); c != nil {
 			p.Statement = protocol.LoginStatement(r.Inbox(), q.User, c)
 		}
-		return m.gate.Login(ctx, r.From.Name, q.Backend, q.User, p)
+		return m.gate.Login(ctx, payer, q.Backend, q.User, p)
 	}
-	grant, err := m.gate.ShowToken(ctx, r.From.Name, q.Token)
+	grant, err := m.gate.ShowToken(ctx, payer, q.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -249,6 +297,9 @@ func (m *Master) external(ctx context.Context, i bus.Identity) *asker {
 	old := m.logins.of(i.Inbox())
 	if old == nil {
 		return nil
+	}
+	if address := m.logins.address(i.Inbox()); address != "" {
+		i.Source = address
 	}
 	g, err := m.gate.Check(ctx, old)
 	if err != nil {

@@ -171,7 +171,7 @@ func (m *Master) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 		return rpc.Errorf(rpc.Usage, "%w", err) // before the arguments are in the journal, or in the trail
 	}
 	e, may, err := m.decide(who, acl.Question{Scope: scope, Own: !q.Async, Commands: aclCommands([]job.Command{q.Command})}, "", "")
-	if r.Decide(err) != nil {
+	if r.Decide(err) != nil || q.Preview {
 		return err
 	}
 	jid := m.clock.Next(time.Now())

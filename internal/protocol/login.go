@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // OpLogin makes a connection that of a user of external_auth: Login → LoggedIn,
@@ -26,6 +27,11 @@ type Login struct {
 
 	MakeToken bool        `json:"make_token,omitempty"`
 	Expire    job.Seconds `json:"token_expire,omitempty"` // of the token; 0 is the usual life
+	// Lenient gives a token the usual life where its user may not choose that of Expire.
+	Lenient bool `json:"lenient,omitempty"`
+	// Address is that of whom a program logs in. It is believed of operators and of
+	// api_user: guesses are counted for it, and the audit log has it as the source.
+	Address string `json:"address,omitempty"`
 }
 
 // LoggedIn says that the connection is the user's. There is a Token if one was
@@ -35,7 +41,11 @@ type LoggedIn struct {
 	User    string    `json:"username"`
 	Groups  []string  `json:"groups,omitempty"`
 	Token   string    `json:"token,omitempty"`
+	Issued  time.Time `json:"start,omitzero"`
 	Expires time.Time `json:"expire"` // of the token, or of the login
+	// Perms are the rules of the user in external_auth as they are written there: texts,
+	// sorted, then maps.
+	Perms value.Value `json:"perms,omitzero"`
 	// Challenge is to be signed; all else is then empty.
 	Challenge []byte `json:"challenge,omitempty"`
 }

@@ -359,6 +359,7 @@ type Run struct {
 	Command job.Command `json:"command"`
 	Timeout job.Seconds `json:"timeout"`
 	Async   bool        `json:"async,omitempty"`
+	Preview bool        `json:"preview,omitempty"` // decide and run nothing: the answer is empty, or the refusal
 }
 
 // RunStart is the first answer to Run.

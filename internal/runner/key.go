@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/brinebus/brine/internal/function"
@@ -51,7 +52,7 @@ func keyModule(h *Host) *function.Module {
 		{Name: "list", Class: function.Shared, Doc: "Return the ids whose keys are in a state: accepted, unaccepted, rejected, denied or all.", Example: "salt-run --wheel key.list unaccepted",
 			Params: []function.Param{match}, Run: k.list},
 		{Name: "list_all", Class: function.Shared, Doc: "Return all ids by the state of their keys.", Example: "salt-run --wheel key.list_all",
-			Run: func(context.Context, *function.Call) (any, error) { return k.inStates(pki.AllStates()) }},
+			Run: k.listAll},
 		{Name: "name_match", Class: function.Shared, Doc: "Return the ids that match, by the state of their keys.", Example: "salt-run --wheel key.name_match 'web*'",
 			Params: []function.Param{match}, Run: k.nameMatch},
 		{Name: "reject", Class: function.Changes, Doc: "Reject the waiting keys whose ids match. Return them.", Example: "salt-run --wheel key.reject 'web*'",
@@ -187,6 +188,18 @@ func (k keys) inStates(states []pki.State) (any, error) {
 	return out, nil
 }
 
+// ownKeys are the files with the master's own key, as Salt lists them beside those of
+// minions.
+var ownKeys = []string{"master.pem", "master.pub"}
+
+func (k keys) listAll(context.Context, *function.Call) (any, error) {
+	out, err := k.inStates(pki.AllStates())
+	if m, ok := out.(map[string]any); ok {
+		m["local"] = []any{ownKeys[0], ownKeys[1]}
+	}
+	return out, err
+}
+
 func (k keys) list(_ context.Context, c *function.Call) (any, error) {
 	if c.String("match") == "all" {
 		return k.inStates(pki.AllStates())
@@ -209,7 +222,34 @@ func (k keys) nameMatch(_ context.Context, c *function.Call) (any, error) {
 
 func (k keys) finger(_ context.Context, c *function.Call) (any, error) {
 	hash := c.String("hash_type")
-	return k.describe(c, func(e pki.Entry) (string, error) { return e.Key.Fingerprint(hash) })
+	out, err := k.describe(c, func(e pki.Entry) (string, error) { return e.Key.Fingerprint(hash) })
+	if none := new(pki.NoMatchError); errors.As(err, &none) {
+		out, err = map[string]any{}, nil // as Salt, for which a question is answered all the same
+	}
+	if err != nil {
+		return nil, err
+	}
+	return k.withOwn(out, c.String("match"), hash)
+}
+
+// withOwn adds the fingerprint of the master's own key, under the names of its files that
+// match.
+func (k keys) withOwn(out any, match, hash string) (any, error) {
+	own := map[string]any{}
+	for _, name := range ownKeys {
+		if ok, err := path.Match(match, name); err != nil || !ok {
+			continue
+		}
+		finger, err := k.MasterKey.Fingerprint(hash)
+		if err != nil {
+			return nil, err
+		}
+		own[name] = finger
+	}
+	if m, ok := out.(map[string]any); ok && len(own) > 0 {
+		m["local"] = own
+	}
+	return out, nil
 }
 
 func (k keys) text(_ context.Context, c *function.Call) (any, error) {

@@ -64,7 +64,7 @@ func call(t *testing.T, table function.Table, fun string, args []any, kwargs map
 
 func TestKeys(t *testing.T) {
 	all := func(accepted, denied, pending, rejected []any) map[string]any {
-		return map[string]any{"minions": accepted, "minions_denied": denied, "minions_pre": pending, "minions_rejected": rejected}
+		return map[string]any{"minions": accepted, "minions_denied": denied, "minions_pre": pending, "minions_rejected": rejected, "local": []any{"master.pem", "master.pub"}}
 	}
 	none := []any{}
 	for _, test := range []struct {
@@ -80,6 +80,7 @@ func TestKeys(t *testing.T) {
 		{"list one state", "key.list", []any{"pre"}, nil, map[string]any{"minions_pre": []any{"web1", "web2"}}, "", nil},
 		{"list no state", "key.list", []any{"wrong"}, nil, nil, `"wrong" is no state of keys`, nil},
 		{"name match", "key.name_match", []any{"*1"}, nil, map[string]any{"minions": []any{"db1"}, "minions_pre": []any{"web1"}}, "", nil},
+		{"finger of nobody", "key.finger", []any{"ghost"}, nil, map[string]any{}, "", nil},
 		{"accept one", "key.accept", []any{"web1"}, nil, map[string]any{"minions": []any{"web1"}}, "", all([]any{"db1", "web1"}, none, []any{"web2"}, none)},
 		{"accept nobody", "key.accept", []any{"mail*"}, nil, nil, "does not match any unaccepted keys", all([]any{"db1"}, none, []any{"web1", "web2"}, none)},
 		{"accepted is not rejected by itself", "key.reject", []any{"db1"}, nil, nil, "does not match any unaccepted keys", all([]any{"db1"}, none, []any{"web1", "web2"}, none)},

@@ -28,7 +28,10 @@ const (
 // Parse reads one YAML document and returns its root without aliases, merge keys and
 // duplicate keys, nil where the text says nothing. Every mistake is an *Error with its
 // place; tags that would make more than data of a value are refused.
-func Parse(file string, text []byte) (*yaml.Node, error) {
+func Parse(file string, text []byte) (*yaml.Node, error) { return ParseWithin(file, text, maxNodes) }
+
+// ParseWithin is Parse for what somebody else has written, who is given fewer values.
+func ParseWithin(file string, text []byte, nodes int) (*yaml.Node, error) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	if err := checkText(file, text); err != nil {
 		return nil, err
@@ -37,7 +40,7 @@ func Parse(file string, text []byte) (*yaml.Node, error) {
 	if err != nil || root == nil || IsNull(root) {
 		return nil, err
 	}
-	r := resolver{file: file, left: maxNodes}
+	r := resolver{file: file, most: nodes, left: nodes}
 	return r.resolve(root, "", 0)
 }
 
@@ -181,13 +184,14 @@ func yamlHint(message string) string {
 // rest. It copies only what it must change.
 type resolver struct {
 	file string
+	most int // nodes in all
 	left int // nodes that may still come
 }
 
 // resolve returns n without aliases below it; path names it in errors.
 func (r *resolver) resolve(n *yaml.Node, path string, depth int) (*yaml.Node, error) {
 	if r.left--; r.left < 0 {
-		return nil, r.errorf(n, path, "the file holds more than %d values once its aliases are written out", maxNodes)
+		return nil, r.errorf(n, path, "the file holds more than %d values once its aliases are written out", r.most)
 	}
 	if depth > maxDepth {
 		return nil, r.errorf(n, path, "the values are nested more than %d levels deep", maxDepth)

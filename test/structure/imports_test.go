@@ -29,6 +29,7 @@ var layers = []layer{
 	{"cli", "logging output salt version", "what the programs say to a person; no configuration, so that -h needs none"},
 	{"cli/client", "argument atomicfile cli config job protocol rpc salt socket", "the way of the tools to their daemon, and who asks there"},
 	{"cli/jobview", "cli cli/client config job logging output rpc salt value", "shows a job to whoever waits for it, for all commands that do"},
+	{"cli/saltapi", "cli cli/client cli/serve config daemon netapi rpc salt", "starts one server of HTTP"},
 	{"cli/saltcall", "argument bus cli cli/client config event extension fileserver function grain job link logging module output peer pki protocol returner rpc salt schedule socket value version", "runs functions in its own process, and goes to the master by itself where no daemon runs"},
 	{"cli/saltcmd", "argument cli cli/client cli/jobview config job output protocol salt target", "asks the master and shows what comes"},
 	{"cli/saltevent", "atomicfile bus cli cli/client config daemon event handler job pki protocol rpc salt sink value", "asks a daemon and shows what comes; credentials of clients are files, as keys are"},
@@ -58,6 +59,7 @@ var layers = []layer{
 	{"master", "acl argument audit auth blockfile broker bus config daemon dispatch eauth event eventbus extension fileserver fleet function grain handler job journal link logging module outbox pki process protocol reactor rpc runner salt semaphore socket target value", "carries what happens between the rules and the bus; never minion"},
 	{"minion", "acl atomicfile auth blockfile broker bus config daemon event eventbus extension fileserver function grain job journal link logging module outbox peer pki protocol returner rpc salt schedule socket target value", "likewise; never master or runner"},
 	{"module", "argument atomicfile extension fileserver function process salt schedule target target/fnmatch value", "functions of a minion; buses and daemons reach them as interfaces that it declares"},
+	{"netapi", "argument event job output protocol rpc salt value yamlfile", "HTTP to requests and back; who may do what is for the master that it asks"},
 	{"outbox", "event journal logging protocol rpc salt", "store-and-forward, both ends: what messages mean, and the connection, are interfaces that it declares"},
 	{"output", "salt value", "data to text"},
 	{"pam", "process", "a question to a program of ours, so that modules of others run in no daemon"},
@@ -105,6 +107,7 @@ var layers = []layer{
 // binaries are the programs: the one package of a command that each may import.
 var binaries = map[string]string{
 	"salt":          "cli/saltcmd",
+	"salt-api":      "cli/saltapi",
 	"salt-call":     "cli/saltcall",
 	"salt-event":    "cli/saltevent",
 	"salt-key":      "cli/saltkey",

@@ -20,6 +20,7 @@ var foreign = []struct {
 	why    string
 }{
 	{"github.com/aymanbagabas/go-udiff", "runner", "how the answers of minions differ, as a unified diff"},
+	{"github.com/coder/websocket", "netapi", "events for browsers that want them so"},
 	{"github.com/dlclark/regexp2", "target/pyre", "the one engine behind expressions in the language of Python"},
 	{"github.com/ebitengine/purego", "pam/libpam", "the library of PAM is called without its headers"},
 	{"github.com/fsnotify/fsnotify", "pki", "the key directory is the only one that is watched"},

@@ -1,0 +1,59 @@
+package eauth
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Perms are the rules of a login as external_auth has them now: texts, sorted, then maps;
+// empty for none. They are for people to see, nothing is decided by them.
+func (g *Gate) Perms(login *Grant) []any {
+	all, _ := g.backends.Load().rules.Value().(map[string]any)
+	users, _ := all[login.Backend].(map[string]any)
+	texts, others := map[string]bool{}, map[string]any{}
+	for name, rules := range users {
+		if !concerns(users, name, login) {
+			continue
+		}
+		list, _ := rules.([]any)
+		for _, rule := range list {
+			if text, ok := rule.(string); ok {
+				texts[text] = true
+			} else if m, ok := rule.(map[string]any); !ok || m["@target"] == nil { // that one is about targets
+				others[fmt.Sprint(rule)] = rule
+			}
+		}
+	}
+	out := []any{}
+	for _, text := range slices.Sorted(maps.Keys(texts)) {
+		out = append(out, text)
+	}
+	for _, key := range slices.Sorted(maps.Keys(others)) {
+		out = append(out, others[key])
+	}
+	return out
+}
+
+// concerns says whether the rules below name are those of a login: its own, those of its
+// groups, or those of everybody else where it has no line of its own.
+func concerns(users map[string]any, name string, login *Grant) bool {
+	group, isGroup := cutGroup(name)
+	_, own := users[login.Name]
+	switch {
+	case name == "*":
+		return !own
+	case name == "*%":
+		return len(login.Groups) > 0
+	case isGroup:
+		return slices.Contains(login.Groups, group)
+	}
+	return name == login.Name
+}
+
+func cutGroup(name string) (string, bool) {
+	if len(name) > 1 && name[len(name)-1] == '%' {
+		return name[:len(name)-1], true
+	}
+	return "", false
+}

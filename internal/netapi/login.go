@@ -1,0 +1,342 @@
+package netapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+)
+
+// welcome says what there is.
+func welcome(r *request) error {
+	if err := r.acceptable(); err != nil {
+		return err
+	}
+	list := []any{}
+	for _, name := range clients {
+		if r.s.enabled(name) {
+			list = append(list, name)
+		}
+	}
+	return r.send(http.StatusOK, map[string]any{"return": "Welcome", "clients": list})
+}
+
+func (s *Server) enabled(client string) bool {
+	for _, c := range s.opts.Clients {
+		if c == client {
+			return true
+		}
+	}
+	return false
+}
+
+func pleaseLogIn(r *request) error {
+	if err := r.acceptable(); err != nil {
+		return err
+	}
+	return r.send(http.StatusOK, map[string]any{"status": nil, "return": "Please log in"})
+}
+
+// credentials reads a login from a body: the first map of it.
+func (r *request) credentials() (map[string]any, login) {
+	m, ok := r.body.(map[string]any)
+	if list, isList := r.body.([]any); isList && len(list) > 0 {
+		m, ok = list[0].(map[string]any)
+	}
+	if !ok {
+		return nil, login{}
+	}
+	return m, login{backend: textOf(m["eauth"]), user: textOf(m["username"]), password: textOf(m["password"])}
+}
+
+// logInHere makes a session.
+func logInHere(r *request) error {
+	m, who := r.credentials()
+	if m == nil {
+		return problem(http.StatusBadRequest, "A login needs username, password and eauth.")
+	}
+	if who.backend == "" || who.user == "" || who.password == "" {
+		return problem(http.StatusUnauthorized, noAccess)
+	}
+	life, err := number(m, "token_expire")
+	if err != nil {
+		return err
+	}
+	if err := r.s.mayCome(who.user, r); err != nil {
+		return err
+	}
+	form := r.acceptable()
+	q := protocol.Login{Backend: who.backend, User: who.user, Password: who.password, MakeToken: form == nil, Expire: job.Seconds(life), Lenient: true}
+	in, err := r.logIn(q)
+	if err != nil {
+		return r.refused(err, noAccess)
+	}
+	if form != nil {
+		return form
+	}
+	session, err := r.s.sessions.open(in)
+	if err != nil {
+		return err
+	}
+	r.session = session
+	r.w.Header().Set(tokenHeader, session.id)
+	r.setCookie(session.id, int(time.Until(session.end).Seconds()))
+	return r.send(http.StatusOK, map[string]any{"return": []any{map[string]any{
+		"token": session.id, "expire": seconds(session.end), "start": seconds(session.start), "user": session.user, "eauth": session.backend, "perms": perms(session.perms),
+	}}})
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+// perms are a list, or an empty map where there are none, as clients look at them.
+func perms(v any) any {
+	if list, ok := v.([]any); ok && len(list) > 0 {
+		return list
+	}
+	return map[string]any{}
+}
+
+// logIn logs in on a connection that is closed again: what lasts is the token.
+func (r *request) logIn(q protocol.Login) (in protocol.LoggedIn, err error) {
+	c, err := r.dial()
+	if err != nil {
+		return in, err
+	}
+	defer c.close()
+	ctx, cancel := context.WithTimeout(r.Context(), loginTime)
+	defer cancel()
+	return logIn(ctx, c.conn, q, r.address)
+}
+
+// dial opens a connection for one request, counted for its address.
+func (r *request) dial() (*own, error) {
+	leave, err := r.s.limits.login(r.address)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := r.s.opts.Dial()
+	if err != nil {
+		leave()
+		return nil, because(err, http.StatusServiceUnavailable, noMaster)
+	}
+	return &own{conn, leave}, nil
+}
+
+// own is a connection of one request.
+type own struct {
+	conn  *rpc.Conn
+	leave func()
+}
+
+func (o *own) close() {
+	o.conn.Close()
+	o.leave()
+}
+
+// logOut ends the session, and its token at the master.
+func logOut(r *request) error {
+	if err := r.acceptable(); err != nil {
+		return err
+	}
+	if err := r.revoke(); err != nil {
+		r.s.log.Warn("token not revoked", "user", r.session.user, "err", err)
+	}
+	r.s.pool.drop(r.session.token)
+	r.s.sessions.drop(r.session.id)
+	r.setCookie("", -1)
+	return r.send(http.StatusOK, map[string]any{"return": "Your token has been cleared"})
+}
+
+// revoke has the master forget the session's token. Everybody may do that with their own.
+func (r *request) revoke() error {
+	ctx, cancel := context.WithTimeout(r.Context(), loginTime)
+	defer cancel()
+	c, err := r.call(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	q := protocol.Run{Command: job.Command{Function: "auth.del_token", Args: []any{tokenID(r.session.token)}, Kwargs: map[string]any{}}}
+	_, err = r.runOne(ctx, c, chunk{run: &q})
+	return err
+}
+
+// makeToken makes a token of the master, which is a runner in Salt and judged as one.
+func makeToken(r *request) error {
+	if err := r.acceptable(); err != nil {
+		return err
+	}
+	m, who := r.credentials()
+	if m == nil || who.backend == "" || who.user == "" || who.password == "" {
+		return problem(http.StatusBadRequest, `Require "username", "password", and "eauth" params`)
+	}
+	if !r.s.enabled("runner") {
+		return problem(http.StatusBadRequest, "Client disabled: 'runner'. Add to 'netapi_enable_clients' master config option to enable.")
+	}
+	life, err := number(m, "token_expire")
+	if err != nil {
+		return err
+	}
+	if err := r.s.mayCome(who.user, r); err != nil {
+		return err
+	}
+	refusal := "Authentication failure of type \"eauth\" occurred for user " + shorten(who.user) + "."
+	in, err := r.tokenFor(who, job.Seconds(life))
+	if err != nil {
+		return r.refused(err, refusal)
+	}
+	return r.send(http.StatusOK, []any{map[string]any{
+		"start": seconds(in.Issued), "expire": seconds(in.Expires), "name": in.User, "eauth": in.Backend, "token": in.Token,
+	}})
+}
+
+// tokenFor logs in, asks whether the login may run auth.mk_token as a runner, and then
+// makes a token.
+func (r *request) tokenFor(who login, life job.Seconds) (in protocol.LoggedIn, err error) {
+	c, err := r.dial()
+	if err != nil {
+		return in, err
+	}
+	defer c.close()
+	ctx, cancel := context.WithTimeout(r.Context(), loginTime)
+	defer cancel()
+	q := protocol.Login{Backend: who.backend, User: who.user, Password: who.password}
+	if _, err = logIn(ctx, c.conn, q, r.address); err != nil {
+		return in, err
+	}
+	runner := protocol.Run{Command: job.Command{Function: "auth.mk_token"}, Async: true, Preview: true}
+	if err = c.conn.Ask(ctx, protocol.OpRun, runner, nil); err != nil {
+		return in, err
+	}
+	q.MakeToken, q.Expire, q.Lenient = true, life, true
+	return logIn(ctx, c.conn, q, r.address)
+}
+
+// runLow does chunks, each in the name of the login that it holds itself.
+func runLow(r *request) error {
+	if r.URL.Query().Has("follow") {
+		return followRun(r)
+	}
+	if err := r.acceptable(); err != nil {
+		return err
+	}
+	maps, err := lowstates(r.body)
+	if err != nil {
+		return err
+	}
+	logins := &logins{r: r, of: map[login]*caller{}}
+	defer logins.close()
+	if err := logins.reach(); err != nil {
+		return err
+	}
+	chunks, err := r.chunks(maps)
+	if err != nil {
+		return err
+	}
+	results, err := r.all(r.Context(), chunks, logins.as)
+	if err != nil {
+		return err
+	}
+	return r.send(http.StatusOK, map[string]any{"return": results})
+}
+
+// logins are those of one request to run.
+type logins struct {
+	r     *request
+	of    map[login]*caller
+	spare *own // a connection on which nobody has logged in yet
+	owned []*own
+	leave []func()
+}
+
+// reach sees to it that there is a master.
+func (l *logins) reach() (err error) {
+	l.spare, err = l.r.dial()
+	return err
+}
+
+func (l *logins) close() {
+	if l.spare != nil {
+		l.spare.close()
+	}
+	for _, c := range l.of {
+		if c.link != nil {
+			c.close()
+		}
+	}
+	for _, o := range l.owned {
+		o.close()
+	}
+	for _, leave := range l.leave {
+		leave()
+	}
+}
+
+// as logs in as a chunk says.
+func (l *logins) as(c chunk) (*caller, error) {
+	who := c.login
+	if who.token != "" {
+		who = login{token: who.token}
+	}
+	if have := l.of[who]; have != nil {
+		return have, nil
+	}
+	var made *caller
+	var err error
+	switch {
+	case who.token != "":
+		made, err = l.byToken(who)
+	case who.backend != "" && who.user != "":
+		made, err = l.byPassword(who, c)
+	default:
+		return nil, problem(http.StatusUnauthorized, noCredentials)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := l.r.s.mayCome(made.user, l.r); err != nil {
+		return nil, err
+	}
+	l.of[who] = made
+	leave, err := l.r.s.limits.work(made.who.backend + ":" + made.user)
+	if err == nil {
+		l.leave = append(l.leave, leave)
+	}
+	return made, err
+}
+
+func (l *logins) byToken(who login) (*caller, error) {
+	if !isToken(who.token) || l.r.s.sessions.find(who.token) != nil {
+		return nil, problem(http.StatusUnauthorized, notAuthentic)
+	}
+	k, err := l.r.s.pool.take(l.r.Context(), who, l.r.address)
+	if err != nil {
+		return nil, l.r.refused(err, notAuthentic)
+	}
+	who.backend = k.in.Backend
+	return &caller{conn: k.conn, user: k.in.User, kind: "token", link: k, who: who}, nil
+}
+
+func (l *logins) byPassword(who login, c chunk) (*caller, error) {
+	if l.spare == nil {
+		if err := l.reach(); err != nil {
+			return nil, err
+		}
+	}
+	o := l.spare
+	l.spare, l.owned = nil, append(l.owned, o)
+	ctx, cancel := context.WithTimeout(l.r.Context(), loginTime)
+	defer cancel()
+	in, err := logIn(ctx, o.conn, protocol.Login{Backend: who.backend, User: who.user, Password: who.password}, l.r.address)
+	if err != nil {
+		text := notAuthentic
+		if c.run != nil {
+			text = "Authentication failure of type \"eauth\" occurred for user " + shorten(who.user) + "."
+		}
+		return nil, l.r.refused(err, text)
+	}
+	return &caller{conn: o.conn, user: in.User, kind: "eauth", who: who}, nil
+}

@@ -1,0 +1,151 @@
+package netapi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+)
+
+// tokenID is the name of a token at the master, by which it can be revoked and not used.
+func tokenID(token string) string {
+	const digits = 16
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])[:digits]
+}
+
+// ask does one chunk of the server's own making in the name of the session. It is the
+// login's own request all the same: the master judges it.
+func (r *request) ask(m map[string]any) (any, error) {
+	list, err := r.inSession([]any{m})
+	if err != nil || len(list) == 0 {
+		return map[string]any{}, err
+	}
+	return list[0], nil
+}
+
+// getMinions shows the grains of minions.
+func getMinions(r *request) error {
+	target := r.word("mid")
+	if target == "" {
+		target = "*"
+	}
+	grains, err := r.ask(map[string]any{"client": "local", "tgt": target, "fun": "grains.items"})
+	if err != nil {
+		return err
+	}
+	return r.send(http.StatusOK, map[string]any{"return": []any{grains}})
+}
+
+// startJobs starts jobs on minions and does not wait for them.
+func startJobs(r *request) error {
+	list, err := lowstates(r.body)
+	if err != nil {
+		return err
+	}
+	all := make([]any, len(list))
+	for i, m := range list {
+		m["client"] = "local_async"
+		all[i] = m
+	}
+	results, err := r.inSession(all)
+	if err != nil {
+		return err
+	}
+	jobs := []any{}
+	for _, v := range results {
+		if m, ok := v.(map[string]any); ok && m["jid"] != nil {
+			jobs = append(jobs, map[string]any{"href": "/jobs/" + textOf(m["jid"])})
+		}
+	}
+	return r.send(http.StatusAccepted, map[string]any{"return": results, "_links": map[string]any{"jobs": jobs}})
+}
+
+// getJobs lists jobs, or shows one with what it returned.
+func getJobs(r *request) error {
+	jid := r.word("jid")
+	if jid == "" {
+		list, err := r.ask(map[string]any{"client": "runner", "fun": "jobs.list_jobs"})
+		if err != nil {
+			return err
+		}
+		return r.send(http.StatusOK, map[string]any{"return": []any{list}})
+	}
+	if !isJID(jid) {
+		return problem(http.StatusBadRequest, "The path names no job.")
+	}
+	answer, err := r.ask(map[string]any{"client": "runner", "fun": "jobs.list_job", "jid": jid, "full_return": true})
+	if err != nil {
+		return err
+	}
+	m, _ := answer.(map[string]any)
+	data, _ := m["data"].(map[string]any)
+	info := data["return"]
+	if data["success"] != true {
+		if err := r.mayList(); err != nil {
+			return err
+		}
+		info = unknownJob(jid)
+	}
+	returns := map[string]any{}
+	if m, ok := info.(map[string]any); ok {
+		results, _ := m["Result"].(map[string]any)
+		for id, v := range results {
+			if one, ok := v.(map[string]any); ok {
+				returns[id] = one["return"]
+			}
+		}
+	}
+	return r.send(http.StatusOK, map[string]any{"info": []any{info}, "return": []any{returns}})
+}
+
+func isJID(s string) bool { return len(s) == 20 && strings.Trim(s, "0123456789") == "" }
+
+// mayList asks whether the session may list the jobs of others. It is asked where there
+// was no job, so that one which is another's and one which never was look alike.
+func (r *request) mayList() error {
+	c, err := r.call(r.Context())
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	q := protocol.Run{Command: job.Command{Function: "jobs.list_job"}, Async: true, Preview: true}
+	if err := c.conn.Ask(r.Context(), protocol.OpRun, q, nil); err != nil {
+		return r.denied(r.Context(), c, chunk{run: &q}, err)
+	}
+	return nil
+}
+
+// unknownJob is what Salt says of a job that it does not know.
+func unknownJob(jid string) map[string]any {
+	text := ""
+	if t, err := time.Parse("20060102150405.000000", jid[:14]+"."+jid[14:]); err == nil {
+		text = t.Format("2006, Jan 02 15:04:05.000000")
+	}
+	return map[string]any{"jid": jid, "Error": "Cannot contact returner or no job with this jid", "StartTime": text, "Result": map[string]any{}}
+}
+
+// getKeys lists the keys of minions, or shows fingerprints.
+func getKeys(r *request) error {
+	q := map[string]any{"client": "wheel", "fun": "key.list_all"}
+	if id := r.word("mid"); id != "" {
+		q["fun"], q["match"] = "key.finger", id
+	}
+	answer, err := r.ask(q)
+	if err != nil {
+		return err
+	}
+	m, _ := answer.(map[string]any)
+	data, _ := m["data"].(map[string]any)
+	return r.send(http.StatusOK, map[string]any{"return": data["return"]})
+}
+
+// makeKeys would make a key pair and hand out its private half, which here is nobody's but
+// the minion's: it makes its own, and an operator accepts it.
+func makeKeys(*request) error {
+	return problem(http.StatusNotImplemented, "Keys are made where they are used: start the minion, then accept its key by wheel key.accept.")
+}

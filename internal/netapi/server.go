@@ -1,0 +1,323 @@
+package netapi
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/brinebus/brine/internal/rpc"
+)
+
+// Options say how a Server serves. The zero value of a switch is the closed one, as in
+// Salt's rest_cherrypy, whose names the fields have.
+type Options struct {
+	// Dial connects to the master, before anybody has logged in.
+	Dial func() (*rpc.Conn, error)
+	Log  *slog.Logger
+
+	Timeout        time.Duration // for which a minion may be silent
+	Clients        []string      // that may be used: netapi_enable_clients
+	TLS            bool          // it is served by TLS: cookies say so
+	Sessions       bool          // there are logins that last: enable_sessions
+	Expire         bool          // answers say that they are old: expire_responses
+	MaxBody        int64         // bytes of a request: max_request_body_size
+	Origins        []string      // other sites whose pages may use the server: cors_origin
+	WebhookURL     string
+	WebhookNoAuth  bool
+	StatsNoAuth    bool
+	App            string // the file of the web page
+	AppPath        string
+	Static         string // the directory of static files
+	StaticPath     string
+	AuthorizedIPs  []netip.Prefix
+	Users          map[string][]string // by api_acl: addresses, or *, from which each may come
+	StreamsOfLogin int                 // event streams of one login; 0 is the usual limit
+}
+
+// Server answers HTTP requests. New makes one; Close ends it.
+type Server struct {
+	opts     Options
+	log      *slog.Logger
+	pool     *pool
+	sessions *sessions
+	limits   *limits
+	routes   map[string]*route
+	origins  map[string]bool
+	static   *os.Root // nil without static files
+	stats    stats
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+}
+
+// stats count what was served.
+type stats struct {
+	started           time.Time
+	requests, current atomic.Int64
+	read, written     atomic.Int64
+	refused, streams  atomic.Int64
+}
+
+// New checks the options and makes a server.
+func New(o Options) (*Server, error) {
+	s := &Server{opts: o, log: o.Log, origins: map[string]bool{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.stats.started = time.Now()
+	for _, origin := range o.Origins {
+		s.origins[origin] = true
+	}
+	if o.Static != "" {
+		root, err := os.OpenRoot(o.Static)
+		if err != nil {
+			return nil, err
+		}
+		s.static = root
+	}
+	if o.App != "" {
+		if _, err := os.Stat(o.App); err != nil {
+			return nil, err
+		}
+	}
+	s.limits = newLimits(o.StreamsOfLogin)
+	s.pool = newPool(o.Dial)
+	s.sessions = newSessions()
+	s.routes = s.table()
+	s.wg.Go(s.sweep)
+	return s, nil
+}
+
+// Close ends all streams and connections to the master.
+func (s *Server) Close() {
+	s.stop()
+	s.wg.Wait()
+	s.pool.close()
+	if s.static != nil {
+		_ = s.static.Close() // it was only read
+	}
+}
+
+// sweepEvery is how often sessions that have ended are forgotten, and connections to the
+// master that nobody uses.
+const sweepEvery = 10 * time.Second
+
+func (s *Server) sweep() {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case now := <-tick.C:
+			s.sessions.sweep(now)
+			s.pool.sweep(now)
+		}
+	}
+}
+
+// request is one HTTP request on its way.
+type request struct {
+	*http.Request
+	w       *recorder
+	s       *Server
+	address netip.Addr
+	route   *route
+	rest    []string // parts of the path behind the route's name
+	session *session
+	login   login  // where there is no session: who asks by what the body holds
+	body    any    // decoded
+	raw     []byte // the body
+	form    bool
+	reply   encoding
+	allow   bool // by its Origin a page of another site may read the answer
+}
+
+// recorder knows what was sent.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (r *recorder) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	n, err := r.ResponseWriter.Write(b)
+	r.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// writeTime is how long a client may take to read a piece of an answer.
+const writeTime = 30 * time.Second
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
+	begun := time.Now()
+	rec := &recorder{ResponseWriter: w}
+	r := &request{Request: hr, w: rec, s: s, address: addressOf(hr)}
+	s.stats.requests.Add(1)
+	s.stats.current.Add(1)
+	defer s.stats.current.Add(-1)
+	err := s.serve(r)
+	if err != nil {
+		r.fail(err)
+	}
+	s.stats.written.Add(rec.bytes)
+	s.tell(r, rec.status, time.Since(begun), err)
+}
+
+// tell logs a request: who, from where, and what came of it. Neither the query, where a
+// token may be, nor any header is in it.
+func (s *Server) tell(r *request, status int, took time.Duration, err error) {
+	name := "?"
+	if r.route != nil {
+		name = r.route.name
+	}
+	level := slog.LevelInfo
+	attrs := []any{"method", knownMethod(r.Method), "path", "/" + name, "status", status, "source", r.address.String(), "user", r.user(), "ms", took.Milliseconds()}
+	if err != nil {
+		attrs = append(attrs, "reason", reason(err))
+	}
+	if status == http.StatusUnauthorized || status == http.StatusForbidden || status >= 500 {
+		level = slog.LevelWarn
+		s.stats.refused.Add(1)
+	}
+	s.log.Log(r.Context(), level, "request", attrs...)
+}
+
+// knownMethod keeps words of the caller out of the log.
+func knownMethod(m string) string {
+	if slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}, m) {
+		return m
+	}
+	return "other"
+}
+
+// addressOf is where a request comes from: of the connection, not what a header says.
+func addressOf(r *http.Request) netip.Addr {
+	if a, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		return a.Addr().Unmap().WithZone("")
+	}
+	return netip.IPv6Unspecified()
+}
+
+// user is who asks, for the log.
+func (r *request) user() string {
+	if r.session != nil {
+		return r.session.user
+	}
+	return ""
+}
+
+func (s *Server) serve(r *request) error {
+	r.safeHeaders()
+	r.corsHeaders()
+	if err := r.find(); err != nil {
+		return err
+	}
+	if err := s.fromHere(r); err != nil {
+		return err
+	}
+	leave, err := s.limits.enter(r.address)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if r.preflight() {
+		return nil
+	}
+	if done, err := r.pages(); done || err != nil {
+		return err
+	}
+	if r.route == nil {
+		return problem(http.StatusNotFound, "The path '%s' was not found.", r.URL.Path)
+	}
+	if err := r.authenticate(); err != nil {
+		return err
+	}
+	if err := r.allowed(); err != nil {
+		return err
+	}
+	if err := r.read(); err != nil {
+		return err
+	}
+	return r.route.methods[r.Method](r)
+}
+
+// fromHere refuses addresses that authorized_ips does not name.
+func (s *Server) fromHere(r *request) error {
+	if len(s.opts.AuthorizedIPs) == 0 || slices.ContainsFunc(s.opts.AuthorizedIPs, func(p netip.Prefix) bool { return p.Contains(r.address) }) {
+		return nil
+	}
+	return problem(http.StatusForbidden, "Bad IP")
+}
+
+// cut splits a path into its parts.
+func cut(path string) []string {
+	path = strings.Trim(path, "/")
+	if path == "" {
+		return nil
+	}
+	return strings.Split(path, "/")
+}
+
+// Serve serves on a listener, by TLS where secure is not nil, until ctx ends; then it lets
+// requests end for a moment.
+func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) error {
+	hs := &http.Server{
+		Handler: s, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+	}
+	if l = s.limits.listen(l); secure != nil {
+		l = tls.NewListener(l, secure)
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- hs.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	s.stop() // streams end by it
+	closing, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	err := hs.Shutdown(closing)
+	if err != nil {
+		err = hs.Close()
+	}
+	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// Bounds in time and size of what comes before a request is known.
+const (
+	headerTime = 10 * time.Second
+	idleTime   = 2 * time.Minute
+	closeTime  = 5 * time.Second
+	maxHeader  = 32 << 10
+)

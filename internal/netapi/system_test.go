@@ -1,0 +1,262 @@
+package netapi_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// bin has the programs, built once.
+var bin string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "brine-api-bin")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		bin = dir
+		return m.Run()
+	}())
+}
+
+// build makes the programs, for the first test that needs them.
+func build(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("skipped with -short: it builds and runs the programs")
+	}
+	if _, err := os.Stat(filepath.Join(bin, "salt-api")); err == nil {
+		return
+	}
+	args := []string{"build", "-o", bin + "/"}
+	for _, name := range []string{"salt", "salt-api", "salt-master", "salt-minion", "salt-run"} {
+		args = append(args, "github.com/brinebus/brine/cmd/"+name)
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+}
+
+// system is a master with two minions.
+type system struct {
+	t    testing.TB
+	root string
+	port int
+}
+
+// users is the file of external_auth.
+const users = "admin:adminpw\nlimited:limitedpw\njobsuser:jobspw\nshorty:shortpw\nother:otherpw\n"
+
+// masterConf is what the recorded configuration becomes: what Salt grants by @runner and
+// @wheel to everything, and what every login hears there, is granted here by name.
+const masterConf = `root_dir: %[1]s
+interface: 127.0.0.1
+ret_port: %[2]d
+auto_accept: true
+timeout: 4
+log_level: info
+external_auth:
+  file:
+    ^filename: %[1]s/users
+    ^hashtype: plaintext
+    admin: ['.*', '@runner', '@wheel', '@jobs', {'@target': ['I@secret']}%[3]s]
+    limited: ['test.*', {'web*': [grains.get]}, {'@runner': [jobs.list_jobs]}]
+    jobsuser: ['@jobs']
+    shorty: ['.*']
+    other: ['test.ping']
+  sharedsecret:
+    pepper: ['.*', '@jobs', '@wheel', '@runner']
+sharedsecret: pepper
+token_expire_user_override: {file: [shorty], sharedsecret: [pepper]}
+nodegroups: {web: 'web*', all: '*'}
+event_acl:
+  'file:admin': {listen: '*', fire: 'salt/netapi/hook*'}
+  'file:shorty': {listen: 'salt/job/*'}
+  'file:limited': {listen: 'own/*'}
+file_roots: {base: [%[1]s/srv]}
+pillar_roots: {base: [%[1]s/pillar]}
+`
+
+// start runs the master and the minions.
+func start(t testing.TB) *system {
+	t.Helper()
+	build(t)
+	s := &system{t: t, root: t.TempDir(), port: freePort(t)}
+	s.write("users", users)
+	if err := os.Chmod(filepath.Join(s.root, "users"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.write("srv/x", "")
+	s.write("pillar/top.sls", "base:\n  '*':\n    - all\n")
+	s.write("pillar/all.sls", "secret: s3\n")
+	s.write("etc/master", fmt.Sprintf(masterConf, s.root, s.port, ""))
+	s.run("salt-master", "etc", "master")
+	for id, role := range map[string]string{"web1": "web", "db1": "db"} {
+		s.minion(id, role)
+	}
+	s.await("the minions to be there", func() bool {
+		out, err := exec.Command(filepath.Join(bin, "salt"), "-c", filepath.Join(s.root, "etc"), "*", "test.ping", "--out", "json").Output()
+		return err == nil && bytes.Contains(out, []byte("web1")) && bytes.Contains(out, []byte("db1"))
+	})
+	return s
+}
+
+func (s *system) minion(id, role string) {
+	dir := "etc-" + id
+	s.write(dir+"/minion", fmt.Sprintf("id: %s\nroot_dir: %s/%s\nmaster: 127.0.0.1\nmaster_port: %d\ngrains: {role: %s}\n", id, s.root, id, s.port, role))
+	s.run("salt-minion", dir, id)
+}
+
+// api runs salt-api with these settings and returns its address.
+func (s *system) api(name, settings string) string {
+	s.t.Helper()
+	port := freePort(s.t)
+	s.write("etc-"+name+"/master", fmt.Sprintf("root_dir: %[1]s\napi_pidfile: %[1]s/%[2]s.pid\napi_logfile: %[1]s/%[2]s.log\nlog_level: info\ntimeout: 4\n", s.root, name)+
+		strings.ReplaceAll(settings, "<port>", fmt.Sprint(port)))
+	s.run("salt-api", "etc-"+name, name)
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	s.await("salt-api to listen", func() bool {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	return address
+}
+
+func (s *system) write(name, text string) {
+	s.t.Helper()
+	path := filepath.Join(s.root, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// run starts a program that ends with the test.
+func (s *system) run(program, dir, name string) *exec.Cmd {
+	s.t.Helper()
+	out, err := os.Create(filepath.Join(s.root, name+".out"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer out.Close()
+	c := exec.Command(filepath.Join(bin, program), "-c", filepath.Join(s.root, dir))
+	c.Stdout, c.Stderr = out, out
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := c.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
+		done := make(chan struct{})
+		go func() { _ = c.Wait(); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(20 * time.Second):
+			_ = c.Process.Kill()
+			<-done
+		}
+		if s.t.Failed() {
+			b, _ := os.ReadFile(filepath.Join(s.root, name+".out"))
+			s.t.Logf("%s said:\n%s", name, tail(b))
+		}
+	})
+	return c
+}
+
+func tail(b []byte) []byte {
+	const most = 3000
+	return b[max(0, len(b)-most):]
+}
+
+// await waits until f is true.
+func (s *system) await(what string, f func() bool) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for !f() {
+		select {
+		case <-ctx.Done():
+			s.t.Fatalf("waited in vain for %s", what)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// tool runs one of the command-line tools and returns what it prints.
+func (s *system) tool(program string, args ...string) string {
+	s.t.Helper()
+	out, err := exec.Command(filepath.Join(bin, program), append([]string{"-c", filepath.Join(s.root, "etc")}, args...)...).CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// post sends JSON with a session, "" for none.
+func post(t testing.TB, url, session, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	return send(t, "POST", url, session, body, append([]string{"Content-Type", "application/json"}, headers...)...)
+}
+
+func send(t testing.TB, method, url, session, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/json")
+	if session != "" {
+		req.Header.Set("X-Auth-Token", session)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if req.Header.Set(headers[i], headers[i+1]); headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(res.Body); err != nil {
+		t.Fatal(err)
+	}
+	return res, b.String()
+}
+
+// login returns the session of a user of the file.
+func login(t testing.TB, address, user, password string, more ...string) string {
+	t.Helper()
+	body := fmt.Sprintf(`{"username":%q,"password":%q,"eauth":"file"%s}`, user, password, strings.Join(more, ""))
+	res, text := post(t, "http://"+address+"/login", "", body)
+	if res.StatusCode != http.StatusOK {
+		t.Fatalf("login of %s: %s\n%s", user, res.Status, text)
+	}
+	return res.Header.Get("X-Auth-Token")
+}
