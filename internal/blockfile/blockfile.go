@@ -61,6 +61,7 @@ type Report struct {
 	Torn    map[string]bool   // whether its end is damaged
 
 	streams map[string]*learned // of a Checker that learns
+	window  []byte              // for the block that is read
 }
 
 // learned is what was found of a stream.
@@ -104,6 +105,7 @@ func (c Checker) Check() (*Report, error) {
 			return r, fmt.Errorf("check the store: %w", err)
 		}
 	}
+	r.window = nil
 	return r, nil
 }
 
@@ -339,7 +341,7 @@ func (b *block) skim(path string) (whole bool, err error) {
 	defer f.Close()
 	before, records := b.report.Last[b.stream], uint64(0)
 	b.begin()
-	err = eachRecord(f, b.sums, func(r record, text []byte) {
+	b.report.window, err = eachRecord(f, b.sums, b.report.window, func(r record, text []byte) {
 		records++
 		b.size += r.size
 		b.take(r, text)

@@ -221,7 +221,7 @@ func tallyOf(path, stream string, number int, id identity) (*tally, error) {
 	}
 	defer f.Close()
 	t := newTally()
-	err = eachRecord(f, sums, func(r record, text []byte) {
+	_, err = eachRecord(f, sums, nil, func(r record, text []byte) {
 		copy(t.summary.sum[:], text[r.size-sumSize:r.size])
 		t.add(r, subjectOf(text))
 	})

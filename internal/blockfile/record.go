@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/minio/highwayhash"
@@ -43,8 +44,11 @@ const (
 	tombstone
 )
 
-// sums checks the records of one block.
-type sums struct{ hash hash.Hash64 }
+// sums checks the records of one block. It is for one goroutine.
+type sums struct {
+	hash hash.Hash64
+	last []byte // the sum that was made last
+}
 
 func newSums(stream string, block int) (sums, error) {
 	return sumsFor(fmt.Sprintf("%s-%d", stream, block))
@@ -56,7 +60,7 @@ func streamSums(stream string) (sums, error) { return sumsFor(stream) }
 func sumsFor(name string) (sums, error) {
 	key := sha256.Sum256([]byte(name))
 	h, err := highwayhash.New64(key[:])
-	return sums{h}, err
+	return sums{h, make([]byte, 0, sumSize)}, err
 }
 
 // frame reads what the head of the record at the beginning of b says. It is false where
@@ -99,8 +103,7 @@ func (s sums) read(b []byte) (record, bool) {
 		return r, false
 	}
 	data := b[headSize : r.size-sumSize]
-	var sum [sumSize]byte
-	return r, bytes.Equal(s.of(b[4:20], data[:subject], data[body:], sum[:0]), b[r.size-sumSize:r.size])
+	return r, bytes.Equal(s.of(b[4:20], data[:subject], data[body:], s.last), b[r.size-sumSize:r.size])
 }
 
 func (s sums) of(head, subject, data, into []byte) []byte {
@@ -132,8 +135,9 @@ const window = 256 << 10
 
 // eachRecord calls f for each record of a block, with the text that it is at the beginning
 // of, which is valid as long as f runs.
-func eachRecord(from io.Reader, s sums, f func(r record, text []byte)) error {
-	buf := make([]byte, 0, window)
+// The window may be nil; it is returned for the next block.
+func eachRecord(from io.Reader, s sums, buf []byte, f func(r record, text []byte)) ([]byte, error) {
+	buf = slices.Grow(buf[:0], window)
 	for ended := false; ; {
 		at := 0
 		for {
@@ -146,10 +150,10 @@ func eachRecord(from io.Reader, s sums, f func(r record, text []byte)) error {
 		}
 		rest := buf[at:]
 		if ended && len(rest) == 0 {
-			return nil
+			return buf, nil
 		}
 		if ended || at == 0 && len(rest) >= lengthOf(rest) {
-			return errDamaged
+			return buf, errDamaged
 		}
 		if need := lengthOf(rest); need > cap(buf) {
 			buf = append(make([]byte, 0, need), rest...)
@@ -159,7 +163,7 @@ func eachRecord(from io.Reader, s sums, f func(r record, text []byte)) error {
 		n, err := io.ReadFull(from, buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		if ended = errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF); err != nil && !ended {
-			return err
+			return buf, err
 		}
 	}
 }

@@ -56,17 +56,18 @@ type rest struct {
 	looks       int
 }
 
-// restStart is how many looks count as rest in any case: what a start has taken is garbage by
-// then, and a daemon that is at work at once would keep it.
-const restStart = 2
+// restStart is how many looks give memory back in any case. What a start has taken becomes
+// garbage by and by: the server keeps the newest block of its store for some seconds. A
+// daemon that is at work at once, or takes nothing more, would hold it for long.
+const restStart = 4
 
 // over says that the work which took the memory is over: memory is worth to be given
 // back, and now counts as such.
 func (r *rest) over(now uint64) bool {
 	r.looks++
-	quiet := now-r.seen < restQuiet || r.looks <= restStart
+	quiet := now-r.seen < restQuiet
 	r.seen = now
-	if !quiet || now-r.given < restWorth {
+	if r.looks > restStart && (!quiet || now-r.given < restWorth) {
 		return false
 	}
 	r.given = now

@@ -11,8 +11,10 @@ func TestMemoryIsGivenBackWhenTheWorkIsOver(t *testing.T) {
 		gives bool
 	}{
 		{"the start", 5 * mib, true},
-		{"still at work", 9 * mib, true},
-		{"rest", 9*mib + 2000, false},
+		{"at work at once", 9 * mib, true},
+		{"rest, what was taken before is garbage now", 9*mib + 1000, true},
+		{"rest", 9*mib + 2000, true},
+		{"rest for longer", 9*mib + 3000, false},
 		{"little by little", 9*mib + restQuiet, false},
 		{"a job", 60 * mib, false},
 		{"still at work", 61 * mib, false},
