@@ -348,6 +348,13 @@ func (b *Broker) internal(secret string) (*nats.Conn, error) {
 			if sub != nil {
 				subject = sub.Subject
 			}
+			if errors.Is(err, nats.ErrSlowConsumer) {
+				// Ours have no limit, so it is a reader of the journal, in the client library:
+				// after a pause of the whole daemon it may have asked twice. It notices the gap in
+				// what it gets, and reads it again.
+				b.opts.Log.Debug("a reader of the journal was given more than it had room for, and reads it again", "subject", subject)
+				return
+			}
 			b.opts.Log.Error("the daemon's own connection", "subject", subject, "err", err)
 		}),
 		nats.ClosedHandler(func(nc *nats.Conn) {

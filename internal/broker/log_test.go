@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -9,6 +10,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/bus"
 )
 
 // Connections that try what they may not, or speak no TLS, fill no log: a few lines
@@ -72,4 +77,47 @@ func TestRefusedConnectionsFillNoLog(t *testing.T) {
 	if n := strings.Count(text.String(), "connection refused"); n != 2 {
 		t.Errorf("%d lines, want one of each host", n)
 	}
+}
+
+// A reader that has more on its way than it has room for reads again what it missed: nothing
+// is lost, so it is no error.
+func TestAReaderThatIsBehindIsNoError(t *testing.T) {
+	var text bytes.Buffer
+	heard := make(chan struct{}, 1)
+	b, err := Start(Options{Name: "test", Log: slog.New(&signalling{slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}), "a reader of the journal", heard}), Admit: func(Peer) bus.Identity { return bus.Identity{} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Stop()
+	if _, err := b.Conn().ChanSubscribe("x", make(chan *nats.Msg, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := b.Conn().Publish("x", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-heard
+	b.Stop()
+	if strings.Contains(text.String(), "level=ERROR") {
+		t.Errorf("the log says %s", text.String())
+	}
+}
+
+// signalling tells when a message that begins like that is logged.
+type signalling struct {
+	slog.Handler
+	begin string
+	heard chan struct{}
+}
+
+func (s *signalling) Handle(ctx context.Context, r slog.Record) error {
+	err := s.Handler.Handle(ctx, r)
+	if strings.HasPrefix(r.Message, s.begin) || r.Level >= slog.LevelError {
+		select {
+		case s.heard <- struct{}{}:
+		default:
+		}
+	}
+	return err
 }

@@ -139,11 +139,6 @@ func (m *Minion) open(ctx context.Context) error {
 	if m.schedule, err = openScheduler(m); err != nil {
 		return err
 	}
-	remove, err := daemon.PIDFile(m.cfg.PIDFile)
-	if err != nil {
-		return err
-	}
-	m.undo = append(m.undo, remove)
 	return nil
 }
 
@@ -273,6 +268,11 @@ func (m *Minion) Run(ctx context.Context) error {
 	}
 	m.wg.Go(func() { m.schedule.run(m.ctx) })
 	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
+	remove, err := daemon.PIDFile(m.cfg.PIDFile)
+	if err != nil {
+		return err
+	}
+	m.undo = append(m.undo, remove)
 	m.log.Info("the minion is ready", "minion", m.id, "fingerprint", m.key.Public().SHA256(), "version", m.version)
 	if err := daemon.Ready(); err != nil {
 		m.log.Warn("systemd was not told", "err", err)

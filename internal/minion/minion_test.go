@@ -182,6 +182,26 @@ func TestNothingIsLeftAfterRun(t *testing.T) {
 	}
 }
 
+// The pid file is there once the minion serves, and not before.
+func TestThePIDFileSaysReady(t *testing.T) {
+	bustest.CheckLeaks(t)
+	_, addr, _ := startMaster(t)
+	cfg := minionConfig(t, addr, "")
+	m, err := minion.New(t.Context(), minion.Options{Config: cfg, Version: "test", Log: logger(t, "minion")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(cfg.PIDFile); err == nil {
+		t.Error("there is a pid file before the minion serves")
+	}
+	run(t, m.Run)
+	until(t, "there is a pid file", func() bool { _, err := os.Stat(cfg.PIDFile); return err == nil })
+	var s protocol.Status
+	if err := dial(t, cfg.SockDir, minion.SocketName).Ask(t.Context(), protocol.OpStatus, nil, &s); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSecondInstanceIsRefused(t *testing.T) {
 	_, addr, _ := startMaster(t)
 	cfg := minionConfig(t, addr, "")
