@@ -20,6 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/semaphore"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -37,6 +38,7 @@ type Bus struct {
 	limit   int64 // bytes of one event
 	log     *slog.Logger
 	tail    *tail
+	long    *semaphore.Keyed // for listeners of long events
 	grants  atomic.Pointer[event.Grants]
 	lost    atomic.Pointer[[]journal.Gap] // of the journal
 	audit   func(context.Context, Decision) (bool, error)
@@ -63,7 +65,7 @@ type Bus struct {
 // refused; 0 is no limit.
 func New(j *journal.Journal, limit int64, log *slog.Logger) *Bus {
 	return &Bus{
-		journal: j, limit: limit, log: log, tail: &tail{journal: j, log: log}, started: time.Now().UTC(),
+		journal: j, limit: limit, log: log, tail: &tail{journal: j, log: log}, long: semaphore.New(maxLong), started: time.Now().UTC(),
 		holders: map[string]*holder{}, tables: map[string]*journal.Table{},
 	}
 }

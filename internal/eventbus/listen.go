@@ -38,6 +38,12 @@ const (
 	markEvery  = time.Second
 	maxTags    = 1000 // patterns of one listener
 	placeRoom  = 30   // bytes that a place adds to an event, and a line end
+	// longEvent is one of several messages of the journal. Listeners that take their time
+	// share one copy of it, and of those that are not the daemon's own or root's one of each
+	// principal has one at a time, maxLong in all: the other events do not wait for that.
+	longEvent = 1 << 20
+	maxLong   = 2
+	longTime  = 5 * time.Minute // to take one, however slowly
 )
 
 // Listen answers a request with events until the caller is gone, or until the end
@@ -59,6 +65,7 @@ func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who Principal) error
 	if err := req.Decide(r.allowed(ctx, l.decision())); err != nil {
 		return err
 	}
+	defer l.endTurn()
 	r.tail.join()
 	defer r.tail.leave()
 	defer r.enter(l)()
@@ -98,6 +105,7 @@ type listener struct {
 	passed  uint64        // the place that the caller knows of
 	marked  time.Time
 	buf     []byte // events that are not sent yet, behind the room that bus wants
+	endLong func() // of the turn for a long event, nil without it
 }
 
 func (r *Bus) listener(req *rpc.Request, who Principal) (*listener, error) {
@@ -223,7 +231,9 @@ func (l *listener) serve(ctx context.Context) error {
 			return l.finish(ctx)
 		}
 		if !l.sit() {
-			if err := l.catchUp(ctx); err != nil {
+			err := l.catchUp(ctx)
+			l.endTurn()
+			if err != nil {
 				return err
 			}
 			continue
@@ -233,18 +243,59 @@ func (l *listener) serve(ctx context.Context) error {
 			continue
 		}
 		if len(batch) == 0 {
+			l.endTurn()
 			if err := l.wait(ctx, grown); err != nil {
 				return err
 			}
 			continue
 		}
+		if batch, ok = l.affordable(batch); !ok {
+			if err := l.turn(ctx, longEvent); err != nil {
+				return err
+			}
+			l.seated = false // what was there may be gone
+			continue
+		}
 		l.at += uint64(len(batch))
-		if err := l.send(ctx, batch); err != nil {
+		err := l.send(ctx, batch)
+		clear(batch)
+		l.endTurn()
+		if err != nil {
 			if errors.Is(err, errDone) {
 				return l.finish(ctx)
 			}
 			return err
 		}
+	}
+}
+
+// affordable leaves out a long event at the end of batch for which the listener has no
+// turn yet. It is false where that is all there is: who waits for a turn holds nothing.
+func (l *listener) affordable(batch []line) ([]line, bool) {
+	at := len(batch) - 1
+	if l.who.Operator || l.endLong != nil || len(batch[at].text) <= longEvent {
+		return batch, true
+	}
+	if ok, err := l.wants(batch[at].head); !ok || err != nil {
+		return batch, true
+	}
+	clear(batch[at:])
+	return batch[:at], at > 0
+}
+
+// turn waits until a long event may be held.
+func (l *listener) turn(ctx context.Context, _ int) (err error) {
+	if l.who.Operator || l.endLong != nil {
+		return nil
+	}
+	l.endLong, err = l.events.long.Acquire(ctx, l.req.From.String())
+	return err
+}
+
+func (l *listener) endTurn() {
+	if l.endLong != nil {
+		l.endLong()
+		l.endLong = nil
 	}
 }
 
@@ -274,7 +325,8 @@ func (l *listener) catchUp(ctx context.Context) error {
 	}
 	var heads event.Heads
 	expected, unsent := l.next.Load(), 0
-	err := l.events.journal.Replay(ctx, l.next.Load(), to, func(e journal.Text) error {
+	reader := l.events.journal.For(l.req.From.String(), func(ctx context.Context, size int) (func(), error) { return l.endTurn, l.turn(ctx, size) })
+	err := reader.Replay(ctx, l.next.Load(), to, func(e journal.Text) error {
 		if err := l.gap(ctx, expected, e.Seq+1-uint64(max(e.Pieces, 1))); err != nil {
 			return err
 		}
@@ -314,7 +366,11 @@ func (l *listener) read(ctx context.Context, e journal.Text, heads *event.Heads)
 		return nil
 	}
 	ok, err := l.wants(head)
-	if ok && err == nil {
+	switch {
+	case err != nil || !ok:
+	case len(e.Body) > longEvent:
+		err = l.sendLong(ctx, append(event.AppendPlaced(own(e), e.Body, e.Seq), '\n'), e.Seq)
+	default:
 		if err = l.room(ctx, len(e.Body)+placeRoom); err == nil {
 			l.buf = append(event.AppendPlaced(l.buf, e.Body, e.Seq), '\n')
 			err = l.put(ctx, e.Seq)
@@ -322,6 +378,15 @@ func (l *listener) read(ctx context.Context, e journal.Text, heads *event.Heads)
 	}
 	l.next.Store(e.Seq + 1)
 	return err
+}
+
+// own is where the text of a long event with its place is written: where it stands already,
+// if it was put together for this reader.
+func own(e journal.Text) []byte {
+	if e.Pieces > 1 {
+		return e.Body[:0]
+	}
+	return make([]byte, 0, len(e.Body)+placeRoom)
 }
 
 // gap notes what the journal has discarded between the place that was expected next and
@@ -368,7 +433,11 @@ func (l *listener) send(ctx context.Context, batch []line) error {
 			continue // it came from the journal already, or is not asked for
 		}
 		ok, err := l.wants(one.head)
-		if ok && err == nil {
+		switch {
+		case err != nil || !ok:
+		case len(one.text) > longEvent:
+			err = l.sendLong(ctx, one.text, one.seq)
+		default:
 			if err = l.room(ctx, len(one.text)); err == nil {
 				l.buf = append(l.buf, one.text...)
 				err = l.put(ctx, one.seq)
@@ -445,14 +514,38 @@ func (l *listener) room(ctx context.Context, n int) error {
 
 // put sends the event that was written into buf last, at once or with its neighbours.
 func (l *listener) put(ctx context.Context, seq uint64) error {
-	l.sent.Add(1)
-	l.events.sent.Add(1)
-	l.passed = max(l.passed, seq)
+	l.count(seq)
 	if l.q.Lines {
 		return nil
 	}
 	l.buf = l.buf[:len(l.buf)-1] // who gets one by one needs no line end
 	return l.flush(ctx)
+}
+
+// count notes that an event is sent.
+func (l *listener) count(seq uint64) {
+	l.sent.Add(1)
+	l.events.sent.Add(1)
+	l.passed = max(l.passed, seq)
+}
+
+// sendLong sends a long event as it lies there: a copy for each listener would cost each
+// time what it has.
+func (l *listener) sendLong(ctx context.Context, text []byte, seq uint64) error {
+	if err := l.flush(ctx); err != nil {
+		return err
+	}
+	l.count(seq)
+	if !l.q.Lines {
+		text = text[:len(text)-1]
+	}
+	within, cancel := context.WithTimeout(ctx, longTime)
+	defer cancel()
+	err := l.req.SendRaw(within, text)
+	if err != nil && ctx.Err() == nil && within.Err() != nil {
+		return rpc.Errorf(rpc.Unavailable, "an event of %d bytes was not taken within %s", len(text), longTime)
+	}
+	return err
 }
 
 func (l *listener) flush(ctx context.Context) error {

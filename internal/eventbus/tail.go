@@ -194,8 +194,8 @@ func (t *tail) seat(next uint64) (at, lives uint64, ok bool) {
 	return t.first + uint64(i), lives, true
 }
 
-// after appends to buf the lines from the number at on, as many as have room in buf.
-// It is false when some of them have left the window already. grown is closed when
+// after appends to buf the lines from the number at on, as many as have room in buf and
+// in a message to a listener: one who waits with them keeps no more in memory. It is false when some of them have left the window already. grown is closed when
 // there is more.
 func (t *tail) after(at uint64, buf []line) (lines []line, grown <-chan struct{}, ok bool) {
 	t.mu.Lock()
@@ -204,8 +204,11 @@ func (t *tail) after(at uint64, buf []line) (lines []line, grown <-chan struct{}
 		return buf, nil, false
 	}
 	i := min(int(at-t.first), len(t.lines))
-	n := min(len(t.lines)-i, cap(buf)-len(buf))
-	return append(buf, t.lines[i:i+n]...), t.grown, true
+	for bytes := 0; i < len(t.lines) && len(buf) < cap(buf) && bytes < batchBytes; i++ {
+		buf = append(buf, t.lines[i])
+		bytes += len(t.lines[i].text)
+	}
+	return buf, t.grown, true
 }
 
 // span is the part of the journal that is in the window.

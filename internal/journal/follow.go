@@ -25,31 +25,42 @@ const (
 // Text is a stored event as it was written, without its place.
 type Text struct {
 	Seq    uint64
-	Body   []byte // not to be changed
+	Body   []byte // not to be changed, unless Replay has put it together from several pieces
 	Pieces int    // messages of the store that it takes
+}
+
+// Follow is that of a Reader, for the daemon itself.
+func (j *Journal) Follow(ctx context.Context, from uint64, f func(Text) error) error {
+	return j.For("", nil).Follow(ctx, from, f)
 }
 
 // Follow calls f for each event from the place from on, as they are stored, until
 // f fails or ctx ends, whose cause it then returns.
-func (j *Journal) Follow(ctx context.Context, from uint64, f func(Text) error) error {
-	return j.texts(ctx, from, 0, f)
+func (r Reader) Follow(ctx context.Context, from uint64, f func(Text) error) error {
+	return r.texts(ctx, from, 0, f)
 }
 
 // texts is Replay, or without to Follow, by a consumer.
-func (j *Journal) texts(ctx context.Context, from, to uint64, f func(Text) error) error {
-	join := joiner{}
-	return j.messages(ctx, Query{FromSeq: max(from, 1), Follow: to == 0}, func(m jetstream.Msg, seq uint64) error {
+func (r Reader) texts(ctx context.Context, from, to uint64, f func(Text) error) error {
+	join, long := joiner{}, longEvent{read: r.long}
+	defer long.end()
+	return r.messages(ctx, Query{FromSeq: max(from, 1), Follow: to == 0}, func(m jetstream.Msg, seq uint64) error {
 		if to > 0 && seq > to {
 			return errEnd
 		}
 		part, text := piece(m.Headers(), m.Data())
+		if part == "" {
+			long.end() // of one that is nowhere to its end
+		} else if err := long.begin(ctx, part); err != nil {
+			return err
+		}
 		body, whole := join.join(part, text)
 		pieces := 1
 		if part != "" {
 			_, n, count, ok := splitPart(part)
 			if pieces = count; !whole && ok && n == count-1 && count > 1 {
 				var err error
-				if body, whole, err = j.rescue(ctx, m.Subject(), seq); err != nil {
+				if body, whole, err = r.journal.rescue(ctx, m.Subject(), seq); err != nil {
 					return err
 				}
 			}
@@ -58,6 +69,7 @@ func (j *Journal) texts(ctx context.Context, from, to uint64, f func(Text) error
 			if err := f(Text{seq, body, pieces}); err != nil {
 				return err
 			}
+			long.end()
 		}
 		if seq == to {
 			return errEnd
@@ -74,7 +86,7 @@ func (j *Journal) rescue(ctx context.Context, subject string, seq uint64) (body 
 	if seq > rescueSpan {
 		from = seq - rescueSpan
 	}
-	err = j.messages(ctx, Query{Subjects: []string{subject}, FromSeq: from}, func(m jetstream.Msg, at uint64) error {
+	err = j.For("", nil).messages(ctx, Query{Subjects: []string{subject}, FromSeq: from}, func(m jetstream.Msg, at uint64) error {
 		b, done := join.join(piece(m.Headers(), m.Data()))
 		if at < seq {
 			return nil
@@ -87,16 +99,18 @@ func (j *Journal) rescue(ctx context.Context, subject string, seq uint64) (body 
 
 // messages calls f for each message of the store that q asks for. f ends it
 // early with errEnd.
-func (j *Journal) messages(ctx context.Context, q Query, f func(m jetstream.Msg, seq uint64) error) error {
-	c, err := j.open(ctx, q)
+func (r Reader) messages(ctx context.Context, q Query, f func(m jetstream.Msg, seq uint64) error) error {
+	c, err := r.journal.open(ctx, q)
 	if err != nil {
 		return err
 	}
-	defer j.release(c)
+	defer r.journal.release(c)
 	if !q.Follow && c.left == 0 {
 		return nil
 	}
-	it, err := c.consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(aheadMessages, aheadBytes))
+	most, end := r.pull()
+	defer end()
+	it, err := c.consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(most, aheadBytes))
 	if err != nil {
 		return fmt.Errorf("read the journal: %w", err)
 	}
@@ -316,7 +330,7 @@ func (j *Journal) PurgeBefore(ctx context.Context, seq uint64) (uint64, error) {
 // by one, and returns how many went.
 func (j *Journal) PurgeWhere(ctx context.Context, seq uint64, match func(text []byte) (bool, error)) (uint64, error) {
 	join, pieces, gone := joiner{}, map[string][]uint64{}, uint64(0)
-	err := j.messages(ctx, Query{}, func(m jetstream.Msg, at uint64) error {
+	err := j.For("", nil).messages(ctx, Query{}, func(m jetstream.Msg, at uint64) error {
 		if at >= seq {
 			return errEnd
 		}

@@ -72,6 +72,7 @@ type Journal struct {
 	writer *writer
 	names  *names
 	shares *shares
+	ahead  ahead           // what readers hold
 	closed <-chan struct{} // closed with the connection
 	log    *nameLog        // of keepNames alone; nil for none
 	stop   chan struct{}   // closed by Close
@@ -190,6 +191,7 @@ func (j *Journal) Read(ctx context.Context, q Query, f func(event.Event) error) 
 // Cursor is a place in the journal from which events are read.
 type Cursor struct {
 	consumer jetstream.Consumer
+	reader   Reader
 	follow   bool
 	left     uint64 // messages of the query that were stored when it began
 	last     uint64 // the number of the message that was read last, as the server counts them
@@ -223,14 +225,16 @@ func (j *Journal) open(ctx context.Context, q Query) (*Cursor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}
-	return &Cursor{consumer: c, follow: q.Follow, left: c.CachedInfo().NumPending, joiner: joiner{}, long: q.Long}, nil
+	return &Cursor{consumer: c, reader: j.For("", nil), follow: q.Follow, left: c.CachedInfo().NumPending, joiner: joiner{}, long: q.Long}, nil
 }
 
 func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
 	if !c.follow && c.left == 0 {
 		return nil
 	}
-	it, err := c.consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(readAhead, readAheadBytes))
+	most, end := c.reader.pull()
+	defer end()
+	it, err := c.consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(min(most, readAhead), aheadBytes))
 	if err != nil {
 		return fmt.Errorf("read the journal: %w", err)
 	}
@@ -268,12 +272,9 @@ func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
 
 var errEnd = errors.New("nothing is left")
 
-// What a cursor has asked for and not read yet, at most: of long events much less than so
-// many messages.
-const (
-	readAhead      = 500
-	readAheadBytes = 8 << 20
-)
+// readAhead is how many messages a cursor has asked for and not read yet, at most: of long
+// ones much less, see Reader.
+const readAhead = 500
 
 // idle is how long nothing may come before a reader that does not follow looks
 // whether the rest was discarded, by age or size, since it began.

@@ -16,11 +16,19 @@ const (
 	lotMessages = 512     // asked for at once: the store takes nothing else meanwhile
 	lotBytes    = 1 << 20 // of them, about
 	lotsAhead   = 2       // under way
+	// fewBytes are asked for by a reader that has no room for more, one lot at a time: of
+	// long messages that is one.
+	fewBytes = 32 << 10
 	// stretch is how far a consumer reads on where counting does not do.
 	stretch = 16 << 10
 	// lotTime is how long the store may take for a lot before a consumer is asked.
 	lotTime = 10 * time.Second
 )
+
+// Replay is that of a Reader, for the daemon itself.
+func (j *Journal) Replay(ctx context.Context, from, to uint64, f func(Text) error) error {
+	return j.For("", nil).Replay(ctx, from, to, f)
+}
 
 // Replay calls f for each event from the place from to the place to.
 //
@@ -28,14 +36,14 @@ const (
 // asked for lots of messages without their headers, and as many as there are places
 // have none missing between them. Where some have, or pieces of a long event have come,
 // whose headers matter, a consumer reads on.
-func (j *Journal) Replay(ctx context.Context, from, to uint64, f func(Text) error) error {
+func (r Reader) Replay(ctx context.Context, from, to uint64, f func(Text) error) error {
 	for from <= to {
-		next, err := j.count(ctx, from, to, f)
+		next, err := r.count(ctx, from, to, f)
 		if err != nil || next > to {
 			return err
 		}
 		end := next + min(to-next, stretch)
-		if err := j.texts(ctx, next, end, f); err != nil {
+		if err := r.texts(ctx, next, end, f); err != nil {
 			return err
 		}
 		from = end + 1
@@ -44,8 +52,8 @@ func (j *Journal) Replay(ctx context.Context, from, to uint64, f func(Text) erro
 }
 
 // count reads as far as it is sure of the places, and returns the next one.
-func (j *Journal) count(ctx context.Context, from, to uint64, f func(Text) error) (next uint64, err error) {
-	c, err := j.newCounter(from, to)
+func (r Reader) count(ctx context.Context, from, to uint64, f func(Text) error) (next uint64, err error) {
+	c, err := r.newCounter(from, to)
 	if err != nil {
 		return from, fmt.Errorf("read the journal: %w", err)
 	}
@@ -80,7 +88,10 @@ type counter struct {
 	to    uint64
 	ahead uint64 // the place to ask for next
 	size  uint64 // messages to ask for
+	bytes int    // of them, about
+	spare int    // lots to ask for while one is worked on
 	asked []span // the oldest first
+	end   func()
 }
 
 // span is a number of messages that are asked for.
@@ -93,22 +104,33 @@ type lot struct {
 	last   uint64 // the place of the latest; 0 where that is not known
 }
 
-func (j *Journal) newCounter(from, to uint64) (*counter, error) {
-	c := &counter{nc: j.js.Conn(), closed: j.closed, lots: make(chan lot, lotsAhead), to: to, ahead: from, size: lotMessages}
+func (r Reader) newCounter(from, to uint64) (*counter, error) {
+	c := &counter{
+		nc: r.journal.js.Conn(), closed: r.journal.closed, lots: make(chan lot, lotsAhead), to: to, ahead: from, size: lotMessages,
+		bytes: fewBytes, end: func() {},
+	}
+	const room = (lotsAhead + 1) * 2 * lotBytes
+	if r.journal.ahead.take(r.of, room) {
+		c.bytes, c.spare, c.end = lotBytes, lotsAhead-1, func() { r.journal.ahead.give(r.of, room) }
+	}
 	var err error
 	if c.sub, err = c.nc.Subscribe(c.nc.NewInbox(), c.take); err != nil {
+		c.end()
 		return nil, err
 	}
 	return c, c.sub.SetPendingLimits(-1, -1)
 }
 
-func (c *counter) close() { _ = c.sub.Unsubscribe() } // fails only when the connection is gone
+func (c *counter) close() {
+	_ = c.sub.Unsubscribe() // fails only when the connection is gone
+	c.end()
+}
 
 // next returns the messages from the place from on; none where it is not sure that they
 // are at the places that follow on it.
 func (c *counter) next(ctx context.Context, from uint64) ([][]byte, error) {
 	for {
-		if err := c.ask(); err != nil {
+		if err := c.ask(1 + c.spare); err != nil {
 			return nil, fmt.Errorf("read the journal: %w", err)
 		}
 		q := c.asked[0]
@@ -127,24 +149,24 @@ func (c *counter) next(ctx context.Context, from uint64) ([][]byte, error) {
 		if n < q.size {
 			c.ahead = from + n
 		}
-		c.size = min(lotMessages, max(1, lotBytes*n/uint64(l.bytes+1)))
-		if err := c.ask(); err != nil {
+		c.size = min(lotMessages, max(1, uint64(c.bytes)*n/uint64(l.bytes+1)))
+		if err := c.ask(2 * c.spare); err != nil {
 			return nil, fmt.Errorf("read the journal: %w", err)
 		}
 		return l.bodies, nil
 	}
 }
 
-// ask asks for lots until enough are under way.
-func (c *counter) ask() error {
-	for len(c.asked) < lotsAhead && c.ahead <= c.to {
+// ask asks for lots until so many are under way.
+func (c *counter) ask(most int) error {
+	for len(c.asked) < most && c.ahead <= c.to {
 		size := min(c.to-c.ahead+1, c.size)
 		q, err := json.Marshal(struct {
 			Seq       uint64 `json:"seq"`
 			Batch     uint64 `json:"batch"`
 			MaxBytes  int    `json:"max_bytes"`
 			NoHeaders bool   `json:"no_hdr"`
-		}{c.ahead, size, 2 * lotBytes, true})
+		}{c.ahead, size, 2 * c.bytes, true})
 		if err != nil {
 			return err
 		}

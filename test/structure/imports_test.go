@@ -45,7 +45,7 @@ var layers = []layer{
 	{"dispatch", "audit bus event fleet job journal outbox protocol rpc salt target value", "a job from its acceptance to its end; who may is decided before, and what it needs of its master it declares"},
 	{"eauth", "config pam salt", "asks other systems whether somebody is who he says; what he may do is for acl"},
 	{"event", "salt target/fnmatch target/pyre value", "what an event is, its tags and its filters"},
-	{"eventbus", "bus config event journal logging protocol rpc salt value", "events between the journal and listeners, for both daemons"},
+	{"eventbus", "bus config event journal logging protocol rpc salt semaphore value", "events between the journal and listeners, for both daemons"},
 	{"extension", "atomicfile fileserver process salt value", "programs that people add, under one contract; who offers them as what is for others"},
 	{"fileserver", "salt", "files that are served, copies of them, and files that are handed in: who may is for others"},
 	{"fleet", "acl job journal logging pillar protocol rpc salt semaphore target value", "what the master knows of its minions; who may ask is decided by its master, to whom it declares what it needs"},

@@ -1,0 +1,79 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/journal"
+)
+
+// TestReadersThatWaitHoldLittle: readers of one principal whose callers wait have a bounded
+// part of the journal in memory together, whichever way they read, and all read to the end
+// when the wait is over. Somebody else reads meanwhile.
+func TestReadersThatWaitHoldLittle(t *testing.T) {
+	const readers, events, size = 40, 60, 200 << 10
+	j := open(t, startStore(t, t.TempDir()))
+	for range events {
+		if _, err := j.Append(t.Context(), filled("nobody/x", "x", size), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := inUse()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	goOn := make(chan struct{})
+	var wait, ended sync.WaitGroup
+	for n := range readers {
+		r := j.For("user:1", nil)
+		seen := 0
+		wait.Add(1)
+		f := func(journal.Text) error {
+			if seen++; seen == 1 {
+				wait.Done()
+			}
+			select {
+			case <-goOn:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			if seen == events {
+				return errSeen
+			}
+			return nil
+		}
+		ended.Go(func() {
+			var err error
+			if n%2 == 0 {
+				err = r.Replay(ctx, 1, events, f)
+			} else {
+				err = r.Follow(ctx, 1, f)
+			}
+			if !errors.Is(err, errSeen) {
+				t.Errorf("reader %d saw %d events: %v", n, seen, err)
+			}
+		})
+	}
+	wait.Wait()
+	if n := len(replayed(t, j, 1, events)); n != events {
+		t.Errorf("somebody else reads %d events, want %d", n, events)
+	}
+	if held := inUse() - before; held > 64<<20 {
+		t.Errorf("%d readers that wait hold %d MiB", readers, held>>20)
+	}
+	close(goOn)
+	ended.Wait()
+}
+
+var errSeen = errors.New("all were seen")
+
+// inUse is how many bytes of the heap are reachable.
+func inUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
