@@ -165,6 +165,9 @@ func (c *Conn) send(op string, in any, reply string) error {
 	if err != nil {
 		return err
 	}
+	if c.plain() {
+		return c.sendPlain(subject, reply, body[Room:])
+	}
 	return cut(frameItem, body, func(b []byte) error {
 		if err := c.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: b}); err != nil { // it copies b
 			return lost(err)
@@ -311,11 +314,11 @@ func (s *Stream) Next(ctx context.Context) ([]byte, error) {
 			s.ended = true
 			return nil, salt.WithHint(&Error{Code: Unavailable, Text: "the daemon does not serve this request"}, "")
 		}
-		kind, data, err := s.asm.add(m.Data)
+		kind, data, err := s.read(m)
 		if err != nil {
 			return nil, err
 		}
-		s.credit(len(m.Data))
+		s.credit(m)
 		switch kind {
 		case frameItem:
 			return data, nil
@@ -369,13 +372,25 @@ func (s *Stream) Decode(ctx context.Context, v any) error {
 	return nil
 }
 
+// read takes one message apart.
+func (s *Stream) read(m *nats.Msg) (kind byte, data []byte, err error) {
+	if s.conn.plain() {
+		return s.asm.piece(plainKind(m.Header), m.Data)
+	}
+	return s.asm.add(m.Data)
+}
+
 // credit tells the sender what was taken, each quarter of the window.
-func (s *Stream) credit(n int) {
-	s.taken += cost(n)
+func (s *Stream) credit(m *nats.Msg) {
+	s.taken += cost(len(m.Data))
 	if s.taken-s.credited < Window/4 {
 		return
 	}
 	s.credited = s.taken
+	if s.conn.plain() {
+		_ = m.Respond(nil) // a lost connection is told by Next
+		return
+	}
 	subject := bus.CreditSubject(s.conn.self.Role, s.conn.self.Name)
 	body := s.reply + " " + strconv.FormatInt(s.taken, 10)
 	_ = s.conn.NC.Publish(subject, []byte(body)) // a lost connection is told by Next

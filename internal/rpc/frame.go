@@ -110,11 +110,15 @@ func (a *Assembler) add(body []byte) (kind byte, data []byte, err error) {
 	if len(body) == 0 {
 		return 0, nil, errors.New("message without a kind")
 	}
+	return a.piece(body[0], body[1:])
+}
+
+// piece takes the next piece, of a message whose kind was said beside it.
+func (a *Assembler) piece(kind byte, data []byte) (byte, []byte, error) {
 	limit := a.Limit
 	if limit == 0 {
 		limit = MaxMessage
 	}
-	kind, data = body[0], body[1:]
 	if a.size+len(data) > limit {
 		a.drop(fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, limit))
 	}

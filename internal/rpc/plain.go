@@ -41,6 +41,33 @@ func plainMessage(m *nats.Msg) *nats.Msg {
 	return m
 }
 
+// plainKind is what plainMessage has said by headers.
+func plainKind(h nats.Header) byte {
+	switch {
+	case h.Get(headerError) != "":
+		return frameError
+	case h.Get(headerEnd) != "":
+		return frameEnd
+	case h.Get(headerPart) != "":
+		return framePart
+	}
+	return frameItem
+}
+
+// plain says whether the connection is that of a client.
+func (c *Conn) plain() bool { return c.self.Role == bus.RoleClient }
+
+// sendPlain publishes a request, which has to fit into one message.
+func (c *Conn) sendPlain(subject, reply string, body []byte) error {
+	if most := c.NC.MaxPayload(); int64(len(body)) > most {
+		return Errorf(Usage, "the request has %d bytes; over the network it may have %d", len(body), most)
+	}
+	if err := c.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: body}); err != nil {
+		return lost(err)
+	}
+	return nil
+}
+
 // number books an answer to a client, so that its words on it are understood.
 func (s *Server) number(from bus.Identity, out *answerer) {
 	if from.Role != bus.RoleClient {

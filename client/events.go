@@ -1,0 +1,154 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+)
+
+// Event is one event of the bus.
+type Event struct {
+	Tag  string
+	Data json.RawMessage // what has no data has an empty object
+	From string          // the sender as the daemon has verified it: a minion's id, "user:NAME", "" for the daemon itself
+	Seq  uint64          // its sequence number in the journal; 0 where it is not stored
+}
+
+// Fire stores events, all of them or none, and returns the sequence number of the last.
+// Those of Tag and Data are taken.
+func (c *Conn) Fire(ctx context.Context, events ...Event) (seq uint64, err error) {
+	q := protocol.Fire{}
+	for _, e := range events {
+		q.Events = append(q.Events, protocol.FireEvent{Tag: e.Tag, Data: e.Data})
+	}
+	var done protocol.Fired
+	err = c.rpc.Ask(ctx, protocol.OpFire, q, &done)
+	return done.Seq, known(err)
+}
+
+// ListenOptions say which events are to be heard, and from where on. The zero value is all
+// that this user may hear, from now on.
+type ListenOptions struct {
+	Tags    []string  // prefixes, or what Match makes of them
+	Match   string    // startswith (also for ""), endswith, find, regex, fnmatch
+	From    []string  // shell patterns for the sender
+	Since   time.Time // begin with what is stored since then
+	FromSeq uint64    // or with this sequence number
+	// UntilEnd ends behind what is stored now.
+	UntilEnd bool
+	// Durable names a position that the daemon keeps: a later listener of that name begins
+	// behind what was confirmed. One listener at a time may hold it, until its connection is
+	// closed.
+	Durable string
+	// Live asks for events that are not stored, too.
+	Live bool
+}
+
+// Listener hears events. Make it with [Conn.Listen].
+type Listener struct {
+	conn    *Conn
+	stream  *rpc.Stream
+	durable string
+	lines   [][]byte
+	passed  uint64
+	lost    uint64
+	ended   bool
+}
+
+// Listen returns when the listener stands: what is fired from then on is heard.
+func (c *Conn) Listen(ctx context.Context, o ListenOptions) (*Listener, error) {
+	stream, err := c.rpc.Call(protocol.OpListen, protocol.Listen{
+		Tags: o.Tags, Match: event.MatchType(o.Match), Senders: o.From, Since: o.Since, FromSeq: o.FromSeq,
+		UntilEnd: o.UntilEnd, Durable: o.Durable, Live: o.Live, Lines: true,
+	})
+	if err != nil {
+		return nil, known(err)
+	}
+	var ready protocol.Ready
+	if err := stream.Decode(ctx, &ready); err != nil {
+		stream.Close()
+		return nil, known(err)
+	}
+	return &Listener{conn: c, stream: stream, durable: o.Durable, passed: ready.Start - min(1, ready.Start), lost: ready.Lost}, nil
+}
+
+// Next waits for the next event. It returns io.EOF at the end that UntilEnd asked for.
+func (l *Listener) Next(ctx context.Context) (Event, error) {
+	for {
+		for len(l.lines) > 0 {
+			line := l.lines[0]
+			l.lines = l.lines[1:]
+			if e, is, err := l.read(line); is || err != nil {
+				return e, err
+			}
+		}
+		if l.ended {
+			return Event{}, io.EOF
+		}
+		b, err := l.stream.Next(ctx)
+		if err != nil && b == nil {
+			return Event{}, known(err)
+		}
+		l.lines = bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))
+	}
+}
+
+// read reads one line: an event, or a word on where the listener stands.
+func (l *Listener) read(line []byte) (e Event, is bool, err error) {
+	if bytes.HasPrefix(line, []byte(`{"passed":`)) {
+		var m protocol.Mark
+		if err := json.Unmarshal(line, &m); err != nil {
+			return e, false, fmt.Errorf("unreadable answer: %w", err)
+		}
+		l.passed, l.ended = max(l.passed, m.Passed), m.End
+		l.lost += m.Lost + m.Missed
+		return e, false, nil
+	}
+	var got event.Event
+	if err := json.Unmarshal(line, &got); err != nil {
+		return e, false, fmt.Errorf("unreadable event: %w", err)
+	}
+	l.passed = max(l.passed, got.Seq)
+	return Event{Tag: got.Tag, Data: got.Data, From: got.From, Seq: got.Seq}, true, nil
+}
+
+// All are the events as they come. An error is the last thing that comes.
+func (l *Listener) All(ctx context.Context) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for {
+			e, err := l.Next(ctx)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Position is the sequence number up to which everything was handed out, or does not match:
+// with FromSeq one above it, another listener goes on here.
+func (l *Listener) Position() uint64 { return l.passed }
+
+// Lost is how many events, at most, went by without being heard: removed from the journal
+// before they could be sent, or not stored and sent while too little was taken.
+func (l *Listener) Lost() uint64 { return l.lost }
+
+// Confirm says that everything up to seq is done; it returns when that is stored. It is for
+// listeners that are durable.
+func (l *Listener) Confirm(ctx context.Context, seq uint64) error {
+	return known(l.conn.rpc.Ask(ctx, protocol.OpConfirm, protocol.Confirm{Durable: l.durable, Seq: seq}, nil))
+}
+
+// Close ends the listener.
+func (l *Listener) Close() { l.stream.Close() }

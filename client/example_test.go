@@ -1,0 +1,84 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/brinebus/brine/client"
+)
+
+// Each return comes as soon as its minion has it.
+func Example() {
+	ctx := context.Background()
+	conn, err := client.Connect(ctx, socket) // for example /run/salt/master/master.sock
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+
+	job, err := conn.Run(ctx, client.Glob("web*"), client.Call("test.echo", "hello"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for r, err := range job.Returns(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(r.Minion, r.Status, r.Value)
+	}
+	// Output: web1 done hello
+}
+
+func ExampleConn_Login() {
+	ctx := context.Background()
+	conn, err := client.Connect(ctx, socket)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+
+	_, err = conn.Login(ctx, client.Login{Backend: "sharedsecret", User: "ada", Password: "secret word"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = conn.Run(ctx, client.Glob("web1"), client.Call("cmd.run", "id"))
+	fmt.Println(errors.Is(err, client.ErrDenied))
+	// Output: true
+}
+
+func ExampleConn_Runner() {
+	ctx := context.Background()
+	conn, err := client.Connect(ctx, socket)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+
+	up, err := conn.Runner(ctx, client.Call("manage.up"))
+	fmt.Println(up, err)
+	// Output: [web1] <nil>
+}
+
+// The credentials are a directory that 'salt-event creds' has written.
+func ExampleCredentials() {
+	ctx := context.Background()
+	conn, err := client.Connect(ctx, "", client.Credentials(credentials))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+
+	events, err := conn.Listen(ctx, client.ListenOptions{Tags: []string{"dash/"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer events.Close()
+	if _, err := conn.Fire(ctx, client.Event{Tag: "dash/hello", Data: []byte(`{"n":1}`)}); err != nil {
+		log.Fatal(err)
+	}
+	e, err := events.Next(ctx)
+	fmt.Println(e.Tag, e.From, err)
+	// Output: dash/hello client:dash <nil>
+}

@@ -1,0 +1,220 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
+)
+
+// Command is one function with its arguments: nil, bool, string, numbers, and slices and
+// maps with texts as keys, of these.
+type Command struct {
+	Function string
+	Args     []any
+	Kwargs   map[string]any
+}
+
+// Call is a [Command] with positional arguments.
+func Call(function string, args ...any) Command { return Command{Function: function, Args: args} }
+
+func (c Command) wire() (job.Command, error) {
+	f, err := salt.ParseFunction(c.Function)
+	if err != nil {
+		return job.Command{}, failure{err, ErrUsage}
+	}
+	out := job.Command{Function: f, Kwargs: map[string]any{}}
+	for _, v := range c.Args {
+		v, err := value.Plain(v)
+		if err != nil {
+			return out, failure{fmt.Errorf("argument of %s: %w", f, err), ErrUsage}
+		}
+		out.Args = append(out.Args, v)
+	}
+	for k, v := range c.Kwargs {
+		if out.Kwargs[k], err = value.Plain(v); err != nil {
+			return out, failure{fmt.Errorf("argument %s of %s: %w", k, f, err), ErrUsage}
+		}
+	}
+	return out, nil
+}
+
+// Target says which minions are meant: an expression, and its type, in the words of Salt:
+// glob (also for ""), list, pcre, grain, grain_pcre, pillar, pillar_pcre, nodegroup, ipcidr,
+// compound.
+type Target struct {
+	Expr string
+	Type string
+}
+
+// Glob is the target of the minions whose ids match a shell pattern.
+func Glob(pattern string) Target { return Target{Expr: pattern} }
+
+// RunOptions change how a job is run. The zero value is usual.
+type RunOptions struct {
+	Timeout  time.Duration // give up minions that say nothing for so long; 0 is 5 seconds
+	Batch    string        // run on "N" or "N%" of the minions at a time
+	Subset   int           // run on so many of the minions, at random
+	Queue    time.Duration // leave the job for minions that are away, for so long
+	Metadata any           // for the events of the job
+}
+
+// Job is a job that was started. The master goes on with it whatever becomes of the Job.
+type Job struct {
+	ID      string   // its jid
+	Minions []string // those that the target means
+	Missing []string // named by a list, but not known
+
+	conn   *Conn
+	stream *rpc.Stream
+	lines  [][]byte
+}
+
+// Run starts a job. Its returns come by [Job.Returns].
+func (c *Conn) Run(ctx context.Context, t Target, cmd Command, opts ...RunOptions) (*Job, error) {
+	return c.publish(ctx, t, cmd, opts, false)
+}
+
+// Publish starts a job and leaves it to the master. It returns its jid, for [Conn.Follow].
+func (c *Conn) Publish(ctx context.Context, t Target, cmd Command, opts ...RunOptions) (jid string, err error) {
+	j, err := c.publish(ctx, t, cmd, opts, true)
+	if err != nil {
+		return "", err
+	}
+	j.Close()
+	return j.ID, nil
+}
+
+// Follow watches a job that was started before, from its beginning.
+func (c *Conn) Follow(ctx context.Context, jid string) (*Job, error) {
+	id, err := salt.ParseJID(jid)
+	if err != nil {
+		return nil, failure{err, ErrUsage}
+	}
+	return c.job(ctx, protocol.OpFollow, protocol.Follow{JID: id})
+}
+
+func (c *Conn) publish(ctx context.Context, t Target, cmd Command, opts []RunOptions, async bool) (*Job, error) {
+	command, err := cmd.wire()
+	if err != nil {
+		return nil, err
+	}
+	q := protocol.Publish{Target: t.Expr, TargetType: t.Type, Commands: []job.Command{command}, Async: async, Lines: true}
+	if q.TargetType == "" {
+		q.TargetType = "glob"
+	}
+	for _, o := range opts {
+		q.Timeout, q.Queue, q.Subset = job.Seconds(o.Timeout.Seconds()), job.Seconds(o.Queue.Seconds()), o.Subset
+		q.Batch.Size = o.Batch
+		if q.Metadata.V, err = value.Plain(o.Metadata); err != nil {
+			return nil, failure{fmt.Errorf("metadata: %w", err), ErrUsage}
+		}
+	}
+	return c.job(ctx, protocol.OpPublish, q)
+}
+
+// job asks for a job and reads how it begins.
+func (c *Conn) job(ctx context.Context, op string, q any) (*Job, error) {
+	stream, err := c.rpc.Call(op, q)
+	if err != nil {
+		return nil, known(err)
+	}
+	var start job.Start
+	if err := stream.Decode(ctx, &start); err != nil {
+		stream.Close()
+		return nil, known(err)
+	}
+	return &Job{ID: string(start.JID), Minions: texts(start.Minions), Missing: texts(start.Missing), conn: c, stream: stream}, nil
+}
+
+func texts(ids []salt.MinionID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = string(id)
+	}
+	return out
+}
+
+// Status says how a job has ended on a minion.
+type Status string
+
+// How a job ends. With Done, Failed and Killed the minion has returned something.
+const (
+	Done         Status = Status(job.Done)
+	Failed       Status = Status(job.Failed)
+	Killed       Status = Status(job.Killed)
+	Refused      Status = Status(job.Refused)      // the minion would not run it, and says why
+	Expired      Status = Status(job.Expired)      // it came too late
+	Cancelled    Status = Status(job.Cancelled)    // it was never sent
+	NotTargeted  Status = Status(job.NotTargeted)  // by its live facts the target does not mean it
+	NotConnected Status = Status(job.NotConnected) // it was away
+	Silent       Status = Status(job.Silent)       // it is connected, and said nothing in time
+)
+
+// Return is how a job has ended on one minion.
+type Return struct {
+	Minion  string
+	Status  Status
+	Value   any    // what the function returned
+	Retcode int    // of the function; that of compound commands is 0
+	Text    string // why, where the minion did not return
+}
+
+// OK says whether the function has succeeded.
+func (r Return) OK() bool { return r.Status == Done }
+
+// Returns are those of the job as they arrive, one for each minion, to the end of the job. An
+// error is the last thing that comes.
+func (j *Job) Returns(ctx context.Context) iter.Seq2[Return, error] {
+	return func(yield func(Return, error) bool) {
+		defer j.Close()
+		for {
+			r, err := j.next(ctx)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// next waits for the next return; io.EOF is the end of the job.
+func (j *Job) next(ctx context.Context) (Return, error) {
+	for {
+		for len(j.lines) > 0 {
+			line := j.lines[0]
+			j.lines = j.lines[1:]
+			u, err := job.ReadUpdate(line)
+			if err != nil {
+				return Return{}, fmt.Errorf("unreadable answer: %w", err)
+			}
+			if u.State.Final() {
+				return returned(u), nil
+			}
+		}
+		b, err := j.stream.Next(ctx)
+		if err != nil && b == nil {
+			return Return{}, known(err)
+		}
+		j.lines = bytes.Split(b, []byte("\n"))
+	}
+}
+
+func returned(u job.Update) Return {
+	code, _ := u.Retcode.V.(int64)
+	return Return{Minion: string(u.ID), Status: Status(u.State), Value: u.Return.V, Retcode: int(code), Text: u.Text}
+}
+
+// Close ends the interest in the job, which goes on. It may be called more than once.
+func (j *Job) Close() { j.stream.Close() }

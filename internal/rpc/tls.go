@@ -1,0 +1,53 @@
+package rpc
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/bus"
+)
+
+// ErrServerKey is wrapped by DialTLS where the server is not the one that is trusted.
+var ErrServerKey = errors.New("the server is not the master that these credentials are for")
+
+// dialTime bounds how long a master on the network may take to answer.
+const dialTime = 10 * time.Second
+
+// DialTLS connects over the network to the master at url, as the client name with the
+// certificate and the trust in conf.
+func DialTLS(url, name string, conf *tls.Config) (*Conn, error) {
+	leaf, err := x509.ParseCertificate(conf.Certificates[0].Certificate[0])
+	if err != nil {
+		return nil, err
+	}
+	self := bus.Identity{Role: bus.RoleClient, Name: name, Key: bus.KeyToken(leaf.PublicKey), Nonce: bus.NewNonce()}
+	nc, err := nats.Connect(url, nats.Secure(conf), nats.UserInfo(self.Nonce, ""), nats.Name("client:"+name), nats.CustomInboxPrefix(self.Inbox()),
+		nats.NoReconnect(), nats.Timeout(dialTime), nats.IgnoreDiscoveredServers(), nats.ErrorHandler(quiet),
+		nats.NoCallbacksAfterClientClose(), nats.SyncQueueLen(QueueLen))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the master at %s: %w", url, dialTLSError(err))
+	}
+	c := NewConn(nc, self)
+	c.AsksOften()
+	c.HearComplaints(func(error) {})
+	return c, nil
+}
+
+// dialTLSError says what kind of failure that is, for errors.Is.
+func dialTLSError(err error) error {
+	var unknown x509.UnknownAuthorityError
+	var verification *tls.CertificateVerificationError
+	var alert tls.AlertError
+	switch {
+	case errors.As(err, &unknown), errors.As(err, &verification):
+		return fmt.Errorf("%w: %w", ErrServerKey, err)
+	case errors.Is(err, nats.ErrAuthorization), errors.As(err, &alert):
+		return ErrRefused
+	}
+	return err
+}
