@@ -4,7 +4,7 @@
 // On the machine of a master or a minion a program connects through the daemon's Unix socket,
 // and the kernel says who it is:
 //
-//	conn, err := client.Connect(ctx, "/run/salt/master/master.sock")
+//	conn, err := client.Connect(ctx, "/var/run/salt/master/master.sock")
 //
 // From elsewhere it connects over TLS, with credentials that 'salt-event creds' has written:
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 
 	"github.com/brinebus/brine/client"
 )
@@ -12,19 +11,22 @@ import (
 // Each return comes as soon as its minion has it.
 func Example() {
 	ctx := context.Background()
-	conn, err := client.Connect(ctx, socket) // for example /run/salt/master/master.sock
+	conn, err := client.Connect(ctx, socket) // for example /var/run/salt/master/master.sock
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer conn.Close()
 
 	job, err := conn.Run(ctx, client.Glob("web*"), client.Call("test.echo", "hello"))
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	for r, err := range job.Returns(ctx) {
 		if err != nil {
-			log.Fatal(err)
+			fmt.Println(err)
+			return
 		}
 		fmt.Println(r.Minion, r.Status, r.Value)
 	}
@@ -35,13 +37,15 @@ func ExampleConn_Login() {
 	ctx := context.Background()
 	conn, err := client.Connect(ctx, socket)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer conn.Close()
 
 	_, err = conn.Login(ctx, client.Login{Backend: "sharedsecret", User: "ada", Password: "secret word"})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	_, err = conn.Run(ctx, client.Glob("web1"), client.Call("cmd.run", "id"))
 	fmt.Println(errors.Is(err, client.ErrDenied))
@@ -52,7 +56,8 @@ func ExampleConn_Runner() {
 	ctx := context.Background()
 	conn, err := client.Connect(ctx, socket)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer conn.Close()
 
@@ -66,17 +71,20 @@ func ExampleCredentials() {
 	ctx := context.Background()
 	conn, err := client.Connect(ctx, "", client.Credentials(credentials))
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer conn.Close()
 
 	events, err := conn.Listen(ctx, client.ListenOptions{Tags: []string{"dash/"}})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer events.Close()
 	if _, err := conn.Fire(ctx, client.Event{Tag: "dash/hello", Data: []byte(`{"n":1}`)}); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	e, err := events.Next(ctx)
 	fmt.Println(e.Tag, e.From, err)

@@ -40,6 +40,7 @@ var layers = []layer{
 	{"cli/saltreturner", "cli returner/database returner/database/driver", "puts one return into a database and ends; the only program that a minion starts with drivers in it"},
 	{"cli/saltrun", "argument cli cli/client cli/jobview config event job output protocol rpc salt", "asks the master and shows what comes"},
 	{"cli/serve", "cli config daemon logging pki salt", "what the commands of both daemons share, the words for key files that are not safe among it; not the daemons"},
+	{"client", "event job protocol rpc salt socket value", "what other programs import: the requests of a user in words of its own, none of the packages below in its types"},
 	{"config", "atomicfile salt yamlfile", "files to typed settings; rules in them are parsed by the packages that own them"},
 	{"daemon", "atomicfile salt", "what a daemon owes the system around it"},
 	{"dispatch", "audit bus event fleet job journal outbox protocol rpc salt target value", "a job from its acceptance to its end; who may is decided before, and what it needs of its master it declares"},
