@@ -61,11 +61,25 @@ var fileModule = &function.Module{
 			Run:     func(_ context.Context, c *function.Call) (any, error) { return filepath.Base(c.String("path")), nil },
 		},
 		{
+			Name:    "blockreplace",
+			Doc:     "Replace what stands between two lines of a file. Return the changes as a unified diff, or with show_changes=False whether there are any.",
+			Example: `salt '*' file.blockreplace /etc/hosts '# begin' '# end' '10.0.1.1 foo.foobar'`,
+			Params:  []function.Param{filePath, {Name: "marker_start", Kind: function.String, Default: "#-- start managed zone --"}, {Name: "marker_end", Kind: function.String, Default: "#-- end managed zone --"}, {Name: "content", Kind: function.String, Default: ""}, appendNew, prependNew, fileBackup, editDryRun, showDiff, {Name: "append_newline", Kind: function.Bool, Default: false}},
+			Run:     fileBlockReplace,
+		},
+		{
 			Name:    "check_hash",
 			Doc:     "Return whether a file has that digest, written as hex digits, after its type and = or : if it is not sha256.",
 			Example: `salt '*' file.check_hash /etc/fstab md5=d41d8cd98f00b204e9800998ecf8427e`,
 			Params:  []function.Param{filePath, {Name: "file_hash", Kind: function.String, Required: true}},
 			Run:     fileCheckHash,
+		},
+		{
+			Name:    "check_perms",
+			Doc:     "Set the owner, group and mode of a file where they differ, and return what was changed and what they were. ret is not used.",
+			Example: `salt '*' file.check_perms /etc/sudoers '{}' root root 400`,
+			Params:  []function.Param{{Name: "name", Kind: function.Path, Required: true}, {Name: "ret"}, {Name: "user", Kind: function.String}, {Name: "group", Kind: function.String}, {Name: "mode"}},
+			Run:     fileCheckPerms,
 		},
 		{
 			Name:    "chgrp",
@@ -84,6 +98,13 @@ var fileModule = &function.Module{
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				return chown(ctx, c, c.String("user"), c.String("group"), os.Chown)
 			},
+		},
+		{
+			Name:    "comment",
+			Doc:     "Put a mark before each line of a file that matches a regular expression. Return the changes, False if no line matches.",
+			Example: `salt '*' file.comment /etc/modules pcspkr`,
+			Params:  []function.Param{filePath, {Name: "regex", Kind: function.String, Required: true}, {Name: "char", Kind: function.String, Default: "#"}, fileBackup, showDiff},
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return fileComment(ctx, c, true) },
 		},
 		{
 			Name:    "contains",
@@ -121,6 +142,13 @@ var fileModule = &function.Module{
 			Run:     func(_ context.Context, c *function.Call) (any, error) { return filepath.Dir(c.String("path")), nil },
 		},
 		{
+			Name:    "diskusage",
+			Doc:     "Return the size of a file, or of all files below a folder, in bytes.",
+			Example: `salt '*' file.diskusage /var/log`,
+			Params:  []function.Param{filePath},
+			Run:     fileDiskusage,
+		},
+		{
 			Name:    "file_exists",
 			Doc:     "Return whether the path is a file.",
 			Example: `salt '*' file.file_exists /etc/passwd`,
@@ -132,10 +160,11 @@ var fileModule = &function.Module{
 		},
 		{
 			Name:    "find",
-			Doc:     "Return the paths below a folder whose name matches a glob, or a regular expression with regex. type selects files (f), folders (d) and links (l); maxdepth bounds the search.",
+			Doc:     "Return the paths below a folder whose name matches a glob, or a regular expression with regex. type selects files (f), folders (d) and links (l); maxdepth bounds the search; size is 10k, +1m, -2g or 1m-10m, mtime an age: 2d for older, -1h for newer.",
 			Example: `salt '*' file.find /var/log name='*.log' type=f maxdepth=2`,
 			Params: []function.Param{filePath,
-				{Name: "name", Kind: function.String}, {Name: "regex", Kind: function.String}, {Name: "type", Kind: function.String}, {Name: "maxdepth", Kind: function.Int}},
+				{Name: "name", Kind: function.String}, {Name: "regex", Kind: function.String}, {Name: "type", Kind: function.String}, {Name: "maxdepth", Kind: function.Int},
+				{Name: "size", Kind: function.String, Default: ""}, {Name: "mtime", Kind: function.String, Default: ""}, {Name: "exec", Kind: function.String}},
 			Run: fileFind,
 		},
 		{
@@ -183,6 +212,13 @@ var fileModule = &function.Module{
 			Run:     func(_ context.Context, c *function.Call) (any, error) { return fileStat(c, "user") },
 		},
 		{
+			Name:    "grep",
+			Doc:     "Run grep on a file, with further options, and return code and output.",
+			Example: `salt '*' file.grep /etc/passwd nobody -- -i`,
+			Params:  []function.Param{filePath, {Name: "pattern", Kind: function.String, Required: true}}, Varargs: true,
+			Run: fileGrep,
+		},
+		{
 			Name:    "is_link",
 			Doc:     "Return whether the path is a symbolic link.",
 			Example: `salt '*' file.is_link /path/to/link`,
@@ -209,6 +245,13 @@ var fileModule = &function.Module{
 			},
 		},
 		{
+			Name:    "line",
+			Doc:     "Edit one line of a file. mode is ensure (there once, between before and after), replace (lines that match), delete or insert (at location start or end, or beside before or after, which match one line each).",
+			Example: `salt '*' file.line /etc/nsswitch.conf 'networks: files dns' after='hosts:.*' mode=ensure`,
+			Params:  []function.Param{filePath, {Name: "content", Kind: function.String, Default: ""}, {Name: "match", Kind: function.String, Default: ""}, {Name: "mode", Kind: function.String, Default: ""}, {Name: "location", Kind: function.String, Default: ""}, {Name: "before", Kind: function.String, Default: ""}, {Name: "after", Kind: function.String, Default: ""}, showDiff, {Name: "backup", Default: false}, {Name: "indent", Kind: function.Bool, Default: true}},
+			Run:     fileLine,
+		},
+		{
 			Name:    "link",
 			Doc:     "Make path a hard link to the file src.",
 			Example: `salt '*' file.link /path/to/file /path/to/link`,
@@ -216,6 +259,13 @@ var fileModule = &function.Module{
 			Run: func(_ context.Context, c *function.Call) (any, error) {
 				return done(os.Link(c.String("src"), c.String("path")))
 			},
+		},
+		{
+			Name:    "lstat",
+			Doc:     "Return times, owner, mode and size of a file, of a link itself, with Python's names.",
+			Example: `salt '*' file.lstat /path/to/link`,
+			Params:  []function.Param{filePath},
+			Run:     fileLstat,
 		},
 		{
 			Name:    "makedirs",
@@ -229,7 +279,7 @@ var fileModule = &function.Module{
 		{
 			Name:    "mkdir",
 			Doc:     "Make a folder and those that lead to it. Owner and mode are set if the folder is new.",
-			Example: `salt '*' file.mkdir /opt/jetty/context mode='"0750"'`,
+			Example: `salt '*' file.mkdir /opt/jetty/context mode=0750`,
 			Params:  []function.Param{{Name: "dir_path", Kind: function.Path, Required: true}, {Name: "user", Kind: function.String}, {Name: "group", Kind: function.String}, {Name: "mode"}},
 			Run:     fileMkdir,
 		},
@@ -302,6 +352,13 @@ var fileModule = &function.Module{
 			},
 		},
 		{
+			Name:    "replace",
+			Doc:     "Replace what matches a regular expression in a file; groups are \\1 or \\g<name>, flags names of Python's re. Return the changes as a unified diff, or with show_changes=False whether there are any.",
+			Example: `salt '*' file.replace /etc/httpd/httpd.conf pattern='LogLevel warn' repl='LogLevel info'`,
+			Params:  []function.Param{filePath, {Name: "pattern", Kind: function.String, Required: true}, {Name: "repl", Kind: function.String, Required: true}, {Name: "count", Kind: function.Int, Default: 0}, {Name: "flags", Default: int64(8)}, appendNew, prependNew, {Name: "not_found_content", Kind: function.String}, fileBackup, editDryRun, {Name: "search_only", Kind: function.Bool, Default: false}, showDiff, {Name: "ignore_if_missing", Kind: function.Bool, Default: false}, {Name: "backslash_literal", Kind: function.Bool, Default: false}},
+			Run:     fileReplace,
+		},
+		{
 			Name:    "rmdir",
 			Doc:     "Remove an empty folder.",
 			Example: `salt '*' file.rmdir /tmp/foo/`,
@@ -322,9 +379,16 @@ var fileModule = &function.Module{
 			Run:     fileSearch,
 		},
 		{
+			Name:    "sed",
+			Doc:     "Replace what matches a regular expression in a file, with sed(1), in lines that match limit. Return whether anything was changed. Scripts can neither run programs nor write other files.",
+			Example: `salt '*' file.sed /etc/httpd/httpd.conf 'LogLevel warn' 'LogLevel info'`,
+			Params:  []function.Param{filePath, {Name: "before", Kind: function.String, Required: true}, {Name: "after", Kind: function.String, Required: true}, {Name: "limit", Kind: function.String, Default: ""}, fileBackup, {Name: "flags", Kind: function.String, Default: "g"}, {Name: "negate_match", Kind: function.Bool, Default: false}},
+			Run:     fileSed,
+		},
+		{
 			Name:    "set_mode",
-			Doc:     "Set the mode of a file, octal digits as text, and return it.",
-			Example: `salt '*' file.set_mode /etc/passwd '"0644"'`,
+			Doc:     "Set the mode of a file, in octal digits, and return it.",
+			Example: `salt '*' file.set_mode /etc/passwd 0644`,
 			Params:  []function.Param{filePath, {Name: "mode", Required: true}},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
 				mode, err := fileMode(c.Any("mode"))
@@ -366,6 +430,13 @@ var fileModule = &function.Module{
 			Run: func(_ context.Context, c *function.Call) (any, error) {
 				return done(os.Truncate(c.String("path"), int64(c.Int("length"))))
 			},
+		},
+		{
+			Name:    "uncomment",
+			Doc:     "Take the mark away from each line of a file that matches a regular expression behind it. Return the changes, False if no line matches.",
+			Example: `salt '*' file.uncomment /etc/hosts.deny 'ALL: PARANOID'`,
+			Params:  []function.Param{filePath, {Name: "regex", Kind: function.String, Required: true}, {Name: "char", Kind: function.String, Default: "#"}, fileBackup, showDiff},
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return fileComment(ctx, c, false) },
 		},
 		{
 			Name:    "write",
@@ -447,12 +518,16 @@ func fileLines(c *function.Call) ([]string, error) {
 	return lines, nil
 }
 
-// fileMode reads a mode. Numbers are refused for the reason given at umask.
+// fileMode reads a mode as people write it: octal digits, as text or as a number, whose
+// leading zeros a command line has taken away. So 600, 0600 and '0600' are the same.
 func fileMode(v any) (fs.FileMode, error) {
 	text, ok := v.(string)
+	if n, isNumber := v.(int64); isNumber {
+		text, ok = strconv.FormatInt(n, 10), true
+	}
 	n, err := strconv.ParseUint(text, 8, 12)
 	if !ok || err != nil {
-		return 0, function.Invalid(`a mode is octal digits as text, for example '"0644"', not %s`, repr(v))
+		return 0, function.Invalid(`a mode is octal digits, for example 0644, not %s`, repr(v))
 	}
 	mode := fs.FileMode(n & 0o777)
 	for bit, flag := range map[uint64]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
@@ -618,10 +693,18 @@ func findCriteria(c *function.Call) (func(fs.DirEntry) bool, error) {
 	if strings.Trim(c.String("type"), "fdl") != "" {
 		return nil, function.Invalid("the type is made of f, d and l, not %q", c.String("type"))
 	}
+	if c.Has("exec") {
+		return nil, function.Invalid("file.find runs nothing; cmd.run 'find PATH -exec ...' does")
+	}
+	rest, err := findFacts(c)
+	if err != nil {
+		return nil, err
+	}
 	return func(d fs.DirEntry) bool {
 		return (!c.Has("name") || fnmatch.Match(c.String("name"), d.Name())) &&
 			pattern.MatchString(d.Name()) &&
-			(len(kinds) == 0 || slices.Contains(kinds, kindLetter(d.Type())))
+			(len(kinds) == 0 || slices.Contains(kinds, kindLetter(d.Type()))) &&
+			rest(d)
 	}, nil
 }
 

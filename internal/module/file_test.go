@@ -150,8 +150,8 @@ func TestFilesAreChanged(t *testing.T) {
 	bad(t, nil, "file.copy", "recurse=True only", nil, p("d"), p("x"))
 	bad(t, nil, "file.copy", "lie within each other", map[string]any{"recurse": true}, p("d"), p("d/x"))
 	bad(t, nil, "file.copy", "lie within each other", map[string]any{"remove_existing": true}, p("d/copy"), p("d"))
-	bad(t, nil, "file.set_mode", "octal digits as text", nil, p("b"), int64(420))
-	bad(t, nil, "file.set_mode", "octal digits as text", nil, p("b"), "99")
+	bad(t, nil, "file.set_mode", "octal digits", nil, p("b"), int64(489))
+	bad(t, nil, "file.set_mode", "octal digits", nil, p("b"), "99")
 	bad(t, nil, "file.chown", `user "nosuchuser" does not exist`, nil, p("b"), "nosuchuser", "root")
 	bad(t, nil, "file.chgrp", `group "nosuchgroup" does not exist`, nil, p("b"), "nosuchgroup")
 	if err := syscall.Mkfifo(p("fifo"), 0o600); err != nil {

@@ -19,7 +19,7 @@ var foreign = []struct {
 	in     string // packages, sorted; a name with /... stands for all below it too
 	why    string
 }{
-	{"github.com/aymanbagabas/go-udiff", "runner", "how the answers of minions differ, as a unified diff"},
+	{"github.com/aymanbagabas/go-udiff", "module runner", "how the answers of minions differ, and what an edit changes, as a unified diff"},
 	{"github.com/coder/websocket", "netapi", "events for browsers that want them so"},
 	{"github.com/dlclark/regexp2", "target/pyre", "the one engine behind expressions in the language of Python"},
 	{"github.com/ebitengine/purego", "pam/libpam", "the library of PAM is called without its headers"},
