@@ -143,7 +143,7 @@ var MasterEndpoints = Endpoints{
 	{"dead", users, EventGrant, LargeBody, "userDead", "events that a handler could not be brought to take"},
 	{"fire", users, EventGrant, LargeBody, "userFire", "events for the master's bus, answered when stored"},
 	{"follow", users, Started, tinyBody, "follow", "the course of a job"},
-	{"keydeed", users, Operator, callBody, "keyDeed", "who is about to change keys, for the audit trail"},
+	{"keyaction", users, Operator, callBody, "keyAction", "who is about to change keys, for the audit log"},
 	{"listen", users, EventGrant, shortBody, "userListen", "the events of the master's bus"},
 	{"login", users, Proof, shortBody, "login", "be a user of external_auth"},
 	{"place", users, EventGrant, tinyBody, "userPlace", "where does the journal end?"},

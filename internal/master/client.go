@@ -54,7 +54,7 @@ func (m *Master) admitClient(p broker.Peer, claimed string) bus.Identity {
 // clientRefusal says why a client may not be here, "" where it may. What can not
 // be read is a refusal.
 func (m *Master) clientRefusal(i bus.Identity, now time.Time) string {
-	c, err := m.keys.store.Client(salt.ClientName(i.Name))
+	c, err := m.keys.Store.Client(salt.ClientName(i.Name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "there are no credentials of this name"

@@ -34,6 +34,7 @@ import (
 	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/outbox"
@@ -66,7 +67,7 @@ type Master struct {
 	version     string
 	log         *slog.Logger
 	key         *pki.PrivateKey
-	keys        *keyring
+	keys        *keyring.Keyring
 	broker      *broker.Broker
 	server      *rpc.Server
 	journal     *journal.Journal
@@ -81,7 +82,7 @@ type Master struct {
 	longReads   *semaphore.Keyed
 	longAnswers *semaphore.Keyed
 	lookups     *semaphore.Keyed // of people among their own jobs
-	waiting     keyWaiters
+	waiting     keyring.Waiters
 	serving     chan struct{}    // closed when everything is open; connections wait for it
 	told        logging.Throttle // of words on keys that are not accepted
 	often       logging.Throttle // of words that anybody causes who is let in
@@ -163,7 +164,7 @@ func (m *Master) openKeys() error {
 		m.log.Info("generated the master's keys", "dir", m.cfg.PKIDir, "type", string(key.Type()))
 	}
 	m.key = key
-	m.keys, err = openKeyring(m.cfg, m.log)
+	m.keys, err = keyring.Open(m.cfg, m.log)
 	return err
 }
 
@@ -198,7 +199,7 @@ func (m *Master) openBroker() error {
 		return err
 	}
 	m.undo = append(m.undo, m.broker.Stop)
-	m.keys.here = func(k pki.PublicKey) bool { return m.broker.Holds(bus.KeyToken(k.Key())) }
+	m.keys.Here = func(k pki.PublicKey) bool { return m.broker.Holds(bus.KeyToken(k.Key())) }
 	return nil
 }
 
@@ -293,7 +294,7 @@ func (m *Master) retention() time.Duration {
 func (m *Master) openServer() error {
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
 	m.server.Cut, m.server.Slow, m.server.Authorize = m.cut, m.broker.Slow, m.authorize
-	m.server.GrainsCount = m.keys.grainsCount
+	m.server.GrainsCount = m.keys.GrainsCount
 	m.register()
 	if err := m.server.Served(); err != nil {
 		return err
@@ -313,14 +314,14 @@ func (m *Master) Addr() net.Addr { return m.broker.Addr() }
 // the master is running.
 func (m *Master) Run(ctx context.Context) error {
 	defer m.close()
-	changed, err := m.keys.store.Watch(m.ctx, m.log)
+	changed, err := m.keys.Store.Watch(m.ctx, m.log)
 	if err != nil {
 		return err
 	}
-	if err := m.keys.refresh(); err != nil {
+	if err := m.keys.Refresh(); err != nil {
 		return err
 	}
-	m.keys.take() // nothing of it is news
+	m.keys.Take() // nothing of it is news
 	m.fleet.ForgetDeleted(m.ctx)
 	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
 	if err := m.server.Start(); err != nil {

@@ -160,7 +160,7 @@ func (m *Master) reread() (runner.Reloaded, error) {
 	if err != nil {
 		return runner.Reloaded{}, err
 	}
-	if err := m.keys.configure(cfg); err != nil {
+	if err := m.keys.Configure(cfg); err != nil {
 		return runner.Reloaded{}, err
 	}
 	m.events.SetGrants(c.grants)

@@ -23,7 +23,7 @@ func (m *Master) register() {
 		"follow":      m.follow,
 		"grains":      m.fleet.Refresh,
 		"hello":       m.hello,
-		"keyDeed":     m.keyDeed,
+		"keyAction":   m.keyAction,
 		"letters":     m.outboxes.Deliver,
 		"listFiles":   m.listFiles,
 		"localReturn": m.dispatch.LocalReturn,

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -19,7 +20,7 @@ const revokeDelay = time.Second
 // connection says.
 func (m *Master) revoke(ctx context.Context, r *rpc.Request) error {
 	id := salt.MinionID(r.From.Name)
-	entries, err := m.keys.store.Of(id)
+	entries, err := m.keys.Store.Of(id)
 	for _, e := range entries {
 		if e.State != pki.Accepted {
 			continue
@@ -28,7 +29,7 @@ func (m *Master) revoke(ctx context.Context, r *rpc.Request) error {
 		if err := r.Send(ctx, protocol.Revoked{Key: e.Key.SHA256()}); err != nil {
 			return err
 		}
-		who := remote(id, r.From.Source)
+		who := keyring.Remote(id, r.From.Source)
 		m.wg.Go(func() { m.forgetKey(e, who) })
 		return nil
 	}
@@ -43,7 +44,7 @@ func (m *Master) forgetKey(e pki.Entry, who audit.Who) {
 	case <-pause.C:
 	case <-m.ctx.Done():
 	}
-	if err := m.keys.by(who).Delete(e); err != nil {
+	if err := m.keys.By(who).Delete(e); err != nil {
 		m.log.Error("revoked key not deleted", "minion", e.ID, "err", err)
 	}
 }

@@ -61,7 +61,7 @@ func (m *Master) runnerHost(who asker, long *longRead) *runner.Host {
 		Unreloaded: m.taken.why,
 		Audit:      m.auditRunner(who),
 		Verify:     m.verifyJournal,
-		Keys:       m.keys.by(who.who()),
+		Keys:       m.keys.By(who.who()),
 		MasterKey:  m.key.Public(),
 		Config:     config.Disclose(m.inForce()),
 		Functions:  module.Builtin(),

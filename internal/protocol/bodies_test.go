@@ -11,7 +11,7 @@ import (
 
 // bodies are those of all requests.
 var bodies = []any{
-	Ask{}, Hello{}, Fire{}, Listen{}, Publish{}, Follow{}, Run{}, KeyDeed{}, Confirm{}, Dead{}, Purge{}, Refresh{}, LocalReturn{}, Login{},
+	Ask{}, Hello{}, Fire{}, Listen{}, Publish{}, Follow{}, Run{}, KeyAction{}, Confirm{}, Dead{}, Purge{}, Refresh{}, LocalReturn{}, Login{},
 	MineChange{}, MineGet{}, Files{}, GetFile{}, Push{}, Schedule{}, job.BatchOptions{},
 }
 

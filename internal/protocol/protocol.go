@@ -19,25 +19,25 @@ import (
 // The requests, as the last token of their subject. Who may ask which is said
 // where the handlers are registered.
 const (
-	OpAsk     = "ask"     // Ask → AskAnswer ... : is my key accepted?
-	OpHello   = "hello"   // Hello → Welcome: a minion is ready for jobs
-	OpGrains  = "grains"  // Hello → nothing: its facts have changed
-	OpReturn  = "return"  // LocalReturn → nothing: what salt-call ran
-	OpPillar  = "pillar"  // nothing → Pillar: of the minion that asks
-	OpFire    = "fire"    // Fire → Fired
-	OpListen  = "listen"  // Listen → Ready, then event.Event ...
-	OpPublish = "publish" // Publish → job.Start, then job.Update ...
-	OpFollow  = "follow"  // Follow → job.Start, then job.Update ...
-	OpRun     = "run"     // Run → RunStart, then RunResult
-	OpKeyDeed = "keydeed" // KeyDeed → nothing: who is about to change keys, for the audit trail
-	OpStatus  = "status"  // nothing → Status: of a minion's daemon
-	OpMaster  = "master"  // Fire → Fired: a minion's daemon passes events on to its master
-	OpPlace   = "place"   // nothing → Place: where the journal ends now
-	OpConfirm = "confirm" // Confirm → nothing: a durable listener has done its work up to here
-	OpDead    = "dead"    // Dead → DeadLetter ...: events that a handler could not be brought to take
-	OpStat    = "stat"    // nothing → Stat: of the bus, for operators
-	OpPurge   = "purge"   // Purge → Purged: of the journal, for operators
-	OpRefresh = "refresh" // Refresh → nothing: a minion's daemon finds out anew what it knows
+	OpAsk       = "ask"       // Ask → AskAnswer ... : is my key accepted?
+	OpHello     = "hello"     // Hello → Welcome: a minion is ready for jobs
+	OpGrains    = "grains"    // Hello → nothing: its facts have changed
+	OpReturn    = "return"    // LocalReturn → nothing: what salt-call ran
+	OpPillar    = "pillar"    // nothing → Pillar: of the minion that asks
+	OpFire      = "fire"      // Fire → Fired
+	OpListen    = "listen"    // Listen → Ready, then event.Event ...
+	OpPublish   = "publish"   // Publish → job.Start, then job.Update ...
+	OpFollow    = "follow"    // Follow → job.Start, then job.Update ...
+	OpRun       = "run"       // Run → RunStart, then RunResult
+	OpKeyAction = "keyaction" // KeyAction → nothing: who is about to change keys, for the audit log
+	OpStatus    = "status"    // nothing → Status: of a minion's daemon
+	OpMaster    = "master"    // Fire → Fired: a minion's daemon passes events on to its master
+	OpPlace     = "place"     // nothing → Place: where the journal ends now
+	OpConfirm   = "confirm"   // Confirm → nothing: a durable listener has done its work up to here
+	OpDead      = "dead"      // Dead → DeadLetter ...: events that a handler could not be brought to take
+	OpStat      = "stat"      // nothing → Stat: of the bus, for operators
+	OpPurge     = "purge"     // Purge → Purged: of the journal, for operators
+	OpRefresh   = "refresh"   // Refresh → nothing: a minion's daemon finds out anew what it knows
 )
 
 // Refresh names what is to be found out anew.
@@ -64,9 +64,9 @@ const (
 	KeyFull     KeyState = "full"   // the master takes no more waiting keys
 )
 
-// KeyDeed says what the asking user is about to do with keys: accept, reject or
+// KeyAction says what the asking user is about to do with keys: accept, reject or
 // delete. It changes nothing and gives no right: the files decide.
-type KeyDeed struct {
+type KeyAction struct {
 	Act  string    `json:"act"`
 	Keys []KeyName `json:"keys"`
 }

@@ -31,11 +31,11 @@ func (t *tool) announce(ctx context.Context, act string, entries []pki.Entry) {
 	if t.master == nil || len(entries) == 0 {
 		return
 	}
-	q := protocol.KeyDeed{Act: act}
+	q := protocol.KeyAction{Act: act}
 	for _, e := range entries {
 		q.Keys = append(q.Keys, protocol.KeyName{ID: e.ID, Finger: e.Key.SHA256()})
 	}
 	ctx, cancel := context.WithTimeout(ctx, announceTime)
 	defer cancel()
-	_ = t.master.Ask(ctx, protocol.OpKeyDeed, q, nil)
+	_ = t.master.Ask(ctx, protocol.OpKeyAction, q, nil)
 }

@@ -1,4 +1,4 @@
-package master
+package keyring
 
 import (
 	"sync"
@@ -6,16 +6,16 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// keyWaiters are those who asked whether their key is accepted, by the id that they
+// Waiters are those who asked whether their key is accepted, by the id that they
 // claim: one question of each connection.
-type keyWaiters struct {
+type Waiters struct {
 	mu  sync.Mutex
 	ids map[salt.MinionID]map[string]chan struct{} // by inbox
 }
 
-// wait returns a channel that gets a signal after each change of a key of id. first is
+// Wait returns a channel that gets a signal after each change of a key of id. first is
 // false, and nothing waits, if the connection waits already.
-func (w *keyWaiters) wait(id salt.MinionID, inbox string) (changes <-chan struct{}, stop func(), first bool) {
+func (w *Waiters) Wait(id salt.MinionID, inbox string) (changes <-chan struct{}, stop func(), first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ids[id][inbox] != nil {
@@ -32,7 +32,7 @@ func (w *keyWaiters) wait(id salt.MinionID, inbox string) (changes <-chan struct
 	return c, func() { w.leave(id, inbox) }, true
 }
 
-func (w *keyWaiters) leave(id salt.MinionID, inbox string) {
+func (w *Waiters) leave(id salt.MinionID, inbox string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.ids[id], inbox)
@@ -41,12 +41,12 @@ func (w *keyWaiters) leave(id salt.MinionID, inbox string) {
 	}
 }
 
-// wake signals those whom changes concern.
-func (w *keyWaiters) wake(changes []change) {
+// Wake signals those whom changes concern.
+func (w *Waiters) Wake(changes []Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, change := range changes {
-		for _, c := range w.ids[change.id] {
+		for _, c := range w.ids[change.ID] {
 			select {
 			case c <- struct{}{}:
 			default:

@@ -1,4 +1,4 @@
-package master
+package keyring
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ import (
 func TestAnAcceptedMinionStaysATarget(t *testing.T) {
 	cfg := config.NewMaster()
 	cfg.PKIDir, cfg.AutoAccept = t.TempDir(), true
-	k, err := openKeyring(cfg, slog.New(slog.DiscardHandler))
+	k, err := Open(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestAnAcceptedMinionStaysATarget(t *testing.T) {
 				return
 			default:
 			}
-			if err := k.refresh(); err != nil {
+			if err := k.Refresh(); err != nil {
 				t.Error(err)
 				return
 			}
@@ -43,7 +43,7 @@ func TestAnAcceptedMinionStaysATarget(t *testing.T) {
 	var accepted []salt.MinionID
 	for i := range 100 {
 		id := salt.MinionID(fmt.Sprintf("m%03d", i))
-		if v, err := k.admit(id, key, "127.0.0.1:1", "127.0.0.1"); err != nil || v.state != pki.Accepted {
+		if v, err := k.Admit(id, key, "127.0.0.1:1", "127.0.0.1"); err != nil || v.State != pki.Accepted {
 			t.Fatalf("%s: %+v, %v", id, v, err)
 		}
 		accepted = append(accepted, id)
@@ -64,19 +64,19 @@ func TestKeysWithoutEnd(t *testing.T) {
 	if err := os.WriteFile(cfg.AutosignFile, []byte("good\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k, err := openKeyring(cfg, slog.New(slog.DiscardHandler))
+	k, err := Open(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	here := map[string]bool{}
-	k.here = func(key pki.PublicKey) bool { return here[key.SHA256()] }
-	k.store.Most, k.store.MostOfHost = 8, 6
+	k.Here = func(key pki.PublicKey) bool { return here[key.SHA256()] }
+	k.Store.Most, k.Store.MostOfHost = 8, 6
 	admit := func(id string, key pki.PublicKey, host, want string) {
 		t.Helper()
-		if v, err := k.admit(salt.MinionID(id), key, host+":1", host); err != nil || v.act != want {
+		if v, err := k.Admit(salt.MinionID(id), key, host+":1", host); err != nil || v.Act != want {
 			t.Fatalf("%s: %+v, %v; want %s", id, v, err, want)
 		}
-		if err := k.look(salt.MinionID(id)); err != nil { // as the watch does
+		if err := k.Look(salt.MinionID(id)); err != nil { // as the watch does
 			t.Fatal(err)
 		}
 	}
@@ -84,20 +84,20 @@ func TestKeysWithoutEnd(t *testing.T) {
 	admit("good", known, "192.0.2.1", "accept")
 	admit("patient", waits, "192.0.2.1", "pend")
 	here[waits.SHA256()] = true
-	k.take()
+	k.Take()
 	for i := range 20 {
 		admit(fmt.Sprint("eve", i), bustest.Key(t).Public(), "192.0.2.66", "pend")
 	}
 	admit("good", known, "192.0.2.1", "accept")
 	admit("patient", waits, "192.0.2.1", "pend")
 	for id := range k.known {
-		if err := k.look(id); err != nil {
+		if err := k.Look(id); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, c := range k.take() {
-		if c.after == pki.Unknown && !c.gaveWay {
-			t.Errorf("%s was deleted, as it seems", c.id)
+	for _, c := range k.Take() {
+		if c.After == pki.Unknown && !c.GaveWay {
+			t.Errorf("%s was deleted, as it seems", c.ID)
 		}
 	}
 	waiting, err := os.ReadDir(filepath.Join(cfg.PKIDir, "minions_pre"))

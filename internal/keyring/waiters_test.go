@@ -1,4 +1,4 @@
-package master
+package keyring
 
 import (
 	"testing"
@@ -9,16 +9,16 @@ import (
 // A change of a key wakes those who claim its id, and nobody else; a connection waits
 // once.
 func TestAChangeWakesWhomItConcerns(t *testing.T) {
-	var w keyWaiters
-	web1, stop, first := w.wait("web1", "a")
+	var w Waiters
+	web1, stop, first := w.Wait("web1", "a")
 	if !first {
 		t.Fatal("the first question is not taken")
 	}
-	web2, stop2, _ := w.wait("web2", "b")
-	if _, _, again := w.wait("web1", "a"); again {
+	web2, stop2, _ := w.Wait("web2", "b")
+	if _, _, again := w.Wait("web1", "a"); again {
 		t.Error("a connection waits twice")
 	}
-	w.wake([]change{{keyName: keyName{"web1", "x"}, after: pki.Accepted}})
+	w.Wake([]Change{{Name: Name{"web1", "x"}, After: pki.Accepted}})
 	if len(web1) != 1 || len(web2) != 0 {
 		t.Errorf("signals: %d for web1, %d for web2; want 1, 0", len(web1), len(web2))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
@@ -33,15 +34,15 @@ func (m *Master) admit(p broker.Peer) bus.Identity {
 		m.refuseStranger(p, err)
 		return bus.Identity{}
 	}
-	v, err := m.keys.admit(id, key, p.Remote, p.Host)
+	v, err := m.keys.Admit(id, key, p.Remote, p.Host)
 	if err != nil {
 		m.unjudged(p, id, err)
 	}
-	if err == nil || v.state == pki.Accepted {
+	if err == nil || v.State == pki.Accepted {
 		m.tellAuth(p, id, key, v)
 	}
 	i := bus.Identity{Role: bus.RoleStranger, Name: string(id), Key: bus.KeyToken(key.Key()), Source: p.Remote}
-	if v.state == pki.Accepted {
+	if v.State == pki.Accepted {
 		i.Role = bus.RoleMinion
 		if p.Caller {
 			i.Role = bus.RoleCaller
@@ -150,22 +151,22 @@ func claim(s *tls.ConnectionState) (salt.MinionID, pki.PublicKey, error) {
 }
 
 // tellAuth logs and announces what became of a key, in Salt's words and shapes.
-func (m *Master) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v verdict) {
+func (m *Master) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v keyring.Verdict) {
 	log := m.log.With("minion", id, "remote", p.Remote)
-	if v.act != "accept" && !m.told.First(v.act+" "+string(id)+" "+bus.KeyToken(key.Key()), time.Now()) {
+	if v.Act != "accept" && !m.told.First(v.Act+" "+string(id)+" "+bus.KeyToken(key.Key()), time.Now()) {
 		return // it keeps knocking; once a minute is enough for log and journal
 	}
-	if v.act != "accept" && m.tooMany(p, v.act == "pend" && v.isNew) {
+	if v.Act != "accept" && m.tooMany(p, v.Act == "pend" && v.New) {
 		return
 	}
-	switch v.act {
+	switch v.Act {
 	case "accept":
 		if p.Caller {
 			return // salt-call comes with every command of a script
 		}
 		log.Info("Authentication accepted from " + string(id))
 	case "pend":
-		if !v.isNew {
+		if !v.New {
 			log.Debug("Authentication failed from host " + string(id) + ", the key is in pending and needs to be accepted with salt-key -a " + string(id))
 			return
 		}
@@ -177,11 +178,11 @@ func (m *Master) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v 
 	default:
 		log.Error("Authentication attempt from "+string(id)+" failed, the public keys did not match. This may be an attempt to compromise the Salt cluster.", "fingerprint", key.SHA256())
 	}
-	if v.act != actAccept {
-		m.trail.Note(audit.Entry{Kind: audit.Key, Who: remote(id, p.Remote), Fun: "key.connect", Finger: key.SHA256(), Reason: turnedAway[v.act]})
+	if v.Act != keyring.Accept {
+		m.trail.Note(audit.Entry{Kind: audit.Key, Who: keyring.Remote(id, p.Remote), Fun: "key.connect", Finger: key.SHA256(), Reason: turnedAway[v.Act]})
 	}
 	m.events.Announce("salt/auth", map[string]any{
-		"result": v.state == pki.Accepted || v.state == pki.Pending, "act": v.act, "id": string(id), "pub": string(key.PEM()),
+		"result": v.State == pki.Accepted || v.State == pki.Pending, "act": v.Act, "id": string(id), "pub": string(key.PEM()),
 	})
 }
 
@@ -212,14 +213,14 @@ func (m *Master) ask(ctx context.Context, r *rpc.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	if r.Body = nil; !m.keys.grainsCount() { // it may stand for long
+	if r.Body = nil; !m.keys.GrainsCount() { // it may stand for long
 		q.AutosignGrains = nil
 	}
 	i, ok := m.broker.Owner(r.Inbox())
 	if !ok {
 		return nil // it is gone already
 	}
-	changes, stop, first := m.waiting.wait(salt.MinionID(i.Name), r.Inbox())
+	changes, stop, first := m.waiting.Wait(salt.MinionID(i.Name), r.Inbox())
 	if !first {
 		return rpc.Errorf(rpc.Busy, "this connection has asked already")
 	}
@@ -248,12 +249,12 @@ func (m *Master) ask(ctx context.Context, r *rpc.Request) error {
 // stateOf looks up where the key of a connection stands now.
 func (m *Master) stateOf(i bus.Identity, grains map[string]string) (protocol.KeyState, error) {
 	id := salt.MinionID(i.Name)
-	key, state, err := m.keys.byToken(id, i.Key)
+	key, state, err := m.keys.ByToken(id, i.Key)
 	if err != nil {
 		return "", err
 	}
 	if state == pki.Pending && len(grains) > 0 {
-		signed, err := m.keys.signByGrains(pki.Entry{ID: id, State: pki.Pending, Key: key}, i.Source, grains)
+		signed, err := m.keys.SignByGrains(pki.Entry{ID: id, State: pki.Pending, Key: key}, i.Source, grains)
 		if err != nil {
 			m.log.Error("autosign_grains not applied", "minion", id, "err", err)
 		}
@@ -301,7 +302,7 @@ func (m *Master) watchKeys(changed <-chan pki.Seen) {
 			if len(now) > 0 {
 				m.dispatch.Revoke()
 			}
-			m.waiting.wake(changes)
+			m.waiting.Wake(changes)
 		case <-again.C:
 			// A connection that was judged just before the change and booked just
 			// after it was missed by the first look.
@@ -312,27 +313,27 @@ func (m *Master) watchKeys(changed <-chan pki.Seen) {
 }
 
 // lookAtKeys reads what is said to have changed, and tells of what did.
-func (m *Master) lookAtKeys(seen pki.Seen) []change {
+func (m *Master) lookAtKeys(seen pki.Seen) []keyring.Change {
 	var err error
 	if seen.All {
-		err = m.keys.refresh()
+		err = m.keys.Refresh()
 	} else if len(seen.IDs) > 0 {
-		err = m.keys.look(slices.Collect(maps.Keys(seen.IDs))...)
+		err = m.keys.Look(slices.Collect(maps.Keys(seen.IDs))...)
 	}
 	if err != nil {
 		m.log.Error("key store not read", "err", err)
 	}
-	changes := m.keys.take()
+	changes := m.keys.Take()
 	m.announceKeys(changes)
 	return changes
 }
 
 // lostBy are the ids of which an accepted key is accepted no more.
-func lostBy(changes []change) map[salt.MinionID]bool {
+func lostBy(changes []keyring.Change) map[salt.MinionID]bool {
 	ids := map[salt.MinionID]bool{}
 	for _, c := range changes {
-		if c.before == pki.Accepted {
-			ids[c.id] = true
+		if c.Before == pki.Accepted {
+			ids[c.ID] = true
 		}
 	}
 	return ids
@@ -352,7 +353,7 @@ func (m *Master) cutRefused(ids map[salt.MinionID]bool, clients bool) {
 		if i.Role != bus.RoleMinion && i.Role != bus.RoleCaller || !ids[salt.MinionID(i.Name)] {
 			return
 		}
-		_, state, err := m.keys.byToken(salt.MinionID(i.Name), i.Key)
+		_, state, err := m.keys.ByToken(salt.MinionID(i.Name), i.Key)
 		if err == nil && state == pki.Accepted {
 			return
 		}
@@ -378,17 +379,17 @@ func (m *Master) cut(inbox string) {
 // announceKeys fires salt/key for what changed, as salt-key does in Salt; here
 // it happens whoever moved the file. Of keys that made room for others the log has their
 // number.
-func (m *Master) announceKeys(changes []change) {
+func (m *Master) announceKeys(changes []keyring.Change) {
 	gaveWay := 0
 	for _, c := range changes {
 		switch {
-		case c.gaveWay:
+		case c.GaveWay:
 			gaveWay++
-		case c.after == pki.Unknown:
-			m.tellKey(c.keyName, actDelete)
-			m.fleet.Forget(m.ctx, c.id)
-		case c.after == pki.Accepted || c.after == pki.Rejected:
-			m.tellKey(c.keyName, act(c.after))
+		case c.After == pki.Unknown:
+			m.tellKey(c.Name, keyring.Delete)
+			m.fleet.Forget(m.ctx, c.ID)
+		case c.After == pki.Accepted || c.After == pki.Rejected:
+			m.tellKey(c.Name, keyring.Act(c.After))
 		}
 	}
 	if gaveWay > 0 && m.told.First("keys gave way", time.Now()) {
@@ -396,13 +397,26 @@ func (m *Master) announceKeys(changes []change) {
 	}
 }
 
-func (m *Master) tellKey(name keyName, act string) {
-	d := m.keys.deeds.take(name, act)
-	m.log.Info("key "+act, "minion", name.id, "user", d.who.User, "rule", d.rule)
+func (m *Master) tellKey(name keyring.Name, act string) {
+	who, rule := m.keys.TakeAction(name, act)
+	m.log.Info("key "+act, "minion", name.ID, "user", who.User, "rule", rule)
 	m.trail.Note(audit.Entry{
-		Kind: audit.Key, Verdict: audit.Allowed, Who: d.who, Fun: "key." + act, Minions: []salt.MinionID{name.id}, Count: 1, Finger: name.finger, Rule: d.rule,
+		Kind: audit.Key, Verdict: audit.Allowed, Who: who, Fun: "key." + act, Minions: []salt.MinionID{name.ID}, Count: 1, Finger: name.Finger, Rule: rule,
 	})
-	m.events.Announce("salt/key", map[string]any{"result": true, "act": act, "id": string(name.id)})
+	m.events.Announce("salt/key", map[string]any{"result": true, "act": act, "id": string(name.ID)})
+}
+
+// keyAction notes which operator is about to change keys by files of their own.
+func (m *Master) keyAction(ctx context.Context, r *rpc.Request) error {
+	var q protocol.KeyAction
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	who := m.localAsker(ctx, r.From)
+	for _, k := range q.Keys {
+		m.keys.Expect(keyring.Name{ID: k.ID, Finger: k.Finger}, q.Act, who.who())
+	}
+	return nil
 }
 
 // hello makes a minion a target: it has subscribed to its jobs.

@@ -1,0 +1,99 @@
+package keyring
+
+import (
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/pki"
+)
+
+// actions remember who is about to change a key, until the change is seen: the key
+// store is a directory, and a file does not say who moved it.
+type actions struct {
+	mu   sync.Mutex
+	list map[actionName]action
+}
+
+type actionName struct {
+	Name
+	act string
+}
+
+type action struct {
+	who  audit.Who
+	rule string
+	at   time.Time
+}
+
+// Bounds of what is remembered: a change is seen within moments.
+const (
+	actionTime = time.Minute
+	maxActions = 100_000
+)
+
+// expect notes who is about to change a key, and by which rule. act is that of the
+// event salt/key.
+func (a *actions) expect(name Name, act string, who audit.Who, rule string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.list == nil || len(a.list) >= maxActions {
+		a.list = map[actionName]action{}
+	}
+	a.list[actionName{name, act}] = action{who, rule, time.Now()}
+}
+
+// take returns who did it. Of a change that nobody has announced it is known only
+// where it happened.
+func (a *actions) take(name Name, act string) action {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one, ok := a.list[actionName{name, act}]
+	delete(a.list, actionName{name, act})
+	if !ok || time.Since(one.at) > actionTime {
+		return action{who: audit.Who{Source: "a file in the key directory"}}
+	}
+	return one
+}
+
+// Expect notes that somebody is about to change a key by files of their own.
+func (k *Keyring) Expect(name Name, act string, who audit.Who) {
+	k.actions.expect(name, act, who, "")
+}
+
+// TakeAction returns who changed a key, and by which rule, "" for none.
+func (k *Keyring) TakeAction(name Name, act string) (who audit.Who, rule string) {
+	one := k.actions.take(name, act)
+	return one.who, one.rule
+}
+
+// By is the key store in the hands of somebody, as runners use it.
+func (k *Keyring) By(who audit.Who) *Store { return &Store{k.Store, &k.actions, who} }
+
+// Store is the key store in the hands of somebody: what they do with a key is known to be
+// theirs when the change is seen.
+type Store struct {
+	*pki.Store
+	actions *actions
+	who     audit.Who
+}
+
+func (h *Store) expect(e pki.Entry, act string) { h.actions.expect(nameOf(e), act, h.who, "") }
+
+// Accept is that of pki.Store.
+func (h *Store) Accept(e pki.Entry) error {
+	h.expect(e, Accept)
+	return h.Store.Accept(e)
+}
+
+// Reject is that of pki.Store.
+func (h *Store) Reject(e pki.Entry) error {
+	h.expect(e, Reject)
+	return h.Store.Reject(e)
+}
+
+// Delete is that of pki.Store.
+func (h *Store) Delete(e pki.Entry) error {
+	h.expect(e, Delete)
+	return h.Store.Delete(e)
+}

@@ -1,0 +1,158 @@
+package keyring
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Verdict is what became of a key at the door.
+type Verdict struct {
+	State pki.State
+	Act   string // as Salt's salt/auth event names it: accept, pend, reject, denied, full
+	New   bool   // the key was not known before
+}
+
+// Admit judges the key that a connection has proven. source is where it comes from, host
+// what it is counted by.
+func (k *Keyring) Admit(id salt.MinionID, key pki.PublicKey, source, host string) (Verdict, error) {
+	k.mu.RLock()
+	rules, accepted := k.rules, k.known[id][key.SHA256()] == pki.Accepted
+	k.mu.RUnlock()
+	if rules.open {
+		return k.admitOpen(id, key, source)
+	}
+	decided := ""
+	if !accepted {
+		var err error
+		if decided, err = rules.decide(id); err != nil {
+			k.log.Error("the rules on new keys are not applied", "minion", id, "err", err)
+		}
+	}
+	state, isNew, err := k.Store.Knock(pki.Knock{ID: id, Key: key, Host: host, Here: k.Here, Decided: decided != ""})
+	if errors.Is(err, pki.ErrFull) {
+		return Verdict{pki.Denied, "full", isNew}, nil
+	} else if err != nil {
+		return Verdict{pki.Denied, "denied", isNew}, err
+	}
+	if state == pki.Pending && decided != "" {
+		state, err = k.apply(decided, pki.Entry{ID: id, State: pki.Pending, Key: key}, rules, source)
+	}
+	return Verdict{state, Act(state), isNew}, err
+}
+
+// apply does what the rules have decided.
+func (k *Keyring) apply(decided string, e pki.Entry, rules rules, source string) (pki.State, error) {
+	switch {
+	case decided == Reject:
+		k.actions.expect(nameOf(e), Reject, Remote(e.ID, source), "autoreject_file: "+rules.autorej)
+		return pki.Rejected, k.Store.Reject(e)
+	case rules.auto:
+		return k.accept(e, source, "auto_accept")
+	}
+	return k.accept(e, source, "autosign_file: "+rules.autosign)
+}
+
+// What becomes of keys, as Salt's events name it.
+const (
+	Accept = "accept"
+	Reject = "reject"
+	Delete = "delete"
+)
+
+// Act is what became of a key that has this state now.
+func Act(s pki.State) string {
+	switch s {
+	case pki.Accepted:
+		return Accept
+	case pki.Pending:
+		return "pend"
+	case pki.Rejected:
+		return Reject
+	}
+	return "denied"
+}
+
+// Remote is the minion that knocks, for the record.
+func Remote(id salt.MinionID, source string) audit.Who {
+	return audit.Who{Minion: string(id), Source: source}
+}
+
+// accept accepts the key of a minion that knocks, by a rule.
+func (k *Keyring) accept(e pki.Entry, source, rule string) (pki.State, error) {
+	k.actions.expect(nameOf(e), Accept, Remote(e.ID, source), rule)
+	if err := k.Store.Accept(e); err != nil {
+		return e.State, err
+	}
+	// It is a target at once, before the watch tells of the new file.
+	if err := k.Look(e.ID); err != nil {
+		k.log.Error("key store not read", "err", err)
+	}
+	return pki.Accepted, nil
+}
+
+// admitOpen is open_mode: whoever comes is accepted, and takes the place of
+// another key of its id. A rejected key stays rejected.
+func (k *Keyring) admitOpen(id salt.MinionID, key pki.PublicKey, source string) (Verdict, error) {
+	state, err := k.Store.Lookup(id, key)
+	if err != nil {
+		return Verdict{pki.Denied, "denied", false}, err
+	}
+	if state == pki.Accepted || state == pki.Rejected {
+		return Verdict{state, Act(state), false}, nil
+	}
+	entries, err := k.Store.Of(id)
+	if err != nil {
+		return Verdict{pki.Denied, "denied", false}, err
+	}
+	for _, e := range entries {
+		if e.State == pki.Accepted {
+			k.actions.expect(nameOf(e), Delete, Remote(id, source), "open_mode")
+			if err := k.Store.Delete(e); err != nil {
+				return Verdict{pki.Denied, "denied", false}, err
+			}
+		}
+	}
+	if state, _, err = k.Store.Knock(pki.Knock{ID: id, Key: key, Decided: true}); err != nil {
+		return Verdict{pki.Denied, "denied", true}, err
+	}
+	state, err = k.accept(pki.Entry{ID: id, State: state, Key: key}, source, "open_mode")
+	return Verdict{state, Act(state), true}, err
+}
+
+// GrainsCount says whether a key can be accepted for the grains that its minion shows.
+func (k *Keyring) GrainsCount() bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.rules.grainsDir != ""
+}
+
+// SignByGrains accepts a waiting key whose minion shows a value that a file of
+// autosign_grains_dir lists for that grain.
+func (k *Keyring) SignByGrains(e pki.Entry, source string, grains map[string]string) (bool, error) {
+	k.mu.RLock()
+	dir := k.rules.grainsDir
+	k.mu.RUnlock()
+	if dir == "" {
+		return false, nil
+	}
+	for name, shown := range grains {
+		if shown == "" || filepath.Base(name) != name || strings.HasPrefix(name, ".") {
+			continue // the name comes from outside and is about to be a file name
+		}
+		lines, err := ruleLines(filepath.Join(dir, name))
+		if err != nil {
+			return false, err
+		}
+		if slices.Contains(lines, shown) {
+			_, err := k.accept(e, source, "autosign_grains_dir: "+filepath.Join(dir, name))
+			return err == nil, err
+		}
+	}
+	return false, nil
+}

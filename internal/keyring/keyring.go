@@ -1,0 +1,299 @@
+// Package keyring is the master's knowledge of keys: which are accepted, what the rules of
+// the configuration make of a new one, and what has changed in the key directory, by whom.
+// It cuts no connection and tells nobody.
+package keyring
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Keyring is the master's knowledge of keys: the store, the ids that are
+// accepted, and the rules that accept or reject keys by themselves.
+type Keyring struct {
+	Store *pki.Store
+	Here  func(pki.PublicKey) bool // says whether the holder of a key is connected; set before the first Admit
+	log   *slog.Logger
+
+	looking sync.Mutex // held while files are read, so that an old look is not taken for a newer one
+
+	mu       sync.RWMutex
+	accepted []salt.MinionID                        // sorted
+	known    map[salt.MinionID]map[string]pki.State // by fingerprint
+	holders  map[salt.MinionID]string               // the token of the accepted key, see bus.KeyToken
+	changed  map[Name]pki.State                     // what keys were that changed since Take
+	gaveWay  map[Name]bool                          // those of them that were removed to make room
+	rules    rules
+	actions  actions
+}
+
+// Name is one key of one id.
+type Name struct {
+	ID     salt.MinionID
+	Finger string
+}
+
+func nameOf(e pki.Entry) Name { return Name{e.ID, e.Key.SHA256()} }
+
+// Open opens the key store of a configuration. Nothing is known of it before Refresh.
+func Open(cfg *config.Master, log *slog.Logger) (*Keyring, error) {
+	store, err := pki.OpenStore(cfg.PKIDir)
+	if err != nil {
+		return nil, err
+	}
+	k := &Keyring{Store: store, log: log, known: map[salt.MinionID]map[string]pki.State{}, holders: map[salt.MinionID]string{}, changed: map[Name]pki.State{}, gaveWay: map[Name]bool{}}
+	store.GivesWay = k.givesWay
+	return k, k.Configure(cfg)
+}
+
+// Configure puts the rules on new keys in force.
+func (k *Keyring) Configure(cfg *config.Master) error {
+	r := rules{open: cfg.OpenMode, auto: cfg.AutoAccept, autosign: cfg.AutosignFile, autorej: cfg.AutorejectFile, grainsDir: cfg.AutosignGrainsDir}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.rules = r
+	return nil
+}
+
+// Refresh reads the whole store.
+func (k *Keyring) Refresh() error {
+	k.looking.Lock()
+	defer k.looking.Unlock()
+	entries, problems, err := k.Store.List()
+	if err != nil {
+		return err
+	}
+	for _, p := range problems {
+		k.log.Warn("this file in the key directory is no key", "file", p.Path, "err", p.Err)
+	}
+	known := map[salt.MinionID]map[string]pki.State{}
+	for _, e := range entries {
+		note(known, e)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id := range k.known {
+		k.compare(id, known[id])
+	}
+	for id := range known {
+		if k.known[id] == nil {
+			k.compare(id, known[id])
+		}
+	}
+	k.known = known
+	clear(k.holders)
+	for _, e := range entries {
+		k.hold(e)
+	}
+	k.setAccepted()
+	return nil
+}
+
+// note enters a key. Where one lies in two directories, the refusal counts.
+func note(known map[salt.MinionID]map[string]pki.State, e pki.Entry) {
+	if known[e.ID] == nil {
+		known[e.ID] = map[string]pki.State{}
+	}
+	finger := e.Key.SHA256()
+	if was, twice := known[e.ID][finger]; twice && (was == pki.Denied || was == pki.Rejected) {
+		return
+	}
+	known[e.ID][finger] = e.State
+}
+
+// hold notes who holds an accepted key. The caller holds the lock.
+func (k *Keyring) hold(e pki.Entry) {
+	if k.known[e.ID][e.Key.SHA256()] == pki.Accepted {
+		k.holders[e.ID] = bus.KeyToken(e.Key.Key())
+	}
+}
+
+// Look reads the keys of some ids.
+func (k *Keyring) Look(ids ...salt.MinionID) error {
+	k.looking.Lock()
+	defer k.looking.Unlock()
+	found, problems, err := k.Store.OfAll(ids)
+	if err != nil {
+		return err
+	}
+	for _, problem := range problems {
+		k.log.Warn("this file in the key directory is no key", "err", problem)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var news []salt.MinionID
+	for id, entries := range found {
+		known := map[salt.MinionID]map[string]pki.State{}
+		for _, e := range entries {
+			note(known, e)
+		}
+		if k.compare(id, known[id]) {
+			news = append(news, id)
+		}
+		if k.known[id] = known[id]; known[id] == nil {
+			delete(k.known, id)
+		}
+		delete(k.holders, id)
+		for _, e := range entries {
+			k.hold(e)
+		}
+	}
+	if len(news) > fewNews {
+		k.setAccepted()
+		return nil
+	}
+	for _, id := range news {
+		k.setOneAccepted(id)
+	}
+	return nil
+}
+
+// fewNews is up to how many ids are put into the sorted list one by one.
+const fewNews = 100
+
+// compare notes what changed of the keys of id, and says whether accepted ones did. The
+// caller holds the lock.
+func (k *Keyring) compare(id salt.MinionID, now map[string]pki.State) (accepted bool) {
+	before := k.known[id]
+	change := func(finger string, was, is pki.State) {
+		if was == is {
+			return
+		}
+		accepted = accepted || was == pki.Accepted || is == pki.Accepted
+		name := Name{id, finger}
+		if _, already := k.changed[name]; !already {
+			k.changed[name] = was
+		}
+	}
+	for finger, is := range now {
+		change(finger, before[finger], is)
+	}
+	for finger, was := range before {
+		change(finger, was, now[finger])
+	}
+	return accepted
+}
+
+// setAccepted makes the list of the ids with accepted keys anew. The caller holds the
+// lock.
+func (k *Keyring) setAccepted() {
+	var ids []salt.MinionID
+	for id := range k.known {
+		if k.isAccepted(id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	k.accepted = ids
+}
+
+// setOneAccepted puts id into that list or takes it out. The caller holds the lock.
+func (k *Keyring) setOneAccepted(id salt.MinionID) {
+	i, listed := slices.BinarySearch(k.accepted, id)
+	switch is := k.isAccepted(id); {
+	case is && !listed:
+		k.accepted = slices.Insert(slices.Clone(k.accepted), i, id)
+	case !is && listed:
+		k.accepted = slices.Delete(slices.Clone(k.accepted), i, i+1)
+	}
+}
+
+func (k *Keyring) isAccepted(id salt.MinionID) bool {
+	for _, state := range k.known[id] {
+		if state == pki.Accepted {
+			return true
+		}
+	}
+	return false
+}
+
+// Change is what became of a key.
+type Change struct {
+	Name
+	Before, After pki.State // Unknown where there is none
+	GaveWay       bool      // it was removed to make room
+}
+
+// Take returns what changed since it was last called.
+func (k *Keyring) Take() (list []Change) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name, was := range k.changed {
+		if is := k.known[name.ID][name.Finger]; is != was {
+			list = append(list, Change{name, was, is, k.gaveWay[name]})
+		}
+	}
+	clear(k.changed)
+	clear(k.gaveWay)
+	return list
+}
+
+// givesWay is told of a waiting key that made room for another.
+func (k *Keyring) givesWay(e pki.Entry) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, known := k.known[e.ID][e.Key.SHA256()]; known {
+		k.gaveWay[nameOf(e)] = true
+	}
+}
+
+// ByToken returns the key of id with this token, and its state now.
+func (k *Keyring) ByToken(id salt.MinionID, token string) (pki.PublicKey, pki.State, error) {
+	entries, err := k.Store.Of(id)
+	if err != nil {
+		return pki.PublicKey{}, pki.Denied, err
+	}
+	for _, e := range entries {
+		if bus.KeyToken(e.Key.Key()) == token {
+			return e.Key, e.State, nil
+		}
+	}
+	return pki.PublicKey{}, pki.Unknown, nil
+}
+
+// Token names the accepted key of id, "" where there is none.
+func (k *Keyring) Token(id salt.MinionID) (string, error) {
+	entries, err := k.Store.Of(id)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		if e.State == pki.Accepted {
+			return bus.KeyToken(e.Key.Key()), nil
+		}
+	}
+	return "", nil
+}
+
+// Tokens names the accepted key of each of these minions that has one.
+func (k *Keyring) Tokens(ids []salt.MinionID) map[salt.MinionID]string {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	all := make(map[salt.MinionID]string, len(ids))
+	for _, id := range ids {
+		if token := k.holders[id]; token != "" {
+			all[id] = token
+		}
+	}
+	return all
+}
+
+// Accepts says whether the key of id with this token is accepted.
+func (k *Keyring) Accepts(id salt.MinionID, token string) bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return token != "" && k.holders[id] == token
+}
+
+// IDs returns the ids with an accepted key, sorted. The slice must not be changed.
+func (k *Keyring) IDs() []salt.MinionID {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.accepted
+}

@@ -1,0 +1,92 @@
+package keyring
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
+)
+
+// rules is the part of the configuration that judges new keys.
+type rules struct {
+	open, auto        bool
+	autosign, autorej string
+	grainsDir         string
+}
+
+// decide is what the rules make of a new key: an act, "" for none. Rejection goes before
+// acceptance.
+func (r rules) decide(id salt.MinionID) (string, error) {
+	reject, err := listed(r.autorej, id)
+	switch {
+	case err != nil:
+		return "", err
+	case reject:
+		return Reject, nil
+	case r.auto:
+		return Accept, nil
+	}
+	accept, err := listed(r.autosign, id)
+	if err != nil || !accept {
+		return "", err
+	}
+	return Accept, nil
+}
+
+// listed says whether id is in an autosign or autoreject file: by name, glob or
+// regular expression, a line each, as in Salt, but matching whole ids only.
+func listed(path string, id salt.MinionID) (bool, error) {
+	lines, err := ruleLines(path)
+	if err != nil {
+		return false, err
+	}
+	for _, line := range lines {
+		if line == string(id) || matches(line, target.Glob, id) || matches("(?:"+line+")$", target.PCRE, id) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func matches(expr string, kind target.Kind, id salt.MinionID) bool {
+	t, err := target.Parse(expr, kind, target.Options{})
+	if err != nil {
+		return false // a glob is often no regular expression
+	}
+	ok, err := t.Match(target.Facts{ID: id})
+	return ok && err == nil
+}
+
+// ruleLines reads a file of rules. One that somebody else could have written is
+// an error; one that is missing has no rules.
+func ruleLines(path string) ([]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !info.Mode().IsRegular() || info.Mode().Perm()&0o022 != 0 || ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return nil, fmt.Errorf("%s decides on keys and is not used: it must be a file of root or the daemon's user that nobody else may write", path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			lines = append(lines, line)
+		}
+	}
+	return lines, nil
+}
