@@ -202,7 +202,6 @@ func TestUsageErrors(t *testing.T) {
 		{"lost value", []string{"-a", "-y"}, `salt-key: error: -a option requires an argument\n.*`},
 		{"empty value", []string{"-y", "-a", ""}, `salt-key: error: "" is no id and no pattern of ids\n`},
 		{"empty word between commas", []string{"-y", "-d", "web1,,web2"}, `salt-key: error: "" is no id.*`},
-		{"pattern that is none", []string{"-y", "-d", "web["}, `salt-key: error: "web\[" is no id and no pattern of ids\n`},
 		{"short fingerprint", []string{"-y", "-a", "web1@SHA256:0f:5b"}, `.*error: key "web1@SHA256:0f:5b": .*first 8 hex digits.*`},
 		{"fingerprint that is none", []string{"-y", "-a", "web1@SHA256:hello world"}, `.*first 8 hex digits.*`},
 		{"small RSA key", []string{"--gen-keys=x", "--keysize=1024"}, `salt-key: error: the minimum value for keysize is 2048\n`},
