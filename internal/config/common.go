@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,49 +26,49 @@ type Common struct {
 
 	// The output of the command-line tools is coloured where it goes to a
 	// terminal.
-	Color bool `yaml:"color"`
+	Color bool `yaml:"color" default:"true"`
 	// The directory of state: journal, grains, outbox.
-	CacheDir string `yaml:"cachedir"`
+	CacheDir string `yaml:"cachedir" is:"path below root" default:"/var/cache/salt/{daemon}"`
 	// Drop-ins that are read after the main file: a pattern relative to its
 	// directory. Empty reads none.
-	DefaultInclude string `yaml:"default_include"`
+	DefaultInclude string `yaml:"default_include" default:"{daemon}.d/*.conf"`
 	// Who may fire and hear which tags on the local bus, by user, and on a
 	// master by client:NAME for programs with credentials. Nobody but root and
 	// the daemon's own user when it is not set.
 	EventACL Located `yaml:"event_acl"`
 	// The environments and directories of the file server. Relative
 	// directories are below root_dir.
-	FileRoots map[string][]string `yaml:"file_roots"`
+	FileRoots map[string][]string `yaml:"file_roots" default:"{base: [/srv/salt]}"`
 	// The algorithm of fingerprints: md5, sha1, sha224, sha256, sha384, sha512.
-	HashType string `yaml:"hash_type"`
+	HashType string `yaml:"hash_type" is:"one of md5 sha1 sha224 sha256 sha384 sha512" default:"sha256"`
 	// IPv6 is used beside IPv4; null leaves it to the system.
 	IPv6 *bool `yaml:"ipv6"`
 	// The type of a key that is made on first start: ed25519 or rsa. Keys that
 	// exist are used whatever their type.
-	KeyType string `yaml:"key_type"`
+	KeyType string `yaml:"key_type" is:"one of ed25519 rsa" default:"ed25519"`
 	// The bits of an RSA key that is made on first start.
-	KeySize int `yaml:"keysize"`
+	KeySize int `yaml:"keysize" is:"2048..16384" default:"2048"`
 	// Where the daemon logs to: a file, or a URL such as file:///dev/log or
 	// udp://host:514.
-	LogFile string `yaml:"log_file"`
+	LogFile string `yaml:"log_file" is:"path below root" default:"/var/log/salt/{daemon}"`
 	// How much is logged to the console: all, garbage, trace, debug, profile,
 	// info, warning, error, critical or quiet.
-	LogLevel string `yaml:"log_level"`
+	LogLevel string `yaml:"log_level" is:"one of all garbage trace debug profile info warning error critical quiet" default:"warning"`
 	// How much is logged to log_file; null means as much as log_level says.
-	LogLevelLogfile string `yaml:"log_level_logfile"`
+	LogLevelLogfile string `yaml:"log_level_logfile" is:"one of all garbage trace debug profile info warning error critical quiet"`
 	// The pause between two rounds of housekeeping.
-	LoopInterval time.Duration `yaml:"loop_interval"`
+	LoopInterval time.Duration `yaml:"loop_interval" is:"s 10ms..1d"`
 	// The name, without suffix, of the key pair in pki_dir that signs the
 	// master's public key.
-	MasterSignKeyName string `yaml:"master_sign_key_name"`
+	MasterSignKeyName string `yaml:"master_sign_key_name" is:"file" default:"master_sign"`
 	// The largest event; a larger one is refused with a message to its sender.
-	MaxEventSize int64 `yaml:"max_event_size"`
+	MaxEventSize int64 `yaml:"max_event_size" is:"1KiB..65472KiB" default:"1MiB"`
 	// The largest message of the bus. Larger returns travel in pieces. It must
 	// exceed max_event_size by 64 KiB for the envelope, and grows with it when
 	// it is not set.
-	MaxPayload int64 `yaml:"max_payload"`
+	MaxPayload int64 `yaml:"max_payload" is:"65KiB..64MiB" default:"2MiB"`
 	// Further directories with modules.
-	ModuleDirs []string `yaml:"module_dirs"`
+	ModuleDirs []string `yaml:"module_dirs" is:"below root"`
 	// Accept every key. On the minion: accept any key of a master, without
 	// keeping it in the place of a pinned one. Never outside a laboratory.
 	OpenMode bool `yaml:"open_mode"`
@@ -75,38 +76,38 @@ type Common struct {
 	// the function asks for.
 	Output string `yaml:"output"`
 	// The file with the number of the daemon's process.
-	PIDFile string `yaml:"pidfile"`
+	PIDFile string `yaml:"pidfile" is:"path below root" default:"/var/run/salt-{daemon}.pid"`
 	// The environments and directories of pillar data. Relative directories
 	// are below root_dir.
-	PillarRoots map[string][]string `yaml:"pillar_roots"`
+	PillarRoots map[string][]string `yaml:"pillar_roots" default:"{base: [/srv/pillar]}"`
 	// The directory of keys.
-	PKIDir string `yaml:"pki_dir"`
+	PKIDir string `yaml:"pki_dir" is:"path below root" default:"/etc/salt/pki/{daemon}"`
 	// The directory that is put before every path that is not below it
 	// already, so that a whole system can live in a scratch directory. A
 	// relative one counts from the configuration directory.
-	RootDir string `yaml:"root_dir"`
+	RootDir string `yaml:"root_dir" is:"path" default:"/"`
 	// Jobs that the daemon runs by the clock.
 	Schedule Located `yaml:"schedule"`
 	// The signature algorithm that is accepted from RSA keys beside Brine's
 	// own: PKCS1v15-SHA1, PKCS1v15-SHA224 or PKCS1v15-SHA256. Name the first
 	// two only while old signatures have to be read.
-	SigningAlgorithm string `yaml:"signing_algorithm"`
+	SigningAlgorithm string `yaml:"signing_algorithm" is:"one of PKCS1v15-SHA1 PKCS1v15-SHA224 PKCS1v15-SHA256"`
 	// The directory of the Unix sockets of the command-line tools.
-	SockDir string `yaml:"sock_dir"`
+	SockDir string `yaml:"sock_dir" is:"path below root" default:"/var/run/salt/{daemon}"`
 	// What the highstate outputter shows of each state: full, terse, mixed,
 	// changes, filter, or one of these with _id.
-	StateOutput string `yaml:"state_output"`
+	StateOutput string `yaml:"state_output" is:"one of full terse mixed changes filter full_id terse_id mixed_id changes_id filter_id" default:"full"`
 	// The highstate outputter also shows states that succeeded.
-	StateVerbose bool `yaml:"state_verbose"`
+	StateVerbose bool `yaml:"state_verbose" default:"true"`
 	// TCP connections are kept alive.
-	TCPKeepalive bool `yaml:"tcp_keepalive"`
+	TCPKeepalive bool `yaml:"tcp_keepalive" default:"true"`
 	// The probes that may stay unanswered before a connection counts as lost;
 	// -1 leaves it to the system.
-	TCPKeepaliveCount int `yaml:"tcp_keepalive_cnt"`
+	TCPKeepaliveCount int `yaml:"tcp_keepalive_cnt" is:"-1..1000" default:"-1"`
 	// The silence after which probing begins; -1 leaves it to the system.
-	TCPKeepaliveIdle time.Duration `yaml:"tcp_keepalive_idle"`
+	TCPKeepaliveIdle time.Duration `yaml:"tcp_keepalive_idle" is:"s -1..1d" default:"300s"`
 	// The time between two probes; -1 leaves it to the system.
-	TCPKeepaliveInterval time.Duration `yaml:"tcp_keepalive_intvl"`
+	TCPKeepaliveInterval time.Duration `yaml:"tcp_keepalive_intvl" is:"s -1..1d" default:"-1"`
 	// The user that the daemon runs as; empty means the one who starts it.
 	User string `yaml:"user"`
 
@@ -114,93 +115,15 @@ type Common struct {
 	daemon   string    // master or minion
 }
 
-// newCommon returns the defaults of a daemon, which is master or minion. Its
-// paths are relative to root_dir.
-func newCommon(daemon string) Common {
-	return Common{
-		daemon:               daemon,
-		ConfigDir:            DefaultDir,
-		Color:                true,
-		CacheDir:             "/var/cache/salt/" + daemon,
-		DefaultInclude:       daemon + ".d/*.conf",
-		FileRoots:            map[string][]string{"base": {"/srv/salt"}},
-		HashType:             "sha256",
-		KeyType:              "ed25519",
-		KeySize:              2048,
-		LogFile:              "/var/log/salt/" + daemon,
-		LogLevel:             "warning",
-		MasterSignKeyName:    "master_sign",
-		MaxEventSize:         1 << 20,
-		MaxPayload:           2 << 20,
-		PIDFile:              "/var/run/salt-" + daemon + ".pid",
-		PillarRoots:          map[string][]string{"base": {"/srv/pillar"}},
-		PKIDir:               "/etc/salt/pki/" + daemon,
-		RootDir:              "/",
-		SockDir:              "/var/run/salt/" + daemon,
-		StateOutput:          "full",
-		StateVerbose:         true,
-		TCPKeepalive:         true,
-		TCPKeepaliveCount:    -1,
-		TCPKeepaliveIdle:     300 * time.Second,
-		TCPKeepaliveInterval: -time.Second,
-	}
+// bind binds the keys to the fields of c and of own, the struct of the daemon, which is
+// master or minion, and fills in the defaults. Paths in these are relative to root_dir.
+func (c *Common) bind(daemon string, own any) {
+	c.daemon, c.ConfigDir = daemon, DefaultDir
+	c.settings = slices.Concat(bind(c, daemon), bind(own, daemon))
 }
 
-const (
-	// minEvent is the least that max_event_size may be: room for a tag and a
-	// few words.
-	minEvent = 1 << 10
-	// envelope is what a message needs beside the event in it.
-	envelope = 64 << 10
-	// maxMessage is the most that the NATS server lets a message have.
-	maxMessage = 64 << 20
-)
-
-// commonSettings binds the keys to the fields of c.
-func commonSettings(c *Common) []setting {
-	return []setting{
-		{"cachedir", path(&c.CacheDir)},
-		{"color", boolean(&c.Color)},
-		{"default_include", text(&c.DefaultInclude)},
-		{"event_acl", elsewhere{&c.EventACL}},
-		{"file_roots", roots(&c.FileRoots)},
-		{"hash_type", oneOf(&c.HashType, "md5", "sha1", "sha224", "sha256", "sha384", "sha512")},
-		{"ipv6", choice(&c.IPv6)},
-		{"key_type", oneOf(&c.KeyType, "ed25519", "rsa")},
-		{"keysize", integer(&c.KeySize, 2048, 16384)},
-		{"log_file", path(&c.LogFile)},
-		{"log_level", oneOf(&c.LogLevel, logLevels...)},
-		{"log_level_logfile", oneOf(&c.LogLevelLogfile, logLevels...)},
-		{"loop_interval", duration(&c.LoopInterval, time.Second, 10*time.Millisecond, day)},
-		{"master_sign_key_name", fileName(&c.MasterSignKeyName)},
-		{"max_event_size", size(&c.MaxEventSize, minEvent, maxMessage-envelope)},
-		{"max_payload", size(&c.MaxPayload, minEvent+envelope, maxMessage)},
-		{"module_dirs", list(&c.ModuleDirs)},
-		{"open_mode", boolean(&c.OpenMode)},
-		{"output", text(&c.Output)},
-		{"pidfile", path(&c.PIDFile)},
-		{"pillar_roots", roots(&c.PillarRoots)},
-		{"pki_dir", path(&c.PKIDir)},
-		{"root_dir", path(&c.RootDir)},
-		{"schedule", elsewhere{&c.Schedule}},
-		{"signing_algorithm", oneOf(&c.SigningAlgorithm, "PKCS1v15-SHA1", "PKCS1v15-SHA224", "PKCS1v15-SHA256")},
-		{"sock_dir", path(&c.SockDir)},
-		{"state_output", oneOf(&c.StateOutput, stateOutputs...)},
-		{"state_verbose", boolean(&c.StateVerbose)},
-		{"tcp_keepalive", boolean(&c.TCPKeepalive)},
-		{"tcp_keepalive_cnt", integer(&c.TCPKeepaliveCount, -1, 1000)},
-		{"tcp_keepalive_idle", duration(&c.TCPKeepaliveIdle, time.Second, -time.Second, day)},
-		{"tcp_keepalive_intvl", duration(&c.TCPKeepaliveInterval, time.Second, -time.Second, day)},
-		{"user", text(&c.User)},
-	}
-}
-
-var logLevels = []string{"all", "garbage", "trace", "debug", "profile", "info", "warning", "error", "critical", "quiet"}
-
-var stateOutputs = []string{
-	"full", "terse", "mixed", "changes", "filter",
-	"full_id", "terse_id", "mixed_id", "changes_id", "filter_id",
-}
+// envelope is what a message needs beside the event in it.
+const envelope = 64 << 10
 
 // Lookup returns the value of a key in force, as data: what the configuration
 // says, or else the default. It is false for a key that neither knows.
@@ -233,10 +156,16 @@ func (c *Common) root() {
 		c.RootDir = filepath.Join(c.ConfigDir, c.RootDir)
 	}
 	c.RootDir = filepath.Clean(c.RootDir)
-	c.under(&c.PKIDir, &c.CacheDir, &c.SockDir, &c.PIDFile, &c.LogFile)
+	for _, s := range c.settings {
+		switch to := s.below.(type) {
+		case *string:
+			c.under(to)
+		case *[]string:
+			c.relativeUnder(*to)
+		}
+	}
 	c.FileRoots = c.rootsUnder("file_roots", c.FileRoots)
 	c.PillarRoots = c.rootsUnder("pillar_roots", c.PillarRoots)
-	c.relativeUnder(c.ModuleDirs)
 }
 
 // relativeUnder puts root_dir before those of the directories that are relative.

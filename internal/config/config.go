@@ -74,7 +74,7 @@ func (o Options) InspectMaster() (*Master, []Notice, error) {
 		return nil, l.notices, err
 	}
 	if _, ok := m.Raw["keep_jobs_seconds"]; !ok && m.Raw["keep_jobs"] != nil {
-		m.KeepJobs = m.keepJobHours
+		m.KeepJobs = m.KeepJobHours
 	}
 	m.root()
 	if err := m.check(); err != nil {

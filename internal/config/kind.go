@@ -17,8 +17,9 @@ import (
 
 // setting is one key of a configuration, bound to the field that it fills.
 type setting struct {
-	key  string
-	kind kind
+	key   string
+	kind  kind
+	below any // the field, where root_dir is put before its paths
 }
 
 // kind reads and shows the value of one setting.

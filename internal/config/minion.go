@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -35,11 +34,11 @@ type Minion struct {
 	// is accepted is told at once. A minion that is a service makes the first pause
 	// so long after a master that is refused or refuses it; each that follows is
 	// twice as long, with a random part.
-	AcceptanceWaitTime time.Duration `yaml:"acceptance_wait_time"`
+	AcceptanceWaitTime time.Duration `yaml:"acceptance_wait_time" is:"s 0..1d" default:"10s"`
 	// The longest such pause: each is longer by acceptance_wait_time until then. 0
 	// keeps all at acceptance_wait_time, and those of a service at five minutes and
 	// a random part.
-	AcceptanceWaitTimeMax time.Duration `yaml:"acceptance_wait_time_max"`
+	AcceptanceWaitTimeMax time.Duration `yaml:"acceptance_wait_time_max" is:"s 0..30d"`
 	// With verify_master_pubkey_sign: a master that sends no signature of its public
 	// key is judged as without that setting, with a warning. It is for the time in
 	// which the masters of a system begin to sign.
@@ -55,118 +54,118 @@ type Minion struct {
 	AuthSafemode bool `yaml:"auth_safemode"`
 	// How long each address of a master, and each answer on the way to a
 	// connection, is waited for.
-	AuthTimeout time.Duration `yaml:"auth_timeout"`
+	AuthTimeout time.Duration `yaml:"auth_timeout" is:"s 100ms..1d" default:"5s"`
 	// Without effect: masters that can not be reached are tried for ever.
-	AuthTries int `yaml:"auth_tries"`
+	AuthTries int `yaml:"auth_tries" is:"1..10000000" default:"7"`
 	// Grains that are sent with a new key, for the master's
 	// autosign_grains_dir.
 	AutosignGrains []string `yaml:"autosign_grains"`
 	// Commands run without a shell unless a caller asks for one.
-	CmdSafe bool `yaml:"cmd_safe"`
+	CmdSafe bool `yaml:"cmd_safe" default:"true"`
 	// Modules that are not loaded, by their names, as cmd, or those of their
 	// files in Salt, as cmdmod.
-	DisableModules []string `yaml:"disable_modules"`
+	DisableModules []string `yaml:"disable_modules" is:"modules"`
 	// Returners that are not loaded.
 	DisableReturners []string `yaml:"disable_returners"`
 	// The grain fqdns is collected, which asks the resolver for every address.
 	EnableFqdnsGrains bool `yaml:"enable_fqdns_grains"`
 	// The event minion_start is fired beside salt/minion/ID/start.
-	EnableLegacyStartupEvents bool `yaml:"enable_legacy_startup_events"`
+	EnableLegacyStartupEvents bool `yaml:"enable_legacy_startup_events" default:"true"`
 	// Where files come from: remote, the master, or local, this machine.
-	FileClient string `yaml:"file_client"`
+	FileClient string `yaml:"file_client" is:"one of remote local" default:"remote"`
 	// Static grains of this minion.
 	Grains map[string]any `yaml:"grains"`
 	// Patterns of grains that are left out.
 	GrainsBlacklist []string `yaml:"grains_blacklist"`
 	// The pause, in minutes, between two collections of grains; 0 collects at
 	// the start only.
-	GrainsRefreshEvery time.Duration `yaml:"grains_refresh_every"`
+	GrainsRefreshEvery time.Duration `yaml:"grains_refresh_every" is:"m 0..365d"`
 	// The masters: one name, or a list. A name may carry a port, as host:port.
-	Master []string `yaml:"master"`
+	Master []string `yaml:"master" is:"masters" default:"salt"`
 	// How soon a master that is silent is noticed: another one is in use within two
 	// of these. 0 takes 10 s for a connection that is silent.
-	MasterAliveInterval time.Duration `yaml:"master_alive_interval"`
+	MasterAliveInterval time.Duration `yaml:"master_alive_interval" is:"s 0..1d"`
 	// The tag that the returner master_bus gives its events.
 	MasterBusTag string `yaml:"master_bus.tag"`
 	// With failover: go back to the first master when it is there again.
 	MasterFailback bool `yaml:"master_failback"`
 	// The pause between two looks for the first master; 0 takes that of
 	// master_alive_interval.
-	MasterFailbackInterval time.Duration `yaml:"master_failback_interval"`
+	MasterFailbackInterval time.Duration `yaml:"master_failback_interval" is:"s 0..1d"`
 	// The fingerprint that the master's public key must have, or a list of them for
 	// several masters. A key that is pinned must have it, too.
-	MasterFinger []string `yaml:"master_finger"`
+	MasterFinger []string `yaml:"master_finger" is:"texts"`
 	// The port of the master.
-	MasterPort int `yaml:"master_port"`
+	MasterPort int `yaml:"master_port" is:"1..65535" default:"4506"`
 	// After so many rounds without a master the log has an error; the minion goes
 	// on for ever. -1 has none.
-	MasterTries int `yaml:"master_tries"`
+	MasterTries int `yaml:"master_tries" is:"-1..10000000" default:"-1"`
 	// Which keys of masters are trusted that are new, and that no signature and no
 	// master_finger vouches for: first, the one of the first contact, as long as no
 	// key is pinned; each, the first one at each address of a list; never, none.
-	MasterTrustOnFirstUse string `yaml:"master_trust_on_first_use"`
+	MasterTrustOnFirstUse string `yaml:"master_trust_on_first_use" is:"one of first each never" default:"first"`
 	// What several masters are for: str, one, or all of a list at once;
 	// failover, one of a list after the other; distributed, one of a list that
 	// follows from the id; disable, none.
-	MasterType string `yaml:"master_type"`
+	MasterType string `yaml:"master_type" is:"master type" default:"str"`
 	// How master is written: default, with an optional port, or ip_only.
-	MasterURIFormat string `yaml:"master_uri_format"`
+	MasterURIFormat string `yaml:"master_uri_format" is:"one of default ip_only" default:"default"`
 	// Mine functions run by the clock.
-	MineEnabled bool `yaml:"mine_enabled"`
+	MineEnabled bool `yaml:"mine_enabled" default:"true"`
 	// The functions whose returns the mine keeps.
 	MineFunctions Located `yaml:"mine_functions"`
 	// The pause, in minutes, between two updates of the mine.
-	MineInterval time.Duration `yaml:"mine_interval"`
+	MineInterval time.Duration `yaml:"mine_interval" is:"m 1s..365d" default:"1h"`
 	// Updates of the mine are kept as jobs.
 	MineReturnJob bool `yaml:"mine_return_job"`
 	// An id that was found out is kept in the file minion_id.
-	MinionIDCaching bool `yaml:"minion_id_caching"`
+	MinionIDCaching bool `yaml:"minion_id_caching" default:"true"`
 	// An id that was found out is put in lower case.
 	MinionIDLowercase bool `yaml:"minion_id_lowercase"`
 	// The domain that is cut from an id that was found out; true cuts any.
-	MinionIDRemoveDomain string `yaml:"minion_id_remove_domain"`
+	MinionIDRemoveDomain string `yaml:"minion_id_remove_domain" is:"domain"`
 	// The program that minion.restart runs, with its arguments, once the minion has
 	// ended. Empty: systemd, where the minion is its service, or else the command line
 	// of the minion itself.
 	MinionRestartCommand []string `yaml:"minion_restart_command"`
 	// How long the outbox keeps what could not be delivered.
-	OutboxMaxAge time.Duration `yaml:"outbox_max_age"`
+	OutboxMaxAge time.Duration `yaml:"outbox_max_age" is:"s 1m.." default:"7d"`
 	// The most that the outbox may hold, and as much again the journal of the minion's own bus; the oldest go first.
-	OutboxMaxBytes int64 `yaml:"outbox_max_bytes"`
+	OutboxMaxBytes int64 `yaml:"outbox_max_bytes" is:"1MiB..1024TiB" default:"256MiB"`
 	// When what is stored here is on the disk, the outbox and which jobs were begun among
 	// it: always, before anybody is told that it is stored, or default, within about a
 	// second: what was stored in the last second may then go with the power. The death of
 	// the daemon loses nothing either way.
-	JournalSync string `yaml:"journal_sync"`
+	JournalSync string `yaml:"journal_sync" is:"one of default always" default:"default"`
 	// The pause, in minutes, between two events minion_ping on the master's bus,
 	// which end a connection on which they are not answered; 0 sends none.
-	PingInterval time.Duration `yaml:"ping_interval"`
+	PingInterval time.Duration `yaml:"ping_interval" is:"m 0..365d"`
 	// The most jobs that run at once; -1 sets no limit.
-	ProcessCountMax int `yaml:"process_count_max"`
+	ProcessCountMax int `yaml:"process_count_max" is:"-1..10000000" default:"-1"`
 	// The masters of a list are tried in random order.
 	RandomMaster bool `yaml:"random_master"`
 	// The longest random part of a pause before a lost connection is made again.
-	RandomReauthDelay time.Duration `yaml:"random_reauth_delay"`
+	RandomReauthDelay time.Duration `yaml:"random_reauth_delay" is:"s 0..1d" default:"10s"`
 	// The longest random pause before the first connection.
-	RandomStartupDelay time.Duration `yaml:"random_startup_delay"`
+	RandomStartupDelay time.Duration `yaml:"random_startup_delay" is:"s 0..1d"`
 	// The longest first pause before a lost connection is made again, in
 	// milliseconds; it is 50 where this is more.
-	ReconDefault time.Duration `yaml:"recon_default"`
+	ReconDefault time.Duration `yaml:"recon_default" is:"ms 1ms..1d" default:"1s"`
 	// The longest such pause, to which they double, in milliseconds.
-	ReconMax time.Duration `yaml:"recon_max"`
+	ReconMax time.Duration `yaml:"recon_max" is:"ms 0..1d" default:"10s"`
 	// These pauses have a random part, of up to as much again.
-	ReconRandomize bool `yaml:"recon_randomize"`
+	ReconRandomize bool `yaml:"recon_randomize" default:"true"`
 	// A rejected key is tried again instead of ending the minion.
 	RejectedRetry bool `yaml:"rejected_retry"`
 	// The longest pause before the name of the only master is resolved again while
 	// it has no address; 0 takes that of recon_max. Of several masters the next one
 	// is tried at once.
-	RetryDNS time.Duration `yaml:"retry_dns"`
+	RetryDNS time.Duration `yaml:"retry_dns" is:"s 0..1d" default:"30s"`
 	// How often that is done before the minion ends; null means for ever.
-	RetryDNSCount *int `yaml:"retry_dns_count"`
+	RetryDNSCount *int `yaml:"retry_dns_count" is:"0..10000000"`
 	// The returners that get every result too: a list, or names with commas
 	// between.
-	Return []string `yaml:"return"`
+	Return []string `yaml:"return" is:"commas"`
 	// The local address of connections to the master.
 	SourceAddress string `yaml:"source_address"`
 	// Grains that are sent with the start event.
@@ -177,40 +176,14 @@ type Minion struct {
 	// master_sign_key_name names.
 	VerifyMasterPubkeySign bool `yaml:"verify_master_pubkey_sign"`
 	// The only modules that are loaded; empty loads all.
-	WhitelistModules []string `yaml:"whitelist_modules"`
+	WhitelistModules []string `yaml:"whitelist_modules" is:"modules"`
 }
 
 // NewMinion returns the defaults. Paths are Salt's, as with root_dir /.
 func NewMinion() *Minion {
-	m := &Minion{
-		Common:                    newCommon("minion"),
-		AcceptanceWaitTime:        10 * time.Second,
-		AuthTimeout:               5 * time.Second,
-		AuthTries:                 7,
-		CmdSafe:                   true,
-		EnableLegacyStartupEvents: true,
-		FileClient:                "remote",
-		Master:                    []string{"salt"},
-		MasterPort:                4506,
-		MasterTries:               -1,
-		MasterTrustOnFirstUse:     "first",
-		MasterType:                "str",
-		MasterURIFormat:           "default",
-		MineEnabled:               true,
-		MineInterval:              time.Hour,
-		MinionIDCaching:           true,
-		OutboxMaxAge:              7 * day,
-		JournalSync:               "default",
-		OutboxMaxBytes:            256 << 20,
-		ProcessCountMax:           -1,
-		RandomReauthDelay:         10 * time.Second,
-		ReconDefault:              time.Second,
-		ReconMax:                  10 * time.Second,
-		ReconRandomize:            true,
-		RetryDNS:                  30 * time.Second,
-	}
+	m := new(Minion)
+	m.Common.bind("minion", m)
 	m.LoopInterval = time.Second
-	m.Common.settings = m.settings()
 	return m
 }
 
@@ -218,70 +191,6 @@ func NewMinion() *Minion {
 // same time.
 func (m *Minion) AllMasters() bool {
 	return m.MasterType == "str" && m.MasterIsList && len(m.Master) > 1
-}
-
-// settings binds the keys to the fields of m.
-func (m *Minion) settings() []setting {
-	return slices.Concat(commonSettings(&m.Common), []setting{
-		{"acceptance_wait_time", duration(&m.AcceptanceWaitTime, time.Second, 0, day)},
-		{"acceptance_wait_time_max", duration(&m.AcceptanceWaitTimeMax, time.Second, 0, 30*day)},
-		{"allow_unsigned_master", boolean(&m.AllowUnsignedMaster)},
-		{"always_verify_signature", boolean(&m.AlwaysVerifySignature)},
-		{"append_domain", text(&m.AppendDomain)},
-		{"auth_safemode", boolean(&m.AuthSafemode)},
-		{"auth_timeout", duration(&m.AuthTimeout, time.Second, 100*time.Millisecond, day)},
-		{"auth_tries", integer(&m.AuthTries, 1, maxCount)},
-		{"autosign_grains", list(&m.AutosignGrains)},
-		{"cmd_safe", boolean(&m.CmdSafe)},
-		{"disable_modules", modules(&m.DisableModules)},
-		{"disable_returners", list(&m.DisableReturners)},
-		{"enable_fqdns_grains", boolean(&m.EnableFqdnsGrains)},
-		{"enable_legacy_startup_events", boolean(&m.EnableLegacyStartupEvents)},
-		{"file_client", oneOf(&m.FileClient, "remote", "local")},
-		{"grains", data(&m.Grains)},
-		{"grains_blacklist", list(&m.GrainsBlacklist)},
-		{"grains_refresh_every", duration(&m.GrainsRefreshEvery, time.Minute, 0, 365*day)},
-		{"id", minionID(&m.ID)},
-		{"journal_sync", oneOf(&m.JournalSync, "default", "always")},
-		{"master", masters{m}},
-		{"master_alive_interval", duration(&m.MasterAliveInterval, time.Second, 0, day)},
-		{"master_bus.tag", text(&m.MasterBusTag)},
-		{"master_failback", boolean(&m.MasterFailback)},
-		{"master_failback_interval", duration(&m.MasterFailbackInterval, time.Second, 0, day)},
-		{"master_finger", texts(&m.MasterFinger)},
-		{"master_port", port(&m.MasterPort)},
-		{"master_tries", integer(&m.MasterTries, -1, maxCount)},
-		{"master_trust_on_first_use", oneOf(&m.MasterTrustOnFirstUse, "first", "each", "never")},
-		{"master_type", masterType(&m.MasterType)},
-		{"master_uri_format", oneOf(&m.MasterURIFormat, "default", "ip_only")},
-		{"mine_enabled", boolean(&m.MineEnabled)},
-		{"mine_functions", elsewhere{&m.MineFunctions}},
-		{"mine_interval", duration(&m.MineInterval, time.Minute, time.Second, 365*day)},
-		{"mine_return_job", boolean(&m.MineReturnJob)},
-		{"minion_id_caching", boolean(&m.MinionIDCaching)},
-		{"minion_id_lowercase", boolean(&m.MinionIDLowercase)},
-		{"minion_id_remove_domain", domain(&m.MinionIDRemoveDomain)},
-		{"minion_restart_command", list(&m.MinionRestartCommand)},
-		{"outbox_max_age", duration(&m.OutboxMaxAge, time.Second, time.Minute, maxDuration)},
-		{"outbox_max_bytes", size(&m.OutboxMaxBytes, 1<<20, 1<<50)},
-		{"ping_interval", duration(&m.PingInterval, time.Minute, 0, 365*day)},
-		{"process_count_max", integer(&m.ProcessCountMax, -1, maxCount)},
-		{"random_master", boolean(&m.RandomMaster)},
-		{"random_reauth_delay", duration(&m.RandomReauthDelay, time.Second, 0, day)},
-		{"random_startup_delay", duration(&m.RandomStartupDelay, time.Second, 0, day)},
-		{"recon_default", duration(&m.ReconDefault, time.Millisecond, time.Millisecond, day)},
-		{"recon_max", duration(&m.ReconMax, time.Millisecond, 0, day)},
-		{"recon_randomize", boolean(&m.ReconRandomize)},
-		{"rejected_retry", boolean(&m.RejectedRetry)},
-		{"retry_dns", duration(&m.RetryDNS, time.Second, 0, day)},
-		{"retry_dns_count", count(&m.RetryDNSCount, 0, maxCount)},
-		{"return", commaList(&m.Return)},
-		{"source_address", text(&m.SourceAddress)},
-		{"start_event_grains", list(&m.StartEventGrains)},
-		{"use_master_when_local", boolean(&m.UseMasterWhenLocal)},
-		{"verify_master_pubkey_sign", boolean(&m.VerifyMasterPubkeySign)},
-		{"whitelist_modules", modules(&m.WhitelistModules)},
-	})
 }
 
 // masters is the kind of master: the fields Master and MasterIsList.

@@ -12,9 +12,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gopkg.in/yaml.v3"
 )
 
-var update = flag.Bool("update", false, "write doc/configuration.md anew")
+var update = flag.Bool("update", false, "write doc/configuration.md anew, and new settings into the example files")
 
 // documented is one setting as the source describes it.
 type documented struct{ key, text string }
@@ -58,48 +60,22 @@ func settingTables(t *testing.T) map[string][]documented {
 	}
 }
 
-func TestTablesAndStructs(t *testing.T) {
-	docs := settingTables(t)
-	common := commonSettings(new(Common))
-	tables := map[string][]setting{
-		"Common": common,
-		"Master": NewMaster().settings()[len(common):],
-		"Minion": NewMinion().settings()[len(common):],
-	}
-	for name, table := range tables {
-		var keys, fields []string
-		for _, s := range table {
-			keys = append(keys, s.key)
-		}
-		for _, d := range docs[name] {
-			fields = append(fields, d.key)
-		}
-		slices.Sort(fields)
-		if !slices.IsSorted(keys) || !slices.Equal(keys, slices.Compact(fields)) {
-			t.Errorf("%s: the table has %v, the struct %v; want the same, sorted", name, keys, fields)
-		}
-	}
-	if !slices.IsSorted(saltKeys) || len(slices.Compact(slices.Clone(saltKeys))) != len(saltKeys) {
-		t.Error("saltKeys is not sorted, or holds a key twice")
-	}
-	for _, key := range slices.Concat(NewMaster().Keys(), NewMinion().Keys()) {
-		if _, both := slices.BinarySearch(saltKeys, key); both {
-			t.Errorf("%s is a setting and in saltKeys", key)
-		}
-	}
-}
-
-// TestKeysAreBoundOnce looks that no two keys fill one field, the slip that a
-// table of pointers invites.
-func TestKeysAreBoundOnce(t *testing.T) {
-	for name, settings := range map[string][]setting{"master": NewMaster().settings(), "minion": NewMinion().settings()} {
-		seen := map[uintptr]string{}
-		for _, s := range settings {
-			to := reflect.ValueOf(s.kind).Field(0).Pointer()
-			if other, ok := seen[to]; ok {
-				t.Errorf("%s: %s and %s fill the same field", name, other, s.key)
+func TestSettingsAreBoundOnce(t *testing.T) {
+	for name, c := range map[string]*Common{"master": &NewMaster().Common, "minion": &NewMinion().Common} {
+		keys := c.Keys()
+		slices.Sort(keys)
+		for i, key := range keys {
+			if i > 0 && keys[i-1] == key {
+				t.Errorf("%s: the key %s has two fields", name, key)
 			}
-			seen[to] = s.key
+			if _, both := slices.BinarySearch(saltKeys, key); both {
+				t.Errorf("%s is a setting and in saltKeys", key)
+			}
+		}
+	}
+	for i := 1; i < len(saltKeys); i++ {
+		if saltKeys[i-1] >= saltKeys[i] {
+			t.Errorf("saltKeys is not sorted: %s stands before %s", saltKeys[i-1], saltKeys[i])
 		}
 	}
 }
@@ -124,8 +100,75 @@ func uncomment(text string) (string, []string) {
 	return strings.Join(out, "\n"), keys
 }
 
+// examples is where the example files lie.
+const examples = "../../packaging/etc/salt"
+
+// complete adds the settings that an example file lacks, each with its comment and its
+// default, behind the one whose name is most like it.
+func complete(t *testing.T, text, daemon string, c *Common) string {
+	docs := settingTables(t)
+	own := map[string]string{"master": "Master", "minion": "Minion"}[daemon]
+	blocks := strings.Split(strings.TrimRight(text, "\n"), "\n\n")
+	for _, d := range slices.Concat(docs["Common"], docs[own]) {
+		if _, keys := uncomment(text); hidden(d.key) || slices.Contains(keys, d.key) {
+			continue
+		}
+		at, most := len(blocks)-1, 0
+		for i, block := range blocks {
+			_, keys := uncomment(block)
+			for _, key := range keys {
+				if n := common(key, d.key); n > most {
+					at, most = i, n
+				}
+			}
+		}
+		blocks = slices.Insert(blocks, at+1, example(t, d, c))
+		text = strings.Join(blocks, "\n\n") + "\n"
+	}
+	return text
+}
+
+// hidden are settings that the examples do not show: what is found out, and what is kept for
+// old files.
+func hidden(key string) bool { return key == "id" || key == "keep_jobs" }
+
+// common is how many bytes two names begin with together.
+func common(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// example is a setting as an example file shows it: its comment, and its default.
+func example(t *testing.T, d documented, c *Common) string {
+	t.Helper()
+	var b strings.Builder
+	line := "#"
+	for _, word := range strings.Fields(d.text) {
+		if len(line)+1+len(word) > 78 {
+			b.WriteString(line + "\n")
+			line = "#"
+		}
+		line += " " + word
+	}
+	b.WriteString(line + "\n")
+	v, _ := c.Lookup(d.key)
+	if v == nil || v == "" {
+		return b.String() + "#" + d.key + ":"
+	}
+	text, err := yaml.Marshal(map[string]any{d.key: v})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		b.WriteString("#" + line)
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
 func TestExamples(t *testing.T) {
-	const dir = "../../packaging/etc/salt"
 	load := func(daemon, text string) (*Common, []Notice) {
 		o := Options{ConfigDir: write(t, map[string]string{daemon: text, "minion_id": "web1"})}
 		if daemon == "master" {
@@ -143,9 +186,16 @@ func TestExamples(t *testing.T) {
 	}
 	defaults := map[string]*Common{"master": &NewMaster().Common, "minion": &NewMinion().Common}
 	for daemon, want := range defaults {
-		text, err := os.ReadFile(filepath.Join(dir, daemon))
+		file := filepath.Join(examples, daemon)
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if *update {
+			text = []byte(complete(t, string(text), daemon, want))
+			if err := os.WriteFile(file, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if c, notices := load(daemon, string(text)); len(notices) > 0 || len(c.Raw) > 1 {
 			t.Errorf("%s as shipped sets %v; notices %v", daemon, c.Raw, notices)
@@ -156,11 +206,12 @@ func TestExamples(t *testing.T) {
 			t.Errorf("%s with all defaults: %v", daemon, notices)
 		}
 		for _, key := range want.Keys() {
-			if key == "id" || key == "keep_jobs" {
-				continue // found out, and kept for old files
+			if hidden(key) {
+				continue
 			}
 			if !slices.Contains(keys, key) {
-				t.Errorf("%s does not show %s", daemon, key)
+				t.Errorf("%s does not show %s: run go test ./internal/config -update", daemon, key)
+				continue
 			}
 			have, _ := got.Lookup(key)
 			if value, _ := want.Lookup(key); !sameDefault(have, value) {
@@ -183,7 +234,7 @@ func sameDefault(a, b any) bool {
 const docFile = "../../doc/configuration.md"
 
 // docMark divides what people write from what is made of the source.
-const docMark = "<!-- Below this line: go test ./internal/config -run TestDoc -update -->\n"
+const docMark = "<!-- Below this line: go test ./internal/config -update -->\n"
 
 func TestDoc(t *testing.T) {
 	text, err := os.ReadFile(docFile)
@@ -200,7 +251,7 @@ func TestDoc(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if made != want {
-		t.Errorf("%s differs from the source; run go test ./internal/config -run TestDoc -update", docFile)
+		t.Errorf("%s differs from the source; run go test ./internal/config -update", docFile)
 	}
 }
 
