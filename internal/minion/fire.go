@@ -11,7 +11,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
-	wire "github.com/brinebus/brine/internal/outbox"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/value"
@@ -20,21 +20,21 @@ import (
 // maxName is the longest name of a request: a nonce and more.
 const maxName = 64
 
-// maxLetter is about how many bytes of events go into one letter of the outbox.
-const maxLetter = 256 << 10
+// maxForward is about how many bytes of events go into one message of the outbox.
+const maxForward = 256 << 10
 
 // fireLocal stores events on the minion's own bus and passes on those whose tag
 // begins with fire_master. All are looked at before the first is stored, so a
-// mistake is told to who fires, and nothing of the lot is stored or passed on.
+// mistake is told to who fires, and none of them is stored or passed on.
 func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (protocol.Fired, error) {
 	if len(q.ID) > maxName {
 		return protocol.Fired{}, rpc.Errorf(rpc.Usage, "the name of the events has %d bytes: the limit is %d", len(q.ID), maxName)
 	}
-	letters, err := m.forwards(q.Events, who.check)
-	if err == nil && q.Live && len(letters) > 0 {
+	messages, err := m.forwards(q.Events, who.check)
+	if err == nil && q.Live && len(messages) > 0 {
 		err = errLive()
 	}
-	if err == nil && len(letters) > 0 && len(m.uplinks) == 0 {
+	if err == nil && len(messages) > 0 && len(m.uplinks) == 0 {
 		err = errDisabled()
 	}
 	if err == nil {
@@ -43,21 +43,21 @@ func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (pro
 	switch {
 	case err != nil:
 		return protocol.Fired{}, err
-	case len(letters) == 0:
+	case len(messages) == 0:
 		return m.events.Put(ctx, q, who.sender)
 	}
-	return m.putAndPass(ctx, q, letters, who)
+	return m.putAndPass(ctx, q, messages, who)
 }
 
 // putAndPass stores events here while what is for the master, which has the longer way,
 // is passed on. If one of the two fails the same request again does what is missing,
 // and nothing twice.
-func (m *Minion) putAndPass(ctx context.Context, q protocol.Fire, letters []protocol.Fire, who local) (protocol.Fired, error) {
+func (m *Minion) putAndPass(ctx context.Context, q protocol.Fire, messages []protocol.Fire, who local) (protocol.Fired, error) {
 	var fired protocol.Fired
 	var errHere error
 	var here sync.WaitGroup
 	here.Go(func() { fired, errHere = m.events.Put(ctx, q, who.sender) })
-	passed, err := m.passAll(ctx, letters, who.id)
+	passed, err := m.passAll(ctx, messages, who.id)
 	here.Wait()
 	if err = cmp.Or(err, errHere); err != nil {
 		return protocol.Fired{}, err
@@ -67,8 +67,8 @@ func (m *Minion) putAndPass(ctx context.Context, q protocol.Fire, letters []prot
 }
 
 // passAll is pass for several requests, in their order; it tells of the last.
-func (m *Minion) passAll(ctx context.Context, letters []protocol.Fire, id string) (passed protocol.Fired, err error) {
-	for i, f := range letters {
+func (m *Minion) passAll(ctx context.Context, messages []protocol.Fire, id string) (passed protocol.Fired, err error) {
+	for i, f := range messages {
 		if passed, err = m.pass(ctx, f, partOf(id, i)); err != nil {
 			return protocol.Fired{}, err
 		}
@@ -111,7 +111,7 @@ func partOf(id string, i int) string {
 // forwards returns what of events is for the master, as it goes into the outbox:
 // neighbours of one form and pretag together.
 func (m *Minion) forwards(events []protocol.FireEvent, check func(tag string) error) ([]protocol.Fire, error) {
-	var letters []protocol.Fire
+	var messages []protocol.Fire
 	size := 0
 	for _, e := range events {
 		if !event.Forwarded(e.Tag) {
@@ -129,13 +129,13 @@ func (m *Minion) forwards(events []protocol.FireEvent, check func(tag string) er
 			return nil, err
 		}
 		size += len(e.Data)
-		if n := len(letters); n > 0 && size < maxLetter && together(letters[n-1], f) {
-			letters[n-1].Events = append(letters[n-1].Events, f.Events...)
+		if n := len(messages); n > 0 && size < maxForward && together(messages[n-1], f) {
+			messages[n-1].Events = append(messages[n-1].Events, f.Events...)
 			continue
 		}
-		letters, size = append(letters, f), len(e.Data)
+		messages, size = append(messages, f), len(e.Data)
 	}
-	return letters, nil
+	return messages, nil
 }
 
 func asFire(f event.Forward) protocol.Fire {
@@ -151,7 +151,7 @@ func asFire(f event.Forward) protocol.Fire {
 
 // together says whether two requests can be one.
 func together(a, b protocol.Fire) bool {
-	const most = 1000 // events of one letter
+	const most = 1000 // events of one message
 	same := a.Pretag == nil && b.Pretag == nil || a.Pretag != nil && b.Pretag != nil && *a.Pretag == *b.Pretag
 	return same && a.Form == b.Form && len(a.Events)+len(b.Events) <= most
 }
@@ -198,8 +198,8 @@ func (m *Minion) tellRefused(tag string) {
 		return
 	}
 	m.wg.Go(func() {
-		out := outgoing{op: wire.OpRefused, body: protocol.FireEvent{Tag: tag}}
-		if err := m.putAll(m.ctx, out); err != nil {
+		out := outbox.Outgoing{Op: outbox.OpRefused, Body: protocol.FireEvent{Tag: tag}}
+		if err := m.boxes.Put(m.ctx, out); err != nil {
 			m.log.Error("the master is not told of a refused event", "tag", tag, "err", err)
 		}
 	})
@@ -247,7 +247,7 @@ func (m *Minion) pass(ctx context.Context, f protocol.Fire, id string) (protocol
 	var wg sync.WaitGroup
 	for i, u := range m.uplinks {
 		wg.Go(func() {
-			one, err := u.outbox.send(ctx, outgoing{op: protocol.OpFire, body: f, events: len(f.Events), id: id})
+			one, err := u.outbox.Send(ctx, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: len(f.Events), ID: id})
 			told[i], errs[i] = protocol.MasterFired{Master: u.name(), Outcome: one.Outcome, Seq: one.Seq}, err
 			if err == nil && one.Outcome == protocol.Stored {
 				time.AfterFunc(straggler, cancel)

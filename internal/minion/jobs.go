@@ -14,12 +14,16 @@ import (
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 	"github.com/brinebus/brine/internal/value"
 )
+
+// answerTime bounds how long a master may take for one request.
+const answerTime = 10 * time.Second
 
 // onJob takes what came on the job subject. It must not block: the next job is
 // behind it.
@@ -44,27 +48,27 @@ func (m *Minion) onJob(s *session, body []byte) {
 		m.tellAgain(s, e.JID)
 		return
 	}
-	if err := m.book(e, s.up.outbox.name); err != nil {
+	if err := m.book(e, s.up.outbox.Name()); err != nil {
 		m.log.Error("job refused", "jid", e.JID, "err", err)
 		m.tellAll(m.origins.end(e.JID), e.JID, job.Report{State: job.Refused, Text: err.Error()})
 		return
 	}
 	if meant, err := m.isTarget(e, s.up); err != nil || !meant {
-		m.reserves.drop(e.JID)
+		m.reserves.Drop(e.JID)
 		m.tellNotMeant(e, err)
 		return
 	}
 	m.jobs.spawn(func() { m.runJob(s.up, e) })
 }
 
-// book writes down that a job begins, and keeps room for its return, in the outbox of
+// book writes down that a job begins, and keeps space for its return, in the outbox of
 // this name.
 func (m *Minion) book(e *job.Envelope, box string) error {
-	if err := m.reserves.take(e, box); err != nil {
+	if err := m.reserves.Take(e, box); err != nil {
 		return fmt.Errorf("the minion cannot keep the return of a job now: %w", err)
 	}
 	if _, err := m.seen.First(e.JID); err != nil {
-		m.reserves.drop(e.JID)
+		m.reserves.Drop(e.JID)
 		return fmt.Errorf("the minion cannot record the job: %w", err)
 	}
 	return nil
@@ -243,10 +247,10 @@ func (m *Minion) finish(e *job.Envelope, r job.Report) (delivered <-chan struct{
 	go func() {
 		defer close(done)
 		if wg.Wait(); !left.Load() {
-			m.reserves.drop(e.JID)
+			m.reserves.Drop(e.JID)
 		}
 	}()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(outbox.Patience)
 	defer timer.Stop()
 	select {
 	case <-done:
@@ -257,22 +261,22 @@ func (m *Minion) finish(e *job.Envelope, r job.Report) (delivered <-chan struct{
 
 // deliver puts a return into the outbox of an uplink. When the master is gone by
 // then, the next one of the uplink gets it: with it goes what the minion ran. While
-// the outbox cannot take it, it stays in the room that is kept for it; false is that it
+// the outbox cannot take it, it stays in the space that is kept for it; false is that it
 // still does when the daemon ends.
 func (m *Minion) deliver(u *uplink, e *job.Envelope, r job.Report) bool {
 	ctx := context.WithoutCancel(m.ctx)
 	ret := asSent(e.Commands, r)
-	out := outgoing{op: "ret." + string(e.JID), body: ret, id: returnName(e.JID)}
-	_, err := u.outbox.sendWhole(ctx, out)
-	for kept := false; rpc.CodeOf(err) == rpc.Unavailable; _, err = u.outbox.sendWhole(ctx, out) {
+	out := outbox.Outgoing{Op: "ret." + string(e.JID), Body: ret, ID: returnName(e.JID)}
+	_, err := u.outbox.SendWhole(ctx, out)
+	for kept := false; rpc.CodeOf(err) == rpc.Unavailable; _, err = u.outbox.SendWhole(ctx, out) {
 		if !kept {
-			if err := m.reserves.keep(e.JID, ret); err != nil {
+			if err := m.reserves.Keep(e.JID, ret); err != nil {
 				m.log.Error("the return of a job is not kept", "jid", e.JID, "err", err)
 			}
-			m.log.Error("the return of a job waits for room", "jid", e.JID, "err", err)
+			m.log.Error("the return of a job waits for space", "jid", e.JID, "err", err)
 			kept = true
 		}
-		if !sleep(m.ctx, retryPause) {
+		if !sleep(m.ctx, outbox.RetryPause) {
 			return false
 		}
 	}
@@ -280,10 +284,10 @@ func (m *Minion) deliver(u *uplink, e *job.Envelope, r job.Report) bool {
 		return true
 	}
 	m.log.Error("return not delivered", "jid", e.JID, "err", err)
-	out.id = ""
+	out.ID = ""
 	// A return that is too large, say: the caller shall not wait for it.
-	out.body = asSent(e.Commands, report(ctx, function.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1}))
-	if _, err := u.outbox.send(ctx, out); err != nil {
+	out.Body = asSent(e.Commands, report(ctx, function.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1}))
+	if _, err := u.outbox.Send(ctx, out); err != nil {
 		m.log.Error("not even that was delivered", "jid", e.JID, "err", err)
 	}
 	return true
@@ -516,3 +520,18 @@ func (t *jobTable) stop(cause error, wait time.Duration) int {
 	defer t.mu.Unlock()
 	return len(t.running)
 }
+
+// recoverJobs puts what a kill or a full disk has left of jobs into the outboxes.
+func (m *Minion) recoverJobs(ctx context.Context) error {
+	return m.reserves.Recover(func(of outbox.Reserved, ret protocol.Return) error {
+		if !m.seen.Has(of.JID) || len(m.boxes) == 0 {
+			return nil // it was never begun
+		}
+		m.log.Warn("a job was under way when the minion ended", "jid", of.JID, "state", ret.State)
+		return m.boxes.Named(of.Box).Put(ctx, outbox.Outgoing{Op: "ret." + string(of.JID), Body: ret, ID: returnName(of.JID)})
+	})
+}
+
+// returnName names the return of a job in the outbox: after a kill it is not put there
+// twice.
+func returnName(jid salt.JID) string { return "job/" + string(jid) }

@@ -8,6 +8,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 )
 
@@ -61,7 +62,7 @@ func (u *uplink) updateMine(ctx context.Context) bool {
 	}
 	if m.cfg.MineReturnJob && res.Return != nil {
 		q := protocol.LocalReturn{JID: jid, Command: command, Report: report(ctx, res), Schedule: mineSchedule}
-		if _, err := u.outbox.send(ctx, outgoing{op: protocol.OpReturn, body: q}); err != nil {
+		if _, err := u.outbox.Send(ctx, outbox.Outgoing{Op: protocol.OpReturn, Body: q}); err != nil {
 			m.log.Error("return not delivered", "jid", jid, "err", err)
 		}
 	}

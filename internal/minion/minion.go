@@ -29,6 +29,7 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/returner"
 	"github.com/brinebus/brine/internal/rpc"
@@ -80,7 +81,8 @@ type Minion struct {
 	origins  origins
 	told     logging.Throttle // of events that were refused
 	every    time.Duration    // between two self-checks
-	reserves *reserves
+	reserves *outbox.Reserves
+	boxes    outbox.Boxes // one for each uplink
 	undo     []func()
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -123,7 +125,7 @@ func (m *Minion) open(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, func() { m.seen.Close() })
-	if m.reserves, err = openReserves(filepath.Join(m.cfg.CacheDir, reserveFolder), broker.SyncOf(m.cfg.JournalSync) == broker.SyncAlways, m.log); err != nil {
+	if m.reserves, err = outbox.OpenReserves(m.cfg.CacheDir, broker.SyncOf(m.cfg.JournalSync) == broker.SyncAlways, m.log); err != nil {
 		return err
 	}
 	if err := m.checkMine(); err != nil {
@@ -263,7 +265,7 @@ func (m *Minion) Run(ctx context.Context) error {
 				refused <- err
 			}
 		})
-		m.wg.Go(func() { u.outbox.drain(m.ctx) })
+		m.wg.Go(func() { u.outbox.Drain(m.ctx) })
 		m.wg.Go(func() { u.keepMine(m.ctx) })
 	}
 	m.wg.Go(func() { m.schedule.run(m.ctx) })

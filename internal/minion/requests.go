@@ -6,6 +6,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/eventbus"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -46,7 +47,7 @@ func (m *Minion) authorize(ctx context.Context, r *rpc.Request, c bus.Check) err
 }
 
 // localFire stores events on the minion's own bus, and passes on those whose tag
-// says so. A mistake in one of them refuses the lot. Who may fire the tag
+// says so. A mistake in one of them refuses them all. Who may fire the tag
 // fire_master on this bus speaks for the minion: what is within is not for
 // event_acl to judge, but for the master.
 func (m *Minion) localFire(ctx context.Context, r *rpc.Request) error {
@@ -91,7 +92,7 @@ func (m *Minion) passReturn(ctx context.Context, r *rpc.Request) error {
 	if u == nil {
 		return nil // master_type disable: nobody is to hear of it
 	}
-	fired, err := u.outbox.send(ctx, outgoing{op: protocol.OpReturn, body: q, id: repeatID(r.From, string(q.JID))})
+	fired, err := u.outbox.Send(ctx, outbox.Outgoing{Op: protocol.OpReturn, Body: q, ID: repeatID(r.From, string(q.JID))})
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (m *Minion) status(ctx context.Context, r *rpc.Request) error {
 		one := u.status()
 		s.Masters = append(s.Masters, one)
 		s.Outbox += one.Outbox
-		s.OutboxLost += u.outbox.losses().Total
+		s.OutboxLost += u.outbox.Lost()
 		if one.Connected && !s.Connected {
 			s.Master, s.Connected = one.Master, true
 		}
@@ -139,7 +140,7 @@ func (m *Minion) status(ctx context.Context, r *rpc.Request) error {
 }
 
 func (u *uplink) status() protocol.MasterStatus {
-	s := protocol.MasterStatus{Master: u.name(), Connected: u.session.Load() != nil, Outbox: u.outbox.waiting()}
+	s := protocol.MasterStatus{Master: u.name(), Connected: u.session.Load() != nil, Outbox: u.outbox.Waiting()}
 	if w := u.waiting.Load(); w != nil && !s.Connected {
 		s.Waiting = *w
 	}

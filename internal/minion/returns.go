@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/returner"
 	"github.com/brinebus/brine/internal/value"
@@ -34,7 +35,7 @@ func (m *Minion) fireReturn(ctx context.Context, tag string, data any) error {
 	if err := m.checkOutgoing(f); err != nil {
 		return err
 	}
-	return m.putAll(ctx, outgoing{op: protocol.OpFire, body: f, events: 1})
+	return m.boxes.Put(ctx, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: 1})
 }
 
 // giveBack hands the return to the master and to the returners. The job's own end

@@ -18,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/returner"
 	"github.com/brinebus/brine/internal/rpc"
@@ -272,7 +273,7 @@ func (s *scheduler) runJob(j schedule.Job) {
 	back.Early(ctx, ret)
 	if u := m.uplink(); u != nil && j.ReturnJob {
 		q := protocol.LocalReturn{JID: e.JID, Command: e.Commands[0], Report: report, Schedule: j.Name}
-		if _, err := u.outbox.send(ctx, outgoing{op: protocol.OpReturn, body: q}); err != nil {
+		if _, err := u.outbox.Send(ctx, outbox.Outgoing{Op: protocol.OpReturn, Body: q}); err != nil {
 			log.Error("return not delivered", "err", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -27,6 +28,9 @@ type session struct {
 	begun chan struct{} // closed when it is the one in use
 	asked []salt.JID    // the jobs that the master asks for
 }
+
+// Gone implements outbox.Master.
+func (s *session) Gone() <-chan struct{} { return s.Closed }
 
 // greet makes a session of a connection: the master hears that jobs are welcome,
 // and they are taken from then on. After an error the connection is closed.
@@ -88,7 +92,7 @@ func (u *uplink) live(ctx context.Context, s *session) *session {
 	u.log.Info("Authentication with master successful!")
 	u.log.Info("Minion is ready to receive requests!")
 	u.log.Debug("the master in use", "master", s.name, "address", s.NC.ConnectedAddr(), "fingerprint", s.Master.SHA256())
-	u.outbox.wake()
+	u.outbox.Wake()
 	select {
 	case u.linked <- struct{}{}:
 	default:
@@ -159,7 +163,7 @@ func (u *uplink) announceStart(ctx context.Context) {
 			continue
 		}
 		f := protocol.Fire{Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: tag, Data: []byte(text)}}}
-		if _, err := u.outbox.put(ctx, outgoing{op: protocol.OpFire, body: f, events: 1}, false); err != nil {
+		if err := u.outbox.Put(ctx, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: 1}); err != nil {
 			m.log.Warn("start not announced", "tag", tag, "err", err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -25,7 +26,7 @@ type uplink struct {
 	m       *Minion
 	log     *slog.Logger
 	roster  *roster
-	outbox  *outbox
+	outbox  *outbox.Box
 	session atomic.Pointer[session] // in use, nil for none
 	pillar  atomic.Pointer[map[string]any]
 	waiting atomic.Pointer[string] // what for, when there is none

@@ -62,7 +62,7 @@ var layers = []layer{
 	{"minion", "acl atomicfile auth blockfile broker bus config daemon event eventbus extension fileserver function grain job journal link logging module outbox peer pki protocol returner rpc salt schedule socket target value", "likewise; never master or runner"},
 	{"module", "argument atomicfile extension fileserver function process salt schedule target target/fnmatch value", "functions of a minion; buses and daemons reach them as interfaces that it declares"},
 	{"netapi", "argument event job output protocol rpc salt value yamlfile", "HTTP to requests and back; who may do what is for the master that it asks"},
-	{"outbox", "event journal logging protocol rpc salt", "store-and-forward, both ends: what messages mean, and the connection, are interfaces that it declares"},
+	{"outbox", "atomicfile blockfile bus event eventbus job journal logging protocol rpc salt value", "store-and-forward, both ends: what messages mean, and the connection, are interfaces that it declares"},
 	{"output", "salt value", "data to text"},
 	{"pam", "process", "a question to a program of ours, so that modules of others run in no daemon"},
 	{"pam/libpam", "pam", "the library, loaded when asked; never in a daemon"},

@@ -1,4 +1,4 @@
-package minion
+package outbox
 
 import (
 	"errors"
@@ -29,6 +29,9 @@ type requests struct {
 	ended bool
 }
 
+// errClosed refuses what comes when the daemon is about to end.
+var errClosed = errors.New("the minion is stopping")
+
 func openRequests(path string) (*requests, error) {
 	r := &requests{path: path, seqs: map[string]uint64{}}
 	text, err := os.ReadFile(path)
@@ -36,8 +39,8 @@ func openRequests(path string) (*requests, error) {
 		return nil, err
 	}
 	for line := range strings.Lines(string(text)) {
-		name, place, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		seq, err := strconv.ParseUint(place, 10, 64)
+		name, number, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		seq, err := strconv.ParseUint(number, 10, 64)
 		if id, known := event.Unescape(name); ok && known && err == nil && strings.HasSuffix(line, "\n") {
 			r.remember(id, seq)
 		}
@@ -52,7 +55,7 @@ func (r *requests) remember(id string, seq uint64) {
 	r.seqs[id] = seq
 }
 
-// find returns the place in the outbox of what was put for a request.
+// find returns the sequence in the outbox of what was put for a request.
 func (r *requests) find(id string) (seq uint64, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +69,7 @@ func (r *requests) add(id string, seq uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
-		return errStopping
+		return errClosed
 	}
 	if r.file == nil || len(r.order) >= 2*maxRequests {
 		if err := r.rewrite(); err != nil {

@@ -1,8 +1,7 @@
-package minion
+package outbox
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,18 +16,18 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// reserves keeps room on the disk for the return of each job that is under way: a file
+// Reserves keep space on the disk for the return of each job that is under way: a file
 // whose blocks are there before the job begins. A job whose return could not be kept
 // does not begin. What is left of them by a kill says which jobs it has ended.
-type reserves struct {
+type Reserves struct {
 	dir    string
 	always bool // a power cut takes back nothing of them either
 	log    *slog.Logger
 }
 
-// reserved is the first line of such a file; the return follows it, if it had to be kept
+// Reserved is the first line of such a file; the return follows it, if it had to be kept
 // here, up to the first zero.
-type reserved struct {
+type Reserved struct {
 	JID      salt.JID      `json:"jid"`
 	Box      string        `json:"box"` // the name of the outbox that the return is for
 	Commands []job.Command `json:"commands"`
@@ -36,37 +35,40 @@ type reserved struct {
 
 const (
 	reserveFolder = "running"
-	// reserveSize is the room for one return. What is larger is told to be lost, if the
-	// disk is full and the daemon ends before there is room.
+	// reserveSize is the space for one return. What is larger is told to be lost, if the
+	// disk is full and the daemon ends before there is space.
 	reserveSize = 16 << 10
 )
 
-func openReserves(dir string, always bool, log *slog.Logger) (*reserves, error) {
+// OpenReserves opens those in the minion's data directory. Always says that a power cut
+// takes back nothing of them.
+func OpenReserves(dataDir string, always bool, log *slog.Logger) (*Reserves, error) {
+	dir := filepath.Join(dataDir, reserveFolder)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return &reserves{dir, always, log}, nil
+	return &Reserves{dir, always, log}, nil
 }
 
-func (r *reserves) path(jid salt.JID) string { return filepath.Join(r.dir, string(jid)) }
+func (r *Reserves) path(jid salt.JID) string { return filepath.Join(r.dir, string(jid)) }
 
-// take makes room for the return of a job.
-func (r *reserves) take(e *job.Envelope, box string) error {
+// Take makes space for the return of a job, in the outbox of the name box.
+func (r *Reserves) Take(e *job.Envelope, box string) error {
 	names := make([]job.Command, len(e.Commands))
 	for i, c := range e.Commands {
 		names[i].Function = c.Function
 	}
-	head, err := json.Marshal(reserved{e.JID, box, names})
+	head, err := json.Marshal(Reserved{e.JID, box, names})
 	if err != nil {
 		return err
 	}
 	if err = r.allocate(r.path(e.JID), append(head, '\n')); err != nil {
-		_ = os.Remove(r.path(e.JID)) // it has no room, and so no use
+		_ = os.Remove(r.path(e.JID)) // it has no space, and so no use
 	}
 	return err
 }
 
-func (r *reserves) allocate(path string, head []byte) error {
+func (r *Reserves) allocate(path string, head []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -87,7 +89,7 @@ func (r *reserves) allocate(path string, head []byte) error {
 }
 
 // syncNames brings to the disk which files there are.
-func (r *reserves) syncNames() error {
+func (r *Reserves) syncNames() error {
 	d, err := os.Open(r.dir)
 	if err != nil {
 		return err
@@ -96,15 +98,15 @@ func (r *reserves) syncNames() error {
 	return d.Sync()
 }
 
-// drop gives the room back.
-func (r *reserves) drop(jid salt.JID) {
+// Drop gives the space back.
+func (r *Reserves) Drop(jid salt.JID) {
 	if err := os.Remove(r.path(jid)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		r.log.Warn("room for a return is not given back", "jid", jid, "err", err)
+		r.log.Warn("space for a return is not given back", "jid", jid, "err", err)
 	}
 }
 
-// keep writes a return into its room: the outbox cannot take it.
-func (r *reserves) keep(jid salt.JID, ret protocol.Return) error {
+// Keep writes a return into its space: the outbox cannot take it.
+func (r *Reserves) Keep(jid salt.JID, ret protocol.Return) error {
 	body, err := protocol.Encode(ret)
 	if err != nil {
 		return err
@@ -124,7 +126,7 @@ func (r *reserves) keep(jid salt.JID, ret protocol.Return) error {
 	n, _ := f.ReadAt(head, 0)
 	end := bytes.IndexByte(head[:n], '\n')
 	if end < 0 {
-		return errors.New("the room for the return is damaged")
+		return errors.New("the space for the return is damaged")
 	}
 	_, err = f.WriteAt(body, int64(end)+1)
 	return err
@@ -135,8 +137,8 @@ func failedReport(state job.State, text string) job.Report {
 	return job.Report{State: state, Text: text, Return: value.Value{V: text}, Retcode: value.Value{V: 1}, Success: value.Value{V: false}}
 }
 
-// recover reads what a kill, or a full disk, has left.
-func (r *reserves) recover(f func(reserved, protocol.Return) error) error {
+// Recover reads what a kill, or a full disk, has left.
+func (r *Reserves) Recover(f func(Reserved, protocol.Return) error) error {
 	files, err := os.ReadDir(r.dir)
 	if err != nil {
 		return err
@@ -147,7 +149,7 @@ func (r *reserves) recover(f func(reserved, protocol.Return) error) error {
 			return err
 		}
 		head, rest, _ := bytes.Cut(b, []byte("\n"))
-		var of reserved
+		var of Reserved
 		if json.Unmarshal(head, &of) == nil && file.Name() == string(of.JID) {
 			if err := f(of, leftOf(of, rest)); err != nil {
 				return err
@@ -162,7 +164,7 @@ func (r *reserves) recover(f func(reserved, protocol.Return) error) error {
 
 // leftOf is the return that was kept, or that of a job which the end of the daemon has
 // ended.
-func leftOf(of reserved, rest []byte) protocol.Return {
+func leftOf(of Reserved, rest []byte) protocol.Return {
 	body, _, _ := bytes.Cut(rest, []byte{0})
 	var kept protocol.Return
 	if len(body) > 0 && json.Unmarshal(body, &kept) == nil {
@@ -170,25 +172,3 @@ func leftOf(of reserved, rest []byte) protocol.Return {
 	}
 	return protocol.Return{Report: failedReport(job.Killed, "the minion's daemon ended while the job was under way"), Commands: of.Commands}
 }
-
-// recoverJobs puts what a kill or a full disk has left of jobs into the outboxes.
-func (m *Minion) recoverJobs(ctx context.Context) error {
-	return m.reserves.recover(func(of reserved, ret protocol.Return) error {
-		if !m.seen.Has(of.JID) || len(m.uplinks) == 0 {
-			return nil // it was never begun
-		}
-		box := m.uplinks[0].outbox
-		for _, u := range m.uplinks {
-			if u.outbox.name == of.Box {
-				box = u.outbox
-			}
-		}
-		m.log.Warn("a job was under way when the minion ended", "jid", of.JID, "state", ret.State)
-		_, err := box.put(ctx, outgoing{op: "ret." + string(of.JID), body: ret, id: returnName(of.JID)}, false)
-		return err
-	})
-}
-
-// returnName names the return of a job in the outbox: after a kill it is not put there
-// twice.
-func returnName(jid salt.JID) string { return "job/" + string(jid) }

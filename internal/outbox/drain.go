@@ -1,0 +1,287 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/rpc"
+)
+
+const (
+	// readBytes is about how much of the queue is read at once.
+	readBytes = MaxBatchBytes
+	// maxEpochs is how many epochs one request may have: fewer than the master
+	// remembers.
+	maxEpochs = 16
+	// lookEvery is how often messages that are too old are looked for.
+	lookEvery = 30 * time.Second
+	// RetryPause follows a request that was not answered.
+	RetryPause = time.Second
+	// What has been delivered is removed from the store together, since that costs
+	// as much as the delivery: so many messages, or after so long. After a kill they
+	// are delivered again, which the master knows.
+	clearAfter   = 500 * time.Millisecond
+	maxUncleared = 5000
+)
+
+// Drain delivers what waits, in order, whenever there is a master, until ctx ends.
+func (b *Box) Drain(ctx context.Context) {
+	tick := time.NewTicker(clearAfter)
+	defer tick.Stop()
+	defer b.clear(context.WithoutCancel(ctx), true)
+	for ctx.Err() == nil {
+		more, err := b.turn(ctx)
+		if ctx.Err() == nil && err != nil {
+			b.log.Warn("outbox not delivered, trying again", "err", err, "waiting", b.Waiting())
+			pause(ctx, RetryPause)
+			continue
+		}
+		b.clear(ctx, false)
+		if more {
+			continue
+		}
+		select {
+		case <-b.ready:
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// turn makes one request of what waits. It says whether it should be called again
+// at once.
+func (b *Box) turn(ctx context.Context) (more bool, err error) {
+	master := b.master()
+	if master != nil {
+		if err := b.tellLosses(ctx); err != nil {
+			return false, err
+		}
+	}
+	b.head.Lock()
+	defer b.head.Unlock()
+	if err := b.dropOld(ctx); err != nil || master == nil || b.Waiting() == 0 {
+		return false, err
+	}
+	batch, err := b.batch(ctx)
+	if err != nil || len(batch) == 0 {
+		return false, err
+	}
+	told, err := b.deliver(ctx, master, batch)
+	if err != nil {
+		return false, err
+	}
+	b.delivered(batch[:len(told)], told)
+	return b.Waiting() > 0, nil
+}
+
+// queued is a message with its entry in the queue.
+type queued struct {
+	kept
+	entry journal.Entry
+}
+
+// takes is how many bytes of the outbox it takes.
+func (m queued) takes() int64 { return m.entry.Size + m.Size }
+
+// batch returns the messages for one request. A large one goes alone.
+func (b *Box) batch(ctx context.Context) ([]queued, error) {
+	messages := b.atHead()
+	if len(messages) == 0 {
+		var err error
+		if messages, err = b.read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	epochs := map[string]bool{}
+	for i, m := range messages {
+		epochs[m.Epoch] = true
+		if i > 0 && (m.File != "" || len(epochs) > maxEpochs) {
+			return messages[:i], nil
+		}
+		if m.File != "" {
+			return messages[:i+1], nil
+		}
+	}
+	return messages, nil
+}
+
+// read reads the messages at the head of the queue.
+func (b *Box) read(ctx context.Context) ([]queued, error) {
+	entries, err := b.queue.Read(ctx, b.first(), MaxBatch, readBytes)
+	if err != nil {
+		return nil, err
+	}
+	messages := make([]queued, len(entries))
+	for i, e := range entries {
+		k, err := unpack(e)
+		if err != nil {
+			b.log.Error("unreadable message in the outbox", "err", err)
+			k = kept{Message: Message{Epoch: b.epoch, Op: "unreadable"}} // which is refused, and so goes
+		}
+		messages[i] = queued{k, e}
+	}
+	return messages, nil
+}
+
+func (b *Box) first() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.span.First
+}
+
+// deliver sends a batch and returns what became of them, which may be told of a
+// part.
+func (b *Box) deliver(ctx context.Context, master Master, batch []queued) ([]Delivery, error) {
+	q := Batch{Messages: make([]Message, len(batch))}
+	size := 0
+	for i, m := range batch {
+		if err := b.fetch(&m.kept); err != nil {
+			return nil, err
+		}
+		q.Messages[i] = m.Message
+		size += len(m.Body)
+	}
+	leave, err := askCapacity(ctx, master, size)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, answerTime+time.Duration(size/slowest)*time.Second)
+	defer cancel()
+	var d Delivered
+	err = master.Ask(ctx, OpDeliver, q, &d)
+	var refused *rpc.Error
+	if errors.As(err, &refused) && refused.Permanent() && len(batch) == 1 {
+		return []Delivery{{Refused: refused}}, nil // the request itself, as one that is too large
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(d.Messages) == 0 || len(d.Messages) > len(batch) {
+		return nil, fmt.Errorf("the master's answer tells of %d messages, it was sent %d", len(d.Messages), len(batch))
+	}
+	return d.Messages, nil
+}
+
+// capacityTime bounds the wait until the master takes a large batch: others' go first.
+const capacityTime = 10 * time.Minute
+
+// askCapacity waits until the master has capacity for a batch of this size. A master
+// that knows nothing of that has it.
+func askCapacity(ctx context.Context, master Master, size int) (leave func(), err error) {
+	if size <= SmallBatch {
+		return func() {}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, capacityTime)
+	defer cancel()
+	stream, err := master.Call(OpCapacity, Capacity{Bytes: int64(size)})
+	if err != nil {
+		return nil, err
+	}
+	var given Capacity
+	if err := stream.Decode(ctx, &given); err != nil && rpc.CodeOf(err) != rpc.NotFound {
+		stream.Close()
+		return nil, err
+	}
+	return stream.Close, nil
+}
+
+// fetch gets a large body. A message whose file is gone has nothing left to say, and
+// is refused by the master.
+func (b *Box) fetch(k *kept) error {
+	if k.File == "" {
+		return nil
+	}
+	body, err := os.ReadFile(b.path(*k))
+	if errors.Is(err, fs.ErrNotExist) {
+		b.log.Error("a large message in the outbox has lost its file", "op", k.Op, "file", b.path(*k))
+		return nil
+	}
+	k.Body = body
+	return err
+}
+
+// delivered takes a batch out of what waits, and tells the senders.
+func (b *Box) delivered(batch []queued, told []Delivery) {
+	for i, m := range batch {
+		if r := told[i].Refused; r != nil {
+			b.log.Error("the master refuses what was for it; it is dropped", "op", m.Op, "err", r)
+		}
+		b.tell(m.kept, told[i])
+	}
+	b.remove(batch)
+}
+
+// remove notes that messages at the head are dealt with. They are in the store until
+// clear.
+func (b *Box) remove(batch []queued) {
+	var freed int64
+	for _, m := range batch {
+		freed += m.takes()
+		if m.File != "" {
+			b.files = append(b.files, b.path(m.kept))
+		}
+	}
+	b.uncleared += len(batch)
+	last := batch[len(batch)-1].entry.Seq
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range batch {
+		if have, here := b.fresh[m.entry.Seq]; here {
+			delete(b.fresh, m.entry.Seq)
+			b.freshBytes -= len(have.Body)
+		}
+	}
+	close(b.left)
+	b.left = make(chan struct{})
+	b.span.First = max(b.span.First, last+1)
+	b.span.Last = max(b.span.Last, last)
+	if b.span.Bytes -= freed; b.span.First > b.span.Last {
+		b.span.Bytes = 0 // a repetition was counted, and is not there
+	}
+}
+
+// clear removes what has left from the store, now or when it is time.
+func (b *Box) clear(ctx context.Context, now bool) {
+	b.head.Lock()
+	defer b.head.Unlock()
+	if b.uncleared > 0 && (now || b.uncleared >= maxUncleared || time.Since(b.cleared) >= clearAfter) {
+		b.clearNow(ctx)
+	}
+}
+
+// clearNow removes from the store what has left, and then its files: in the other
+// order a kill between the two would leave a message without its body. Its caller
+// holds the head.
+func (b *Box) clearNow(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	b.keep.Lock()
+	err := b.queue.Remove(ctx, b.first()-1)
+	b.keep.Unlock()
+	if err != nil {
+		b.log.Warn("delivered messages are not removed from the store yet", "err", err)
+		return
+	}
+	for _, path := range b.files {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			b.log.Warn("file of a message that has left the outbox not removed", "err", err)
+		}
+	}
+	b.files, b.uncleared, b.cleared = nil, 0, time.Now()
+}
+
+// pause returns early when ctx has ended.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
