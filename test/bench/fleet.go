@@ -17,6 +17,7 @@ type Fleets struct {
 	Rounds int
 	Large  int // minions that return a megabyte at once; 0 leaves it out
 	Peers  int // minions that publish to all at once; 0 leaves it out
+	Back   int // minions that come back after a restart of the master; 0 leaves it out
 }
 
 // fleetGoal is what a scatter-gather through Brine may cost beside a bare one.
@@ -53,6 +54,13 @@ func fleet(ctx context.Context, o Options, f Fleets, n int) ([]Row, error) {
 			return rows, err
 		}
 		rows = append(rows, more...)
+	}
+	if n == f.Back {
+		back, err := comebacks(ctx, s, b, ours, theirs, f.Rounds, n)
+		if err != nil {
+			return rows, err
+		}
+		rows = append(rows, back...)
 	}
 	if n == f.Large {
 		large, err := megabytes(ctx, s, n)

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,11 +22,13 @@ import (
 )
 
 func main() {
-	if len(os.Args) < 2 || len(os.Args) > 3 {
-		fmt.Fprintln(os.Stderr, "usage: bareserver STOREDIR [UPSTREAM]")
+	port := flag.Int("port", server.RANDOM_PORT, "where it listens")
+	flag.Parse()
+	if flag.NArg() < 1 || flag.NArg() > 2 {
+		fmt.Fprintln(os.Stderr, "usage: bareserver [-port N] STOREDIR [UPSTREAM]")
 		os.Exit(1)
 	}
-	if err := serve(os.Args[1], os.Args[2:]); err != nil {
+	if err := serve(*port, flag.Arg(0), flag.Args()[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -54,7 +57,7 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 	return true
 }
 
-func serve(dir string, upstream []string) error {
+func serve(port int, dir string, upstream []string) error {
 	key, err := pki.Generate(pki.Ed25519, 0)
 	if err != nil {
 		return err
@@ -67,7 +70,7 @@ func serve(dir string, upstream []string) error {
 		return err
 	}
 	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: true, StoreDir: dir, AllowNonTLS: true, TLS: true,
+		Host: "127.0.0.1", Port: port, NoLog: true, NoSigs: true, JetStream: true, StoreDir: dir, AllowNonTLS: true, TLS: true,
 		TLSTimeout: 5, CustomClientAuthentication: &gate{seen: map[[32]byte]bool{}},
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert},
 	})

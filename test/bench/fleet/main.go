@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -152,41 +153,68 @@ func minion(address, dir, pin string, i int) (member, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := link.Connect(context.Background(), link.Options{
+	m := &simulated{epoch: bus.NewNonce(), ready: make(chan struct{}, 1), opts: link.Options{
 		Address: address, ID: salt.MinionID(id(i)), Key: key, PinFile: pin, Version: "bench", Timeout: time.Minute, PingInterval: 5 * time.Minute,
 		Log: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
+	}}
+	if err := m.connect(); err != nil {
 		return nil, err
 	}
-	m := &simulated{l: l, epoch: bus.NewNonce(), ready: make(chan struct{}, 1)}
-	go m.drain() // lives as long as the process
-	var asm rpc.Assembler
-	if _, err := l.NC.Subscribe(bus.JobSubject(salt.MinionID(id(i))), func(msg *nats.Msg) {
-		if body, done, err := asm.Add(msg.Data); err == nil && done {
-			m.onJob(body)
-		}
-	}); err != nil {
-		return member{}, err
-	}
-	return member{plainly: publisher(l)}, l.Ask(context.Background(), protocol.OpHello, protocol.Hello{Grains: value.Value{V: map[string]any{"id": id(i)}}, Version: "bench"}, nil)
+	go m.drain() // they live as long as the process
+	go m.keep()
+	return member{plainly: publisher(m), back: m.back.wait}, nil
 }
 
 // simulated is a minion that answers a job as the daemon does a quick one: by the
 // return from its outbox.
 type simulated struct {
-	l     *link.Link
+	opts  link.Options
+	link  atomic.Pointer[link.Link]
 	epoch string
 	ready chan struct{} // something waits
+	back  comebacks
 
 	mu      sync.Mutex // guards what follows
 	n       uint64
 	waiting []outbox.Message
 }
 
+// connect makes a session as the daemon does: the connection, its jobs, a greeting.
+func (m *simulated) connect() error {
+	l, err := link.Connect(context.Background(), m.opts)
+	if err != nil {
+		return err
+	}
+	m.link.Store(l)
+	var asm rpc.Assembler
+	_, err = l.NC.Subscribe(bus.JobSubject(m.opts.ID), func(msg *nats.Msg) {
+		if body, done, err := asm.Add(msg.Data); err == nil && done {
+			m.onJob(body)
+		}
+	})
+	if err == nil {
+		err = l.Ask(context.Background(), protocol.OpHello, protocol.Hello{Grains: value.Value{V: map[string]any{"id": string(m.opts.ID)}}, Version: "bench"}, nil)
+	}
+	if err != nil {
+		l.Close()
+	}
+	return err
+}
+
+// keep connects again whenever the connection has ended, with the pauses of the daemon.
+func (m *simulated) keep() {
+	for {
+		<-m.link.Load().Closed
+		for n := 0; m.connect() != nil; n++ {
+			time.Sleep(pause(n))
+		}
+		m.back.one()
+	}
+}
+
 // onJob judges a job where it arrives and runs it elsewhere, as the daemon does.
 func (m *simulated) onJob(body []byte) {
-	e, err := job.Open(body, m.l.Master, time.Now())
+	e, err := job.Open(body, m.link.Load().Master, time.Now())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "fleet:", err)
 		return
@@ -216,8 +244,8 @@ func (m *simulated) run(e *job.Envelope) {
 func (m *simulated) drain() {
 	for range m.ready {
 		for list := m.take(); len(list) > 0; list = m.take() {
-			if err := m.deliver(list); err != nil {
-				fmt.Fprintln(os.Stderr, "fleet: returns not delivered:", err)
+			for n := 0; m.deliver(list) != nil; n++ { // the master is away
+				time.Sleep(pause(n))
 			}
 		}
 	}
@@ -244,7 +272,7 @@ func (m *simulated) deliver(list []outbox.Message) error {
 		size += len(l.Body)
 	}
 	if size > outbox.SmallBatch {
-		room, err := m.l.Call(outbox.OpCapacity, outbox.Capacity{Bytes: int64(size)})
+		room, err := m.link.Load().Call(outbox.OpCapacity, outbox.Capacity{Bytes: int64(size)})
 		if err != nil {
 			return err
 		}
@@ -254,7 +282,7 @@ func (m *simulated) deliver(list []outbox.Message) error {
 			return err
 		}
 	}
-	return m.l.Ask(ctx, outbox.OpDeliver, outbox.Batch{Messages: list}, nil)
+	return m.link.Load().Ask(ctx, outbox.OpDeliver, outbox.Batch{Messages: list}, nil)
 }
 
 // result is True, or for test.echo so many bytes as it is given.
@@ -278,7 +306,8 @@ func responder(url string, i, n int) (member, error) {
 	if err != nil {
 		return nil, err
 	}
-	nc, err := nats.Connect(url, nats.Timeout(time.Minute), nats.Secure(&tls.Config{
+	again := &comebacks{}
+	nc, err := nats.Connect(url, nats.Timeout(time.Minute), nats.MaxReconnects(-1), nats.CustomReconnectDelay(pause), nats.ReconnectHandler(func(*nats.Conn) { again.one() }), nats.Secure(&tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, //nolint:gosec // a measurement
 	}))
 	if err != nil {
@@ -290,5 +319,5 @@ func responder(url string, i, n int) (member, error) {
 	if err := answerSigned(nc, i); err != nil {
 		return nil, err
 	}
-	return member{plainly: scatterer(nc, n), signed: signer(nc, n)}, nc.Flush()
+	return member{plainly: scatterer(nc, n), signed: signer(nc, n), back: again.wait}, nc.Flush()
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/function"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -30,6 +29,7 @@ type way string
 const (
 	plainly way = "ask"
 	signed  way = "signed" // of bare ones: what Brine's way is at least
+	back    way = "back"   // asks nobody, and counts when it was connected again
 )
 
 // obey lets all ask all at once for each line on standard input, and says how many
@@ -76,8 +76,8 @@ func askAll(all []member, w way) (answers int, err error) {
 const silence = time.Minute
 
 // publisher asks as publish.publish does in a minion's daemon.
-func publisher(l *link.Link) asker {
-	client := peer.Client{Conn: func(string) *rpc.Conn { return l.Conn }}
+func publisher(m *simulated) asker {
+	client := peer.Client{Conn: func(string) *rpc.Conn { return m.link.Load().Conn }}
 	p := function.Publication{Target: "m*", TargetType: "glob", Calls: []function.Command{{Function: "test.ping"}}, Timeout: silence}
 	return func(ctx context.Context) (int, error) {
 		answers, err := client.Publish(ctx, p)

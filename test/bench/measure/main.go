@@ -34,6 +34,7 @@ func run() error {
 	flag.IntVar(&o.Fleets.Rounds, "fleet-rounds", 10, "how often those are asked")
 	flag.IntVar(&o.Fleets.Large, "large", 1000, "the number of minions that return a megabyte at once, one of those above")
 	flag.IntVar(&o.Fleets.Peers, "peers", 100, "the number of minions that publish to all at once, one of those above")
+	flag.IntVar(&o.Fleets.Back, "back", 1000, "the number of minions that come back after a restart of the master, one of those above")
 	flag.BoolVar(&o.OnlyFleets, "only-fleets", false, "leave out all else")
 	flag.IntVar(&o.Events, "events", 3, "how often the benchmarks of the event bus are run; 0 leaves them out")
 	flag.BoolVar(&o.OnlyEvents, "only-events", false, "leave out all else")
