@@ -2,9 +2,10 @@ package bus
 
 import (
 	"slices"
-	"sort"
 	"strings"
 	"testing"
+
+	sorted "github.com/brinebus/brine/test/order"
 )
 
 func TestEndpointsAreSound(t *testing.T) {
@@ -22,9 +23,7 @@ func TestEndpointsAreSound(t *testing.T) {
 		t.Errorf("anybody may ask with %d bytes", ask.Body)
 	}
 	// Within each group of roles the table is sorted: a row is found, and put, in one place.
-	if !sort.SliceIsSorted(MinionEndpoints, func(i, j int) bool { return MinionEndpoints[i].Op < MinionEndpoints[j].Op }) {
-		t.Error("the endpoints of minions are not sorted")
-	}
+	sorted.Of(t, "the endpoints of minions", MinionEndpoints, func(e Endpoint) string { return e.Op })
 	for _, role := range roleOrder[1:] {
 		var ops []string
 		for _, e := range MasterEndpoints[1:] { // ask stands first
@@ -32,9 +31,7 @@ func TestEndpointsAreSound(t *testing.T) {
 				ops = append(ops, e.Op)
 			}
 		}
-		if !slices.IsSorted(ops) {
-			t.Errorf("the endpoints of the master for %s are not sorted: %v", role, ops)
-		}
+		sorted.Check(t, "the endpoints of the master for "+string(role), ops)
 	}
 }
 

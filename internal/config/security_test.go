@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/brinebus/brine/test/order"
 )
 
 // strict reads a master's configuration as its daemon does.
@@ -141,9 +143,7 @@ func TestNearlySecurity(t *testing.T) {
 func TestGuardsAreSettings(t *testing.T) {
 	keys := append(NewMaster().Keys(), NewMinion().Keys()...)
 	for _, list := range [][]string{denying, allowing, guarding} {
-		if !slices.IsSorted(list) {
-			t.Errorf("not sorted: %v", list)
-		}
+		order.Check(t, "settings of security", list)
 		for _, key := range list {
 			if !slices.Contains(keys, key) {
 				t.Errorf("%s is no setting", key)

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/brinebus/brine/test/order"
 )
 
 var update = flag.Bool("update", false, "write doc/configuration.md anew, and new settings into the example files")
@@ -73,11 +75,7 @@ func TestSettingsAreBoundOnce(t *testing.T) {
 			}
 		}
 	}
-	for i := 1; i < len(saltKeys); i++ {
-		if saltKeys[i-1] >= saltKeys[i] {
-			t.Errorf("saltKeys is not sorted: %s stands before %s", saltKeys[i-1], saltKeys[i])
-		}
-	}
+	order.Check(t, "saltKeys", saltKeys)
 }
 
 // uncomment returns an example file with its commented defaults in force: lines

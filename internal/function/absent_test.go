@@ -7,15 +7,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/brinebus/brine/test/order"
 )
 
 var update = flag.Bool("update", false, "rewrite the table in doc/differences.md")
 
 func TestAbsentIsSorted(t *testing.T) {
 	for _, list := range [][]Absent{absent, absentPrograms} {
-		if !slices.IsSortedFunc(list, func(a, b Absent) int { return strings.Compare(a.Name, b.Name) }) {
-			t.Error("not sorted by name")
-		}
+		order.Of(t, "what is absent", list, func(a Absent) string { return a.Name })
 		for _, a := range list {
 			if a.What == "" || a.Instead == "" || strings.HasSuffix(a.Instead, ".") {
 				t.Errorf("%s: what it is and what to do instead, without a full stop", a.Name)

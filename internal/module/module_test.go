@@ -13,6 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/test/order"
 )
 
 var update = flag.Bool("update", false, "rewrite the generated documentation")
@@ -83,16 +84,12 @@ func same(t testing.TB, what string, got, want any) {
 }
 
 func TestTablesAreSortedAndDocumented(t *testing.T) {
-	if !slices.IsSortedFunc(modules, func(a, b *function.Module) int { return strings.Compare(a.Name, b.Name) }) {
-		t.Errorf("modules are not sorted: %v", Modules())
-	}
+	order.Check(t, "registry.go", Modules())
 	for _, m := range modules {
 		if m.Doc == "" {
 			t.Errorf("%s has no documentation", m.Name)
 		}
-		if !slices.IsSortedFunc(m.Functions, func(a, b function.Function) int { return strings.Compare(a.Name, b.Name) }) {
-			t.Errorf("functions of %s are not sorted", m.Name)
-		}
+		order.Of(t, "functions of "+m.Name, m.Functions, func(f function.Function) string { return f.Name })
 		for i := range m.Functions {
 			checkDeclaration(t, m.Name, &m.Functions[i])
 		}

@@ -7,6 +7,7 @@
 package output
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -43,23 +44,54 @@ type Options struct {
 	Failed bool
 }
 
-// outputters lists all outputters, sorted by name.
-var outputters = []struct {
+// outputters lists all outputters, sorted by name. A row is all that there is to say of
+// one: whoever shows something asks the row, and knows no names.
+var outputters = []row{
+	{name: "json", format: formatJSON, Form: Form{Structured: true, Document: true}, object: true},
+	{name: "jsonl", format: formatJSONLine, Form: Form{Structured: true, Document: true}, each: true},
+	{name: "key", format: formatKeys},
+	{name: standard, format: formatNested, Form: Form{People: true}, each: true},
+	{name: "newline_values_only", format: formatValues},
+	{name: "no_return", format: formatNoReturn},
+	{name: "pprint", format: formatPprint, Form: Form{Structured: true}},
+	{name: "quiet", format: formatQuiet},
+	{name: "raw", format: formatRaw, Form: Form{Structured: true}},
+	{name: "table", format: formatTable},
+	{name: "txt", format: formatText},
+	{name: "yaml", format: formatYAML, Form: Form{Structured: true, Document: true}},
+}
+
+// standard is the outputter of who names none.
+const standard = "nested"
+
+// row is one outputter.
+type row struct {
 	name   string
 	format func(Options, any) (string, error)
-}{
-	{"json", formatJSON},
-	{"jsonl", formatJSONLine},
-	{"key", formatKeys},
-	{"nested", formatNested},
-	{"newline_values_only", formatValues},
-	{"no_return", formatNoReturn},
-	{"pprint", formatPprint},
-	{"quiet", formatQuiet},
-	{"raw", formatRaw},
-	{"table", formatTable},
-	{"txt", formatText},
-	{"yaml", formatYAML},
+	Form
+	each   bool // all returns at once are one text after another, not one of them all
+	object bool // returns are members of one object, which begins with the first of them
+}
+
+// Form is what those who show something need to know of an outputter.
+type Form struct {
+	People     bool // it is laid out for people, who are also told what is no return
+	Structured bool // it keeps the structure of a value: a failure is a value, too
+	Document   bool // a program reads all of it: what is no return is a document, too
+}
+
+// FormOf returns the form of an outputter; "" means the standard one. A name that is none
+// has the zero Form.
+func FormOf(name string) Form { return rowOf(name).Form }
+
+// rowOf returns the row of that name, the zero row for none.
+func rowOf(name string) row {
+	name = cmp.Or(name, standard)
+	i := slices.IndexFunc(outputters, func(o row) bool { return o.name == name })
+	if i < 0 {
+		return row{}
+	}
+	return outputters[i]
 }
 
 // Names returns the names of all outputters, sorted.
@@ -78,16 +110,11 @@ type Outputter struct {
 	format func(Options, any) (string, error)
 }
 
-// New returns the outputter of that name; "" means nested. Another name is an
+// New returns the outputter of that name; "" means the standard one, nested. Another name is an
 // error with a hint that lists the known ones.
 func New(name string, opt Options) (Outputter, error) {
-	if name == "" {
-		name = "nested"
-	}
-	for _, o := range outputters {
-		if o.name == name {
-			return Outputter{name, opt, o.format}, nil
-		}
+	if o := rowOf(name); o.format != nil {
+		return Outputter{o.name, opt, o.format}, nil
 	}
 	err := fmt.Errorf("%w: %q", ErrUnknown, name)
 	return Outputter{}, salt.WithHint(err, "the outputters are "+strings.Join(Names(), ", "))

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,12 +20,11 @@ import (
 
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/test/order"
 )
 
 func TestNames(t *testing.T) {
-	if names := Names(); !slices.IsSorted(names) || !slices.Contains(names, "nested") {
-		t.Errorf("the table of outputters is not sorted or lacks nested: %v", names)
-	}
+	order.Check(t, "outputters", Names())
 	_, err := New("highstate", Options{})
 	if !errors.Is(err, ErrUnknown) || !strings.Contains(salt.Hint(err), "json, jsonl, key, nested") {
 		t.Errorf("unknown outputter: %v, hint %q", err, salt.Hint(err))
@@ -299,5 +302,26 @@ func BenchmarkNested(b *testing.B) {
 		if _, err := o.Format(data); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestNamesStandInTheTableOnly: a new outputter is a row, and a file of its own. Whoever
+// shows something asks the row.
+func TestNamesStandInTheTableOnly(t *testing.T) {
+	files, err := filepath.Glob("../cli/jobview/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range append(files, "writer.go") {
+		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(tree, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && slices.Contains(Names(), strings.Trim(lit.Value, `"`)) && !strings.HasSuffix(file, "_test.go") {
+				t.Errorf("%s names the outputter %s: ask its row", file, lit.Value)
+			}
+			return true
+		})
 	}
 }

@@ -34,6 +34,7 @@ type Return struct {
 type Writer struct {
 	out  io.Writer
 	name string // of the outputter that the user chose, "" for none
+	row  row    // of that, or the standard one
 	opt  Options
 	err  error
 
@@ -48,7 +49,7 @@ func NewWriter(out io.Writer, name string, opt Options) (*Writer, error) {
 	if _, err := New(name, opt); err != nil {
 		return nil, err
 	}
-	return &Writer{out: out, name: name, opt: opt}, nil
+	return &Writer{out: out, name: name, row: rowOf(name), opt: opt}, nil
 }
 
 // Return prints the return of one minion. Each id should come once: the second
@@ -58,7 +59,7 @@ func (w *Writer) Return(r Return) error {
 	case w.err != nil:
 	case w.opt.Static:
 		w.kept = append(w.kept, r)
-	case w.name == "json":
+	case w.row.object:
 		w.member(r)
 	default:
 		w.print(w.outputter(r), map[string]any{r.ID: r.Value})
@@ -85,7 +86,7 @@ func (w *Writer) Close() error {
 	if w.opt.Static && !w.whole {
 		w.printKept()
 	}
-	if w.err == nil && w.name == "json" && !w.whole {
+	if w.err == nil && w.row.object && !w.whole {
 		w.whole = true
 		w.write(w.objectEnd())
 	}
@@ -102,7 +103,7 @@ func (w *Writer) outputter(r Return) Outputter {
 	}
 	o, err := New(name, opt)
 	if err != nil {
-		o, _ = New("nested", opt)
+		o, _ = New(standard, opt)
 	}
 	return o
 }
@@ -127,8 +128,8 @@ func (w *Writer) printKept() {
 		all[r.ID], last[r.ID] = r.Value, r
 	}
 	w.kept = nil
-	switch w.name {
-	case "", "nested", "jsonl":
+	switch {
+	case w.row.each:
 		for _, id := range sortedKeys(all) {
 			if w.err == nil {
 				w.print(w.outputter(last[id]), map[string]any{id: all[id]})
@@ -136,7 +137,7 @@ func (w *Writer) printKept() {
 		}
 	default:
 		w.whole = true
-		if len(all) > 0 || w.name == "json" {
+		if len(all) > 0 || w.row.object {
 			w.print(w.outputter(Return{}), all)
 		}
 	}

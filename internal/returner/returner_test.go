@@ -17,6 +17,7 @@ import (
 
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/order"
 )
 
 var sample = Return{
@@ -43,9 +44,7 @@ func host(t *testing.T, config map[string]any) *Host {
 }
 
 func TestTable(t *testing.T) {
-	if !slices.IsSorted(Names(nil)) || len(Names(nil)) == 0 {
-		t.Errorf("the table is not sorted: %v", Names(nil))
-	}
+	order.Check(t, "returners", Names(nil))
 	for _, r := range table {
 		if r.Doc == "" || r.open == nil {
 			t.Errorf("%s lacks its doc or its code", r.Name)

@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/order"
 )
 
 // newKeys returns a real key store with web1 and web2 pending and db1 accepted.
@@ -176,13 +177,9 @@ func TestWake(t *testing.T) {
 // each has its words.
 func TestTablesAreSorted(t *testing.T) {
 	for _, table := range []function.Table{Table(&Host{}), Wheel(&Host{})} {
-		if !slices.IsSorted(table.Names()) {
-			t.Errorf("modules are not sorted: %v", table.Names())
-		}
+		order.Check(t, "modules", table.Names())
 		for _, m := range table {
-			if !slices.IsSortedFunc(m.Functions, func(a, b function.Function) int { return strings.Compare(a.Name, b.Name) }) {
-				t.Errorf("functions of %s are not sorted", m.Name)
-			}
+			order.Of(t, "functions of "+m.Name, m.Functions, func(f function.Function) string { return f.Name })
 			for _, f := range m.Functions {
 				if f.Doc == "" || !strings.Contains(f.Example, m.Name+"."+f.Name) {
 					t.Errorf("%s.%s has no sentence, or no example of its own", m.Name, f.Name)

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/brinebus/brine/test/order"
 )
 
 // layer says what a package may import of our own, and why that and no more.
@@ -98,6 +100,7 @@ var layers = []layer{
 	{"test/dbtest", "", "starts real databases for the tests of others"},
 	{"test/e2e", "test/netlab", "uses the built programs as a person would, on hosts whose cables can be pulled"},
 	{"test/netlab", "", "hosts in network namespaces, for tests and benchmarks"},
+	{"test/order", "", "says which entry of a table stands wrong, for the tests of others"},
 	{"test/release", "", "makes the packages and installs them, as a person would"},
 	{"test/structure", "", "looks at the others from outside"},
 	{"value", "", "values and their one encoding"},
@@ -121,13 +124,9 @@ var binaries = map[string]string{
 }
 
 func TestTheTableOfLayersIsSorted(t *testing.T) {
-	if !slices.IsSortedFunc(layers, func(a, b layer) int { return strings.Compare(a.name, b.name) }) {
-		t.Error("the rows of layers are not sorted by name")
-	}
+	order.Of(t, "layers", layers, func(l layer) string { return l.name })
 	for _, l := range layers {
-		if may := strings.Fields(l.may); !slices.IsSorted(may) {
-			t.Errorf("layer %s: %q is not sorted", l.name, l.may)
-		}
+		order.Check(t, "layer "+l.name, strings.Fields(l.may))
 		if l.why == "" {
 			t.Errorf("layer %s has no reason", l.name)
 		}

@@ -77,12 +77,9 @@ func New(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Show, error) {
 	if s.out, err = output.NewWriter(s.file, form, o); err != nil {
 		return nil, cli.Fail(cli.Usage, err)
 	}
-	s.stream = stream{people: forPeople(form), terminal: o.Terminal, begun: map[salt.MinionID]bool{}, whole: map[salt.MinionID]bool{}, out: s.file, err: env.Stderr}
+	s.stream = stream{people: output.FormOf(form).People, terminal: o.Terminal, begun: map[salt.MinionID]bool{}, whole: map[salt.MinionID]bool{}, out: s.file, err: env.Stderr}
 	return s, nil
 }
-
-// forPeople says whether a form is read by people and not by programs.
-func forPeople(form string) bool { return form == "" || form == "nested" }
 
 // File is where results go.
 func (s *Show) File() io.Writer { return s.file }
@@ -117,7 +114,7 @@ func (s *Show) preview(start job.Start) error {
 }
 
 func (s *Show) async(start job.Start) error {
-	if s.form == "json" || s.form == "jsonl" || s.form == "yaml" {
+	if output.FormOf(s.form).Document {
 		return errors.Join(s.out.Whole(map[string]any{"jid": string(start.JID)}, ""), s.out.Close())
 	}
 	_, err := fmt.Fprintf(s.file, "Executed command with job ID: %s\n", start.JID)
@@ -206,7 +203,7 @@ func (s *Show) document(u job.Update) error {
 		return nil
 	}
 	s.shown = true
-	if !forPeople(s.form) {
+	if !output.FormOf(s.form).People {
 		return s.out.Whole(docs, "")
 	}
 	for _, name := range slices.Sorted(maps.Keys(docs)) {
@@ -234,8 +231,7 @@ func (s *Show) miss(u job.Update) error {
 	if u.Text != "" {
 		text += " " + u.Text
 	}
-	switch s.form {
-	case "json", "jsonl", "yaml", "raw", "pprint":
+	if output.FormOf(s.form).Structured {
 		return s.out.Return(output.Return{ID: string(u.ID), Value: map[string]any{"error": text}, Failed: true})
 	}
 	return s.out.Return(output.Return{ID: string(u.ID), Value: text, Failed: true})
