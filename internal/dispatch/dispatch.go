@@ -9,11 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/salt"
-	"github.com/brinebus/brine/internal/target"
 )
 
 // Fleet says which minions are connected, and if not when one was last.
@@ -34,13 +33,15 @@ type Events interface {
 	Store(ctx context.Context, tag string, data any, id string) (seq uint64, err error)
 }
 
-// Audit writes decisions down.
+// Audit writes down what was decided, and what is refused of returns.
 type Audit interface {
-	// Note writes down what has no effect. It is false for what is only counted.
-	Note(audit.Entry) bool
+	// Note writes down what was allowed and is not done.
+	Note(authz.Permission)
 	// Book writes down what is about to happen while store stores the rest. Nothing takes
 	// effect without both.
-	Book(ctx context.Context, e audit.Entry, jid salt.JID, store func() error) error
+	Book(ctx context.Context, p authz.Permission, jid salt.JID, store func() error) error
+	// NoteReturn writes down a return that is refused. It is false for what is only counted.
+	NoteReturn(id salt.MinionID, jid salt.JID, reason string) bool
 }
 
 // Conn sends messages to minions.
@@ -64,27 +65,12 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Principal is who starts a job, as verified.
-type Principal struct {
-	Name    string
-	Backend string // by which a user was authenticated; "" for one of this machine
-	Minion  string // the id of a minion that asks, "" for a user
-}
-
-// noMatch is where the principal finds what a target means.
-func (p Principal) noMatch() string {
-	if p.Minion != "" {
+// noMatch is where a principal finds what a target means.
+func noMatch(who authz.Principal) string {
+	if who.Minion() != "" {
 		return "publish.check shows which minions a target means"
 	}
 	return "'salt-key -L' lists the accepted minions; --preview-target shows which of them a target means"
-}
-
-// Permission is a job that may be run: on these minions and no others.
-type Permission struct {
-	Start  job.Start
-	Target *target.Target
-	Entry  audit.Entry // of the decision; not written yet
-	Reach  job.Reach
 }
 
 // Dispatcher has the jobs of one master.

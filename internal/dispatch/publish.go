@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -26,15 +27,15 @@ const (
 )
 
 // Publish runs a job that was permitted and tells its course to whoever asks.
-func (d *Dispatcher) Publish(ctx context.Context, req *rpc.Request, q protocol.Publish, who Principal, may Permission) error {
+func (d *Dispatcher) Publish(ctx context.Context, req *rpc.Request, q protocol.Publish, who authz.Principal, may authz.Permission) error {
 	if q.Subset > 0 {
-		may.Start.Minions = d.subset(may.Start.Minions, q.Subset)
+		may = may.Only(d.subset(may.Start().Minions, q.Subset))
 	}
 	if q.Preview {
-		if err := d.Audit.Book(ctx, may.Entry, "", func() error { return nil }); err != nil {
+		if err := d.Audit.Book(ctx, may, "", func() error { return nil }); err != nil {
 			return err
 		}
-		return req.Send(ctx, may.Start)
+		return req.Send(ctx, may.Start())
 	}
 	r, err := d.Prepare(ctx, q, who, may)
 	if err != nil {
@@ -54,7 +55,7 @@ func (d *Dispatcher) Publish(ctx context.Context, req *rpc.Request, q protocol.P
 
 // Execute runs a job that was permitted and gathers its course. That nobody is meant is no
 // error: there are no updates.
-func (d *Dispatcher) Execute(ctx context.Context, q protocol.Publish, who Principal, may Permission) ([]job.Update, error) {
+func (d *Dispatcher) Execute(ctx context.Context, q protocol.Publish, who authz.Principal, may authz.Permission) ([]job.Update, error) {
 	r, err := d.Prepare(ctx, q, who, may)
 	if rpc.CodeOf(err) == rpc.NoMatch {
 		return nil, nil
@@ -108,25 +109,27 @@ func functionList(commands []job.Command) string {
 // Prepare accepts a job for the minions that were permitted: those, and no others that
 // match by now. The job, and that it was permitted, is in the journal before the first
 // minion gets it, which is when the run begins.
-func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who Principal, may Permission) (*Run, error) {
+func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who authz.Principal, may authz.Permission) (*Run, error) {
 	if len(q.Commands) == 0 {
 		return nil, rpc.Errorf(rpc.Usage, "there is no function to run")
 	}
-	start := may.Start
-	if len(start.Minions) == 0 {
-		d.Audit.Note(may.Entry)
-		return nil, rpc.Errorf(rpc.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.").
-			WithHint("%s", who.noMatch())
-	}
-	now := time.Now()
-	p, batch, err := d.plan(q, who, start, may.Target, now)
-	if err != nil {
-		d.Audit.Note(may.Entry)
+	if err := may.Err(); err != nil {
 		return nil, err
 	}
-	p.Envelope.Reach = may.Reach
-	may.Entry.Minions, may.Entry.Count = start.Minions, len(start.Minions)
-	err = d.Audit.Book(ctx, may.Entry, p.Start.JID, func() error {
+	start := may.Start()
+	if len(start.Minions) == 0 {
+		d.Audit.Note(may)
+		return nil, rpc.Errorf(rpc.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.").
+			WithHint("%s", noMatch(who))
+	}
+	now := time.Now()
+	p, batch, err := d.plan(q, who, start, may.Target(), now)
+	if err != nil {
+		d.Audit.Note(may)
+		return nil, err
+	}
+	p.Envelope.Reach = may.Reach()
+	err = d.Audit.Book(ctx, may, p.Start.JID, func() error {
 		// In this order: a job that is known is carried on after a kill at any moment.
 		if err := d.storePlan(ctx, &p, batch); err != nil {
 			return err
@@ -137,14 +140,14 @@ func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who Princi
 		d.dropPlan(p.Start.JID)
 		return nil, err
 	}
-	d.Log.Info("job", "jid", p.Start.JID, "fun", functionList(p.Envelope.Commands), "user", who.Name, "target", q.Target, "minions", len(start.Minions))
+	d.Log.Info("job", "jid", p.Start.JID, "fun", functionList(p.Envelope.Commands), "user", who.Name(), "target", q.Target, "minions", len(start.Minions))
 	r := newRun(d, p, batch, now)
 	d.jobs.add(r)
 	return r, nil
 }
 
 // plan works out what a request means.
-func (d *Dispatcher) plan(q protocol.Publish, who Principal, start job.Start, t *target.Target, now time.Time) (plan, *job.Batch, error) {
+func (d *Dispatcher) plan(q protocol.Publish, who authz.Principal, start job.Start, t *target.Target, now time.Time) (plan, *job.Batch, error) {
 	timeout := q.Timeout.Duration()
 	if timeout <= 0 {
 		timeout = defaultTimeout
@@ -157,9 +160,9 @@ func (d *Dispatcher) plan(q protocol.Publish, who Principal, start job.Start, t 
 	start.JID = d.Clock.Next(now)
 	start.Batch = batch != nil
 	tgt, kind := t.Published()
-	p := plan{Start: start, Began: now, Keys: d.Keys.Tokens(start.Minions), Timeout: job.Seconds(timeout.Seconds()), Batch: q.Batch, Metadata: q.Metadata.V, Internal: q.Internal, Backend: who.Backend, Envelope: job.Envelope{
+	p := plan{Start: start, Began: now, Keys: d.Keys.Tokens(start.Minions), Timeout: job.Seconds(timeout.Seconds()), Batch: q.Batch, Metadata: q.Metadata.V, Internal: q.Internal, Backend: who.Backend(), Envelope: job.Envelope{
 		JID: start.JID, Commands: q.Commands, Compound: q.Compound, Target: tgt, TargetType: string(kind), Delimiter: q.Delimiter,
-		User: who.Name, From: who.Minion, Returner: q.Returner, ReturnTag: q.ReturnTag, ReturnConfig: q.ReturnConfig, ReturnKwargs: q.ReturnKwargs,
+		User: who.Name(), From: who.Minion(), Returner: q.Returner, ReturnTag: q.ReturnTag, ReturnConfig: q.ReturnConfig, ReturnKwargs: q.ReturnKwargs,
 		Follow: q.Follow, Beat: job.Seconds(timeout.Seconds() / 2.5),
 	}}
 	if q.Queue > 0 {

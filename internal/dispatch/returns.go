@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
@@ -189,7 +188,7 @@ func (d *Dispatcher) sentTo(ctx context.Context, id salt.MinionID, jid salt.JID)
 	}
 	if k == nil || !k.minions[id] {
 		err := rpc.Errorf(rpc.Denied, "job %s was not sent to %s", jid, id)
-		if d.Audit.Note(audit.Entry{Kind: audit.Return, Who: audit.Who{Minion: string(id)}, JID: jid, Reason: err.Text}) {
+		if d.Audit.NoteReturn(id, jid, err.Text) {
 			d.Log.Warn("return refused: the minion was not sent this job", "minion", id, "jid", jid)
 		}
 		return nil, err

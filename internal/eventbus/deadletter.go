@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -34,15 +35,14 @@ func letterKey(owner, name string, seq uint64) string {
 }
 
 // Dead keeps, lists and drops the dead letters of the asking user.
-func (r *Bus) Dead(ctx context.Context, req *rpc.Request, who Principal) error {
+func (r *Bus) Dead(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
 	var q protocol.Dead
 	if err := req.Decode(&q); err != nil {
 		return err
 	}
-	if _, ok := who.Hearing.Covers(""); !ok {
-		return r.ungranted(who, "listen", "")
+	if err := req.Decide(r.rules.Heard(who)); err != nil {
+		return err
 	}
-	_ = req.Decide(nil)
 	switch q.Do {
 	case protocol.DeadPut:
 		return r.bury(ctx, who, q.Letter)
@@ -52,7 +52,7 @@ func (r *Bus) Dead(ctx context.Context, req *rpc.Request, who Principal) error {
 	return rpc.Errorf(rpc.Usage, "there is nothing like %q to do with dead letters", q.Do)
 }
 
-func (r *Bus) bury(ctx context.Context, who Principal, l *protocol.DeadLetter) error {
+func (r *Bus) bury(ctx context.Context, who eventacl.Principal, l *protocol.DeadLetter) error {
 	if l == nil || l.Seq == 0 {
 		return rpc.Errorf(rpc.Usage, "there is no letter to keep")
 	}
@@ -65,7 +65,7 @@ func (r *Bus) bury(ctx context.Context, who Principal, l *protocol.DeadLetter) e
 	if err != nil {
 		return err
 	}
-	full := rpc.Errorf(rpc.Busy, "user %s has %d dead letters: that is the limit", who.Name, len(have)).
+	full := rpc.Errorf(rpc.Busy, "user %s has %d dead letters: that is the limit", who.Name(), len(have)).
 		WithHint("'salt-event dead list' shows them; retry or drop some")
 	if len(have) >= maxLetters {
 		return full
@@ -178,7 +178,7 @@ func (r *Bus) dropLetter(ctx context.Context, owner, name string, seq uint64) er
 }
 
 // exhume sends the letters that q names, and removes them if it says so.
-func (r *Bus) exhume(ctx context.Context, req *rpc.Request, who Principal, q protocol.Dead) error {
+func (r *Bus) exhume(ctx context.Context, req *rpc.Request, who eventacl.Principal, q protocol.Dead) error {
 	return r.eachOf(ctx, who, q, func(l owned) error {
 		if q.Do == protocol.DeadDrop {
 			if err := r.dropOne(ctx, l.owner, l.DeadLetter); err != nil {
@@ -204,7 +204,7 @@ type owned struct {
 
 // letters returns the letters of who that q names, in the order of the journal.
 // Operators see those of the daemon's own handlers, too.
-func (r *Bus) letters(ctx context.Context, who Principal, q protocol.Dead) (list []owned, err error) {
+func (r *Bus) letters(ctx context.Context, who eventacl.Principal, q protocol.Dead) (list []owned, err error) {
 	err = r.eachOf(ctx, who, q, func(l owned) error {
 		list = append(list, l)
 		return nil
@@ -214,7 +214,7 @@ func (r *Bus) letters(ctx context.Context, who Principal, q protocol.Dead) (list
 
 // eachOf calls f for each letter that is asked for, in order. One at a time is read: whoever
 // takes none of them costs no more than one.
-func (r *Bus) eachOf(ctx context.Context, who Principal, q protocol.Dead, f func(owned) error) error {
+func (r *Bus) eachOf(ctx context.Context, who eventacl.Principal, q protocol.Dead, f func(owned) error) error {
 	places, err := r.places(ctx, who, q)
 	if err != nil {
 		return err
@@ -245,11 +245,11 @@ func (r *Bus) eachOf(ctx context.Context, who Principal, q protocol.Dead, f func
 }
 
 // places are where the letters lie that are asked for.
-func (r *Bus) places(ctx context.Context, who Principal, q protocol.Dead) ([]letterPlace, error) {
+func (r *Bus) places(ctx context.Context, who eventacl.Principal, q protocol.Dead) ([]letterPlace, error) {
 	r.deadMu.Lock()
 	defer r.deadMu.Unlock()
 	list, err := r.buried(ctx, who.Owner)
-	if err == nil && who.Operator && who.Owner != daemonOwner {
+	if err == nil && who.Operator() && who.Owner != daemonOwner {
 		var own []letterPlace
 		own, err = r.buried(ctx, daemonOwner)
 		list = append(list, own...)

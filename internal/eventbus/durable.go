@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/authz/decision"
+	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
@@ -41,6 +43,8 @@ type holder struct {
 	done  chan struct{} // closed when it has left
 	mu    sync.Mutex    // one write at a time, in order
 	seq   uint64        // what is stored
+
+	listens decision.Decision // that it may; guarded by the bus's lock
 }
 
 func positionKey(owner, name string) string { return owner + "/" + name }
@@ -54,7 +58,7 @@ func checkName(name string) error {
 
 // hold takes the position for a connection, waiting a little while another has
 // it.
-func (r *Bus) hold(ctx context.Context, who Principal, name, nonce string) (release func(), err error) {
+func (r *Bus) hold(ctx context.Context, who eventacl.Principal, name, nonce string) (release func(), err error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -86,6 +90,15 @@ func (r *Bus) take(ctx context.Context, owner, name, nonce string) (release func
 	}
 }
 
+// listening notes what was decided about the listener that holds a position: it may move it.
+func (r *Bus) listening(key string, d decision.Decision) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := r.holders[key]; h != nil {
+		h.listens = d
+	}
+}
+
 func (r *Bus) letGo(key string, h *holder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +111,7 @@ func (r *Bus) letGo(key string, h *holder) {
 // position returns the place at which a durable listener goes on. A new one
 // begins at from, and that is stored before anything is sent: it has a position
 // before it has an event. With resume, what is done before from is done.
-func (r *Bus) position(ctx context.Context, who Principal, name string, from uint64, resume bool) (uint64, error) {
+func (r *Bus) position(ctx context.Context, who eventacl.Principal, name string, from uint64, resume bool) (uint64, error) {
 	t, err := r.table(ctx, "positions")
 	if err != nil {
 		return 0, err
@@ -122,12 +135,12 @@ func (r *Bus) position(ctx context.Context, who Principal, name string, from uin
 		return 0, err
 	}
 	h.seq = from - 1
-	return from, putPosition(ctx, t, key, stored{from - 1, who.Name, time.Now().UTC()})
+	return from, putPosition(ctx, t, key, stored{from - 1, who.Name(), time.Now().UTC()})
 }
 
 // room checks that an ordinary user may keep one more position.
-func (r *Bus) room(ctx context.Context, t *journal.Table, who Principal) error {
-	if who.Operator {
+func (r *Bus) room(ctx context.Context, t *journal.Table, who eventacl.Principal) error {
+	if who.Operator() {
 		return nil
 	}
 	n := 0
@@ -140,7 +153,7 @@ func (r *Bus) room(ctx context.Context, t *journal.Table, who Principal) error {
 		return err
 	}
 	if n >= maxPositions {
-		return rpc.Errorf(rpc.Usage, "user %s has %d positions: that is the limit", who.Name, n).
+		return rpc.Errorf(rpc.Usage, "user %s has %d positions: that is the limit", who.Name(), n).
 			WithHint("'salt-event purge --durable NAME' forgets one")
 	}
 	return nil
@@ -168,7 +181,7 @@ func putPosition(ctx context.Context, t *journal.Table, key string, p stored) er
 
 // Confirm stores how far a durable listener has come. A place before the stored
 // one changes nothing.
-func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who Principal) error {
+func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
 	var q protocol.Confirm
 	if err := req.Decode(&q); err != nil {
 		return err
@@ -176,11 +189,17 @@ func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who Principal) erro
 	key := positionKey(who.Owner, q.Durable)
 	r.mu.Lock()
 	h := r.holders[key]
+	var listens decision.Decision
+	if h != nil {
+		listens = h.listens
+	}
 	r.mu.Unlock()
 	if h == nil || h.nonce != req.From.Nonce {
 		return rpc.Errorf(rpc.NotFound, "this connection does not hold the position %q", q.Durable)
 	}
-	_ = req.Decide(nil) // who holds it was let listen
+	if err := req.Decide(listens); err != nil {
+		return err
+	}
 	last, err := r.journal.Last(ctx)
 	if err != nil {
 		return err
@@ -197,7 +216,7 @@ func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who Principal) erro
 	if q.Seq <= h.seq {
 		return nil
 	}
-	if err := putPosition(ctx, t, key, stored{q.Seq, who.Name, time.Now().UTC()}); err != nil {
+	if err := putPosition(ctx, t, key, stored{q.Seq, who.Name(), time.Now().UTC()}); err != nil {
 		return err
 	}
 	h.seq = q.Seq

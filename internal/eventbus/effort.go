@@ -73,6 +73,6 @@ func (l *listener) matches(tag string) (bool, error) {
 	if own && all {
 		return ok, err
 	}
-	return false, rpc.Errorf(rpc.Usage, "the regular expressions of this listener, or of all those of %s, take too long: a listener has %s, and a user %s", l.who.Name, effortOfListener, effortOfPrincipal).
+	return false, rpc.Errorf(rpc.Usage, "the regular expressions of this listener, or of all those of %s, take too long: a listener has %s, and a user %s", l.who.Name(), effortOfListener, effortOfPrincipal).
 		WithHint("write them without lookaround and back references, or match by prefix")
 }

@@ -14,10 +14,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/brinebus/brine/internal/authz/decision"
+	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
-	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/semaphore"
@@ -39,11 +40,9 @@ type Bus struct {
 	log     *slog.Logger
 	tail    *tail
 	long    *semaphore.Keyed // for listeners of long events
-	grants  atomic.Pointer[event.Grants]
+	rules   *eventacl.Rules
 	lost    atomic.Pointer[[]journal.Gap] // of the journal
-	audit   func(context.Context, Decision) (bool, error)
 	while   func(context.Context, bus.Identity, func(context.Context) error) error
-	told    logging.Throttle // of refusals without an audit
 	started time.Time
 	fired   atomic.Uint64 // events of clients
 	sent    atomic.Uint64 // events to listeners
@@ -64,10 +63,12 @@ type Bus struct {
 // New returns an event bus over j. Events whose data has more than limit bytes are
 // refused; 0 is no limit.
 func New(j *journal.Journal, limit int64, log *slog.Logger) *Bus {
-	return &Bus{
+	r := &Bus{
 		journal: j, limit: limit, log: log, tail: &tail{journal: j, log: log}, long: semaphore.New(maxLong), started: time.Now().UTC(),
 		holders: map[string]*holder{}, tables: map[string]*journal.Table{},
 	}
+	r.rules = eventacl.New(r.Announce, log)
+	return r
 }
 
 // SetLost names what cannot be read of the journal any more: a listener that comes by is
@@ -128,10 +129,12 @@ func (r *Bus) beginOwn(tag string, data any, id string) (*journal.Pending, error
 }
 
 // Fire stores the events that from fired, in their order, or hands them out if they are
-// not to be stored. All are looked at before the first goes on its way. check says
-// whether from may fire a tag.
-func (r *Bus) Fire(ctx context.Context, f protocol.Fire, from string, check func(tag string) error) (protocol.Fired, error) {
-	if err := r.Look(f, check); err != nil {
+// not to be stored, as it was decided. All are looked at before the first goes on its way.
+func (r *Bus) Fire(ctx context.Context, d decision.Decision, f protocol.Fire, from string) (protocol.Fired, error) {
+	if err := d.Err(); err != nil {
+		return protocol.Fired{}, err
+	}
+	if err := r.Look(f, func(string) error { return nil }); err != nil {
 		return protocol.Fired{}, err
 	}
 	return r.Put(ctx, f, from)

@@ -17,6 +17,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
@@ -48,11 +49,11 @@ func startWith(t testing.TB, set func(*rpc.Server)) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, bus: b, events: New(j, limit, b.Log), user: &atomic.Pointer[string]{}}
-	who := func(_ context.Context, i bus.Identity) Principal {
+	who := func(_ context.Context, i bus.Identity) eventacl.Principal {
 		if name := w.user.Load(); name != nil {
-			return w.events.Principal(1234, *name, false)
+			return w.events.Rules().User(1234, *name, false)
 		}
-		return w.events.Principal(i.UID(), "root", true)
+		return w.events.Rules().User(i.UID(), "root", true)
 	}
 	w.events.Register(b.Server, who)
 	w.events.RegisterFire(b.Server, who)
@@ -792,7 +793,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum = 0
-	letters, err := w.events.letters(t.Context(), Principal{Owner: daemonOwner}, protocol.Dead{})
+	letters, err := w.events.letters(t.Context(), eventacl.Principal{Owner: daemonOwner}, protocol.Dead{})
 	for _, l := range letters {
 		sum += l.size
 	}
@@ -833,7 +834,7 @@ func TestDeadLettersOfOneSender(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	letters, err := w.events.letters(t.Context(), Principal{Owner: daemonOwner}, protocol.Dead{})
+	letters, err := w.events.letters(t.Context(), eventacl.Principal{Owner: daemonOwner}, protocol.Dead{})
 	if err != nil {
 		t.Fatal(err)
 	}

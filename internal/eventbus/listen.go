@@ -9,26 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
-
-// Principal is who listens, as the daemon verified.
-type Principal struct {
-	Owner    string // of positions and dead letters: the number of a user, or the name of a client
-	Name     string // for people and rules
-	Sender   string // of the events that it fires
-	UID      int    // the kernel's word, for the record; -1 for clients
-	Sudo     string // the user behind it, where it came by sudo
-	Source   string // for people: which process
-	Hearing  event.Hearing
-	external bool // has logged in by a backend: likewise
-	client   bool // comes over the network: the tag spaces of the master are closed to it
-	// Operator may look at everybody's positions and purge.
-	Operator bool
-}
 
 // Bounds of what one listener costs.
 const (
@@ -48,7 +34,7 @@ const (
 
 // Listen answers a request with events until the caller is gone, or until the end
 // of what is stored if that was asked for.
-func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who Principal) error {
+func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
 	l, err := r.listener(req, who)
 	if err != nil {
 		return err
@@ -62,8 +48,12 @@ func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who Principal) error
 		}
 		defer release()
 	}
-	if err := req.Decide(r.allowed(ctx, l.decision())); err != nil {
+	d := r.rules.Listen(ctx, who, l.asked(), l.q.Tags)
+	if err := req.Decide(d); err != nil {
 		return err
+	}
+	if l.q.Durable != "" {
+		r.listening(positionKey(who.Owner, l.q.Durable), d)
 	}
 	defer l.endTurn()
 	r.tail.join()
@@ -83,7 +73,7 @@ func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who Principal) error
 type listener struct {
 	events  *Bus
 	req     *rpc.Request
-	who     Principal
+	who     eventacl.Principal
 	q       protocol.Listen
 	match   *event.Matcher
 	senders *event.Matcher
@@ -108,7 +98,7 @@ type listener struct {
 	endLong func() // of the turn for a long event, nil without it
 }
 
-func (r *Bus) listener(req *rpc.Request, who Principal) (*listener, error) {
+func (r *Bus) listener(req *rpc.Request, who eventacl.Principal) (*listener, error) {
 	l := &listener{events: r, req: req, who: who, started: time.Now(), marked: time.Now(), buf: make([]byte, rpc.Room)}
 	if err := req.Decode(&l.q); err != nil {
 		return nil, err
@@ -127,17 +117,7 @@ func (r *Bus) listener(req *rpc.Request, who Principal) (*listener, error) {
 	if l.senders, err = event.NewMatcher(event.Fnmatch, l.q.Senders); err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "%w", err)
 	}
-	return l, l.permit()
-}
-
-// permit refuses a listener that could not hear anything.
-func (l *listener) permit() error {
-	for _, prefix := range l.asked() {
-		if _, ok := l.who.Hearing.Covers(prefix); !ok {
-			return l.events.ungranted(l.who, "listen", prefix)
-		}
-	}
-	return nil
+	return l, r.rules.MayListen(who, l.asked())
 }
 
 // asked are prefixes of all tags that it listens to.
@@ -148,33 +128,13 @@ func (l *listener) asked() []string {
 	return []string{""}
 }
 
-// decision describes it, once it is permitted.
-func (l *listener) decision() Decision {
-	d := Decision{Who: l.who, Verb: "listen", Tags: l.q.Tags[:min(len(l.q.Tags), maxTold)]}
-	d.Grant, _ = l.who.Hearing.Covers(l.asked()[0])
-	return d
-}
-
-// deny is the refusal of a local user, in the words of event_acl.
-func deny(user, verb, tag string) error {
-	what := "events"
-	if tag != "" {
-		what = "events with the tag " + tag
-	}
-	if verb == "listen" {
-		verb = "listen to"
-	}
-	return rpc.Errorf(rpc.Denied, "user %s may not %s %s: no rule of event_acl allows it", user, verb, what).
-		WithHint("root may; an operator grants it with event_acl in the configuration")
-}
-
 // begin finds the place to begin at and tells the caller that it stands.
 func (l *listener) begin(ctx context.Context) error {
 	extent, err := l.events.journal.Extent(ctx)
 	if err != nil {
 		return err
 	}
-	ready := protocol.Ready{Ready: true, Last: extent.Last, Limits: l.who.Hearing.Limits()}
+	ready := protocol.Ready{Ready: true, Last: extent.Last, Limits: l.who.Hearing().Limits()}
 	if ready.Start, err = l.start(ctx, extent); err != nil {
 		return err
 	}
@@ -214,7 +174,7 @@ func (l *listener) start(ctx context.Context, extent journal.Extent) (uint64, er
 		}
 		// The journal is not the one of the position: restored, or the end of it went
 		// with the power. Events may come twice; none is passed over.
-		l.events.log.Warn("a listener's position is behind the end of the journal", "user", l.who.Name, "seq", from-1, "last", extent.Last)
+		l.events.log.Warn("a listener's position is behind the end of the journal", "user", l.who.Name(), "seq", from-1, "last", extent.Last)
 		return extent.First, nil
 	}
 	return from, nil
@@ -273,7 +233,7 @@ func (l *listener) serve(ctx context.Context) error {
 // turn yet. It is false where that is all there is: who waits for a turn holds nothing.
 func (l *listener) affordable(batch []line) ([]line, bool) {
 	at := len(batch) - 1
-	if l.who.Operator || l.endLong != nil || len(batch[at].text) <= longEvent {
+	if l.who.Operator() || l.endLong != nil || len(batch[at].text) <= longEvent {
 		return batch, true
 	}
 	if ok, err := l.wants(batch[at].head); !ok || err != nil {
@@ -285,7 +245,7 @@ func (l *listener) affordable(batch []line) ([]line, bool) {
 
 // turn waits until a long event may be held.
 func (l *listener) turn(ctx context.Context, _ int) (err error) {
-	if l.who.Operator || l.endLong != nil {
+	if l.who.Operator() || l.endLong != nil {
 		return nil
 	}
 	l.endLong, err = l.events.long.Acquire(ctx, l.req.From.String())
@@ -494,7 +454,7 @@ func (l *listener) judge(h event.Head) (bool, error) {
 	if ok, err := l.senders.Match(h.From); !ok || err != nil {
 		return false, err
 	}
-	return l.who.Hearing.May(h.Tag) && (l.audit || !event.IsAudit(h.Tag)), nil
+	return l.who.Hearing().May(h.Tag) && (l.audit || !event.IsAudit(h.Tag)), nil
 }
 
 // namesAudit says whether one of the patterns is about the audit trail in so many
@@ -602,11 +562,10 @@ func (r *Bus) enter(l *listener) (leave func()) {
 }
 
 // Place answers where the journal ends now: what is fired from now on is behind.
-func (r *Bus) Place(ctx context.Context, req *rpc.Request, who Principal) error {
-	if _, ok := who.Hearing.Covers(""); !ok {
-		return r.ungranted(who, "listen", "")
+func (r *Bus) Place(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
+	if err := req.Decide(r.rules.Heard(who)); err != nil {
+		return err
 	}
-	_ = req.Decide(nil)
 	last, err := r.journal.Last(ctx)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
@@ -236,7 +237,7 @@ var errNoRoom = errors.New("there is no room for the dead letter")
 // OwnLetters returns the dead letters of the daemon's handler of that name: one, or
 // with seq 0 all.
 func (r *Bus) OwnLetters(ctx context.Context, name string, seq uint64) ([]protocol.DeadLetter, error) {
-	list, err := r.letters(ctx, Principal{Owner: daemonOwner}, protocol.Dead{Name: name, Seq: seq})
+	list, err := r.letters(ctx, eventacl.Principal{Owner: daemonOwner}, protocol.Dead{Name: name, Seq: seq})
 	letters := make([]protocol.DeadLetter, len(list))
 	for i, l := range list {
 		letters[i] = l.DeadLetter

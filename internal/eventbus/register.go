@@ -3,14 +3,15 @@ package eventbus
 import (
 	"context"
 
+	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/rpc"
 )
 
 // Register serves everything that local users may ask of the bus. who says what
 // the user behind a connection is and may hear.
-func (r *Bus) Register(s *rpc.Server, who func(context.Context, bus.Identity) Principal) {
-	for name, h := range map[string]func(context.Context, *rpc.Request, Principal) error{
+func (r *Bus) Register(s *rpc.Server, who func(context.Context, bus.Identity) eventacl.Principal) {
+	for name, h := range map[string]func(context.Context, *rpc.Request, eventacl.Principal) error{
 		"userListen":  r.Listen,
 		"userPlace":   r.Place,
 		"userConfirm": r.Confirm,
@@ -29,18 +30,18 @@ func (r *Bus) SetWhile(while func(ctx context.Context, i bus.Identity, f func(co
 }
 
 // RegisterFire serves the events that local users fire, where they are for this bus alone.
-func (r *Bus) RegisterFire(s *rpc.Server, who func(context.Context, bus.Identity) Principal) {
+func (r *Bus) RegisterFire(s *rpc.Server, who func(context.Context, bus.Identity) eventacl.Principal) {
 	s.Handle("userFire", r.handler(r.FireFor, who))
 }
 
 // RegisterClients serves what clients may ask.
 func (r *Bus) RegisterClients(s *rpc.Server) {
-	who := func(_ context.Context, i bus.Identity) Principal {
-		client := r.Client(i)
+	who := func(_ context.Context, i bus.Identity) eventacl.Principal {
+		client := r.rules.Client(i)
 		client.Source = i.Source
 		return client
 	}
-	for name, h := range map[string]func(context.Context, *rpc.Request, Principal) error{
+	for name, h := range map[string]func(context.Context, *rpc.Request, eventacl.Principal) error{
 		"clientFire":    r.FireFor,
 		"clientListen":  r.Listen,
 		"clientPlace":   r.Place,
@@ -50,7 +51,7 @@ func (r *Bus) RegisterClients(s *rpc.Server) {
 	}
 }
 
-func (r *Bus) handler(h func(context.Context, *rpc.Request, Principal) error, who func(context.Context, bus.Identity) Principal) rpc.Handler {
+func (r *Bus) handler(h func(context.Context, *rpc.Request, eventacl.Principal) error, who func(context.Context, bus.Identity) eventacl.Principal) rpc.Handler {
 	return func(ctx context.Context, req *rpc.Request) error {
 		if r.while == nil || req.From.Role != bus.RoleUser {
 			return h(ctx, req, who(ctx, req.From))

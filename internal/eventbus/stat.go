@@ -7,18 +7,17 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
 
 // Stat describes the bus to an operator.
-func (r *Bus) Stat(ctx context.Context, req *rpc.Request, who Principal) error {
-	if !who.Operator {
-		r.refused(who, "stat", "", "it is for operators")
-		return rpc.Errorf(rpc.Denied, "user %s may not look at the state of the bus: that is for operators", who.Name).WithHint("root may do this")
+func (r *Bus) Stat(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
+	if err := req.Decide(r.rules.Stat(who)); err != nil {
+		return err
 	}
-	_ = req.Decide(nil)
 	extent, err := r.journal.Extent(ctx)
 	if err != nil {
 		return err
@@ -52,7 +51,7 @@ func (r *Bus) listenerStats(last uint64) []protocol.ListenerStat {
 			continue // it has not begun
 		}
 		list = append(list, protocol.ListenerStat{
-			User: l.who.Name, Durable: l.q.Durable, Tags: l.q.Tags, Next: next, Behind: behind(last, next-1), Sent: l.sent.Load(), Started: l.started,
+			User: l.who.Name(), Durable: l.q.Durable, Tags: l.q.Tags, Next: next, Behind: behind(last, next-1), Sent: l.sent.Load(), Started: l.started,
 		})
 	}
 	return list
@@ -97,39 +96,32 @@ func behind(last, done uint64) uint64 {
 }
 
 // Purge removes events for an operator, or forgets a position. What was removed
-// by whom is written to the audit trail first.
-func (r *Bus) Purge(ctx context.Context, req *rpc.Request, who Principal) error {
+// by whom is written down first.
+func (r *Bus) Purge(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
 	var q protocol.Purge
 	if err := req.Decode(&q); err != nil {
 		return err
 	}
-	own := q.Durable != "" && (q.User == "" || q.User == who.Name)
-	if !who.Operator && !own {
-		r.refused(who, "purge", "", "it is for operators")
-		return rpc.Errorf(rpc.Denied, "user %s may not purge the bus: that is for operators", who.Name).WithHint("root may do this")
-	}
-	_ = req.Decide(nil)
 	if q.Durable != "" {
+		if err := req.Decide(r.rules.Position(who, q.User)); err != nil {
+			return err
+		}
 		return r.forget(ctx, req, who, q)
 	}
-	if err := r.purging(ctx, who, string(req.Body)); err != nil {
+	if err := req.Decide(r.rules.Purge(ctx, who, string(req.Body))); err != nil {
 		return err
+	}
+	if r.rules.Tell == nil { // and so nothing was written down
+		if _, err := r.Store(ctx, event.AuditSpace+"/purge", map[string]any{"user": who.Name(), "query": string(req.Body)}, ""); err != nil {
+			return err
+		}
 	}
 	n, err := r.purge(ctx, q)
 	if err != nil {
 		return err
 	}
-	r.log.Warn("journal purged", "user", who.Name, "count", n)
+	r.log.Warn("journal purged", "user", who.Name(), "count", n)
 	return req.Send(ctx, protocol.Purged{Count: n})
-}
-
-// purging tells of a purge before it is done.
-func (r *Bus) purging(ctx context.Context, who Principal, query string) error {
-	if r.audit != nil {
-		return r.allowed(ctx, Decision{Who: who, Verb: "purge", Grant: event.Grant{Rule: "operator"}, Reason: query})
-	}
-	_, err := r.Store(ctx, event.AuditSpace+"/purge", map[string]any{"user": who.Name, "query": query}, "")
-	return err
 }
 
 func (r *Bus) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
@@ -165,13 +157,13 @@ func (r *Bus) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
 }
 
 // forget removes a position that nobody works on.
-func (r *Bus) forget(ctx context.Context, req *rpc.Request, who Principal, q protocol.Purge) error {
+func (r *Bus) forget(ctx context.Context, req *rpc.Request, who eventacl.Principal, q protocol.Purge) error {
 	t, err := r.table(ctx, "positions")
 	if err != nil {
 		return err
 	}
 	key := positionKey(who.Owner, q.Durable)
-	if q.User != "" && q.User != who.Name {
+	if q.User != "" && q.User != who.Name() {
 		if key, err = r.positionOf(ctx, q.User, q.Durable); err != nil {
 			return err
 		}

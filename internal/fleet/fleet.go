@@ -8,7 +8,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/brinebus/brine/internal/acl"
+	"github.com/brinebus/brine/internal/authz/decision"
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
@@ -39,9 +40,9 @@ type Options struct {
 	Nodegroups  func() map[string]any // in force, as package target takes them
 	PillarRoots map[string][]string
 	Log         *slog.Logger
-	// MayReadMine decides whether the minion behind a request may read entries of the
-	// mine, and writes that down. The target is nil where it cannot be read.
-	MayReadMine func(ctx context.Context, r *rpc.Request, commands []acl.Command, t *target.Target, q protocol.MineGet) error
+	// MayReadMine decides whether a minion may read entries of the mine, and writes that
+	// down. The target is nil where it cannot be read.
+	MayReadMine func(context.Context, bus.Identity, *target.Target, protocol.MineGet) decision.Decision
 }
 
 // Fleet is all minions of one master.

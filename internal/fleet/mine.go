@@ -12,7 +12,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -221,16 +220,14 @@ func (f *Fleet) ReadMine(ctx context.Context, r *rpc.Request) error {
 	if len(q.Names) == 0 || len(q.Names) > maxMineRead {
 		return rpc.Errorf(rpc.Usage, "%d names of the mine at once: there may be 1 to %d", len(q.Names), maxMineRead)
 	}
-	commands := make([]acl.Command, len(q.Names))
-	for i, name := range q.Names {
+	for _, name := range q.Names {
 		if err := checkMineName(name); err != nil {
 			return err
 		}
-		commands[i].Function = salt.Function(name)
 	}
 	principal := r.From.String()
 	t, mistake := f.ParseTarget(ctx, principal, protocol.Publish{Target: q.Target, TargetType: q.TargetType})
-	if err := f.MayReadMine(ctx, r, commands, t, q); err != nil {
+	if err := r.Decide(f.MayReadMine(ctx, r.From, t, q)); err != nil {
 		return err
 	}
 	if mistake != nil {

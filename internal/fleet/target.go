@@ -18,8 +18,8 @@ import (
 const (
 	// cheapCost is what is done at once, in the units of target.Cost: some milliseconds.
 	cheapCost = 100_000
-	// LongTarget is from where on it takes noticeable time to read an expression, in bytes.
-	LongTarget = 4 << 10
+	// longTarget is from where on it takes noticeable time to read an expression, in bytes.
+	longTarget = 4 << 10
 	// maxEvaluation is how long one target may take. It is looked at before each minion.
 	maxEvaluation = 5 * time.Second
 )
@@ -34,18 +34,18 @@ func (f *Fleet) ParseTarget(ctx context.Context, principal string, q protocol.Pu
 	if err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "%v", err)
 	}
-	if len(q.Target) > LongTarget && kind != target.List {
+	if len(q.Target) > longTarget && kind != target.List {
 		end, err := f.evaluations.Acquire(ctx, principal)
 		if err != nil {
 			return nil, err
 		}
 		defer end()
 	}
-	return f.ReadTarget(q, kind)
+	return f.readTarget(q, kind)
 }
 
-// ReadTarget reads a target in the time that it takes.
-func (f *Fleet) ReadTarget(q protocol.Publish, kind target.Kind) (*target.Target, error) {
+// readTarget reads a target in the time that it takes.
+func (f *Fleet) readTarget(q protocol.Publish, kind target.Kind) (*target.Target, error) {
 	t, err := target.Parse(q.Target, kind, target.Options{Delimiter: q.Delimiter, Nodegroups: f.Nodegroups()})
 	if err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "target: %v", err)
@@ -54,6 +54,18 @@ func (f *Fleet) ReadTarget(q protocol.Publish, kind target.Kind) (*target.Target
 		return nil, rpc.Errorf(rpc.Usage, "target: %q can be the id of no minion", bad[0])
 	}
 	return t, nil
+}
+
+// ReadInner reads a target inside a command, for which nobody waits their turn.
+func (f *Fleet) ReadInner(expr, kind string) (*target.Target, error) {
+	k, err := target.ParseKind(kind)
+	if err == nil && len(expr) > longTarget && k != target.List {
+		err = rpc.Errorf(rpc.Usage, "a target inside a command has at most %d bytes", longTarget)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.readTarget(protocol.Publish{Target: expr, TargetType: kind}, k)
 }
 
 // TakeTurn waits until a principal may evaluate a target, if that takes long; t is nil for

@@ -15,6 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -195,7 +196,7 @@ var turnedAway = map[string]string{
 // gone is told by the broker of every connection that ended.
 func (m *Master) gone(i bus.Identity) {
 	m.server.Gone(i.Inbox())
-	m.logins.drop(i.Inbox())
+	m.authz.Ended(i.Inbox())
 	if i.Role != bus.RoleMinion {
 		return
 	}
@@ -412,9 +413,9 @@ func (m *Master) keyAction(ctx context.Context, r *rpc.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	who := m.localAsker(ctx, r.From)
+	who := m.authz.Local(ctx, r.From)
 	for _, k := range q.Keys {
-		m.keys.Expect(keyring.Name{ID: k.ID, Finger: k.Finger}, q.Act, who.who())
+		m.keys.Expect(keyring.Name{ID: k.ID, Finger: k.Finger}, q.Act, who.Who())
 	}
 	return nil
 }
@@ -442,7 +443,7 @@ func (m *Master) hello(ctx context.Context, r *rpc.Request) error {
 		m.gone(i) // it went while it was let in
 	}
 	if n, tell := m.often.Count("hello "+string(id), time.Now(), maxHellos); tell {
-		m.log.Info("minion connected", "minion", id, "version", shorten(q.Version), "repeated", n)
+		m.log.Info("minion connected", "minion", id, "version", logging.Shorten(q.Version), "repeated", n)
 	}
 	defer m.dispatch.Back(id, i.Key) // behind the welcome: it tells the time by which jobs are judged
 	return r.Send(ctx, protocol.Welcome{Time: m.steady.Now(), Version: m.version, Jobs: m.dispatch.Awaited(id)})

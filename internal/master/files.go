@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -72,9 +71,7 @@ func (m *Master) fileError(r *rpc.Request, q protocol.GetFile, err error) error 
 	log := m.log.With("minion", r.From.Name, "env", q.Environment, "path", q.Path, "err", err)
 	switch {
 	case errors.Is(err, fileserver.ErrPath):
-		if m.trail.Note(audit.Entry{Kind: audit.File, Who: audit.Who{Minion: r.From.Name}, Fun: "file." + r.Op, Reason: err.Error()}) {
-			log.Warn("file refused")
-		}
+		m.authz.NoteFile(r, q.Path, err.Error())
 		return rpc.Errorf(rpc.Denied, "%w", err)
 	case errors.Is(err, fileserver.ErrNotFound):
 		return rpc.Errorf(rpc.NotFound, "%w", err)

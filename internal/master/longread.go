@@ -2,6 +2,8 @@ package master
 
 import (
 	"context"
+
+	"github.com/brinebus/brine/internal/authz"
 )
 
 // longRead is the turn of a runner that reads long events, whose returns may have sixty
@@ -18,8 +20,8 @@ type longRead struct {
 // maxLongAnswers is how many long answers may wait for those who asked.
 const maxLongAnswers = 2
 
-func (m *Master) longRead(who asker) *longRead {
-	return &longRead{m: m, who: who.identity.String()}
+func (m *Master) longRead(who authz.Principal) *longRead {
+	return &longRead{m: m, who: who.Key()}
 }
 
 // begin takes the turn, the first time. A runner reads one event after the other.

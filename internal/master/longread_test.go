@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/semaphore"
 )
@@ -15,7 +16,7 @@ import (
 func TestLongReadsTakeTurns(t *testing.T) {
 	m := &Master{longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers)}
 	by := func(name string) *longRead {
-		return m.longRead(asker{identity: bus.Identity{Role: bus.RoleUser, Name: name}})
+		return m.longRead(new(authz.Authorizer).Peer(bus.Identity{Role: bus.RoleUser, Name: name}))
 	}
 	waits := func(l *longRead) {
 		t.Helper()

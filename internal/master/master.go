@@ -15,18 +15,18 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/auth"
+	"github.com/brinebus/brine/internal/authz"
+	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/blockfile"
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/dispatch"
-	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/extension"
@@ -89,10 +89,7 @@ type Master struct {
 	clock       job.Clock        // of job ids
 	steady      job.Steady       // of the expiry of jobs
 	users       auth.Users
-	access      atomic.Pointer[access]
-	tables      tables
-	gate        *eauth.Gate // external_auth
-	logins      logins
+	authz       *authz.Authorizer
 	reactor     reactions
 	rules       []*reactor.Rule // of the reactor, until it begins
 	reload      func() (*config.Master, error)
@@ -110,7 +107,6 @@ type Master struct {
 func New(ctx context.Context, o Options) (*Master, error) {
 	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, lookups: fleet.NewEvaluations(), longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers), serving: make(chan struct{})}
 	m.files, m.uploads, m.runners = fileserver.NewRoots(o.Config.FileRoots), newUploads(o.Config), runners(o.Config, o.Log)
-	m.tables = newTables(m.runners)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
 	if err := m.open(ctx); err != nil {
@@ -131,7 +127,7 @@ func runners(cfg *config.Master, log *slog.Logger) *extension.Set {
 }
 
 func (m *Master) open(ctx context.Context) error {
-	if err := m.openAccess(); err != nil {
+	if err := m.openAuthz(); err != nil {
 		return config.Mistake(err)
 	}
 	var err error
@@ -153,6 +149,18 @@ func (m *Master) open(ctx context.Context) error {
 		return err
 	}
 	return m.openServer()
+}
+
+// openAuthz reads the rules at the start: with a mistake in them the master does not serve.
+func (m *Master) openAuthz() error {
+	rules, err := authz.ParseRules(m.cfg, tablesOf(m.cfg))
+	if err != nil {
+		return err
+	}
+	m.authz = authz.New(authz.Options{
+		Users: &m.users, Tables: authz.NewTables(m.runners), FileRecv: m.cfg.FileRecv, KeyRevoke: m.cfg.AllowMinionKeyRevoke, APIUser: m.cfg.APIUser, Log: m.log,
+	}, rules)
+	return nil
 }
 
 func (m *Master) openKeys() error {
@@ -216,7 +224,7 @@ func (m *Master) openJournal(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, m.journal.Close)
-	grants, err := eventbus.ParseGrants(m.cfg.EventACL)
+	grants, err := eventacl.Parse(m.cfg.EventACL)
 	if err != nil {
 		return config.Mistake(err)
 	}
@@ -241,9 +249,10 @@ func (m *Master) openJournal(ctx context.Context) error {
 
 func (m *Master) openFleet(ctx context.Context) (err error) {
 	m.fleet, err = fleet.Open(ctx, fleet.Options{
-		Journal: m.journal, Keys: m.keys, Events: m.events, Nodegroups: m.nodegroups, PillarRoots: m.cfg.PillarRoots, Log: m.log,
-		MayReadMine: m.mayReadMine,
+		Journal: m.journal, Keys: m.keys, Events: m.events, Nodegroups: func() map[string]any { return m.authz.Rules().Nodegroups() }, PillarRoots: m.cfg.PillarRoots, Log: m.log,
+		MayReadMine: m.authz.Mine,
 	})
+	m.authz.Fleet = m.fleet
 	return err
 }
 
@@ -293,7 +302,7 @@ func (m *Master) retention() time.Duration {
 
 func (m *Master) openServer() error {
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
-	m.server.Cut, m.server.Slow, m.server.Authorize = m.cut, m.broker.Slow, m.authorize
+	m.server.Cut, m.server.Slow, m.server.Authorize = m.cut, m.broker.Slow, m.authz.Authorize
 	m.server.GrainsCount = m.keys.GrainsCount
 	m.register()
 	if err := m.server.Served(); err != nil {

@@ -35,7 +35,7 @@ func (o messages) Open(ctx context.Context, id salt.MinionID, msg outbox.Message
 		if err := readBody(msg, &f); err != nil {
 			return r, err
 		}
-		r.Events, err = o.m.minionEvents(id, f)
+		r.Events, _, err = o.m.minionEvents(id, f)
 		return r, err
 	case msg.Op == protocol.OpReturn:
 		var q protocol.LocalReturn
@@ -50,9 +50,7 @@ func (o messages) Open(ctx context.Context, id salt.MinionID, msg outbox.Message
 		if err := readBody(msg, &e); err != nil {
 			return r, err
 		}
-		if err := event.CheckMinionTag(id, e.Tag); err != nil {
-			o.m.eventRefused(id, e.Tag, err)
-		}
+		_ = o.m.authz.MinionFire(id, e.Tag) // which writes down what the minion has refused
 		return r, nil
 	case isReturn:
 		return o.m.dispatch.ReadReturn(ctx, id, salt.JID(jid), msg)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/function"
@@ -20,21 +20,20 @@ import (
 
 // runOwn runs a runner for somebody who has no rule for it, over a host that has
 // nothing but what is their own. It leaves no events, and no entry in the trail unless it
-// changes something: people who may nothing fill neither. why is the refusal that they
-// would get otherwise.
-func (m *Master) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who asker, jid salt.JID, e audit.Entry, why string) error {
+// changes something: people who may nothing fill neither.
+func (m *Master) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who authz.Principal, jid salt.JID, p authz.Permission) error {
 	if err := r.Send(ctx, protocol.RunStart{JID: jid, Tag: "salt/run/" + string(jid)}); err != nil {
 		return err
 	}
 	long := m.longRead(who)
 	defer long.sent()
-	h, c := m.ownHost(who, e, why, long), q.Command
+	h, c := m.ownHost(who, p, long), q.Command
 	res := runner.Table(h).Run(ctx, function.Call{
 		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: &function.Host{Version: m.version, Log: m.log},
 	})
 	out := runResult(res, false)
 	if out.Error != "" && out.Hint == "" {
-		out.Hint = "you are shown only what is your own: " + why
+		out.Hint = "you are shown only what is your own: " + p.Own()
 	}
 	body, err := out.AppendBinary(make([]byte, rpc.Room))
 	if err != nil {
@@ -44,62 +43,58 @@ func (m *Master) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	return r.SendBody(ctx, body)
 }
 
-// ownHost is a host for runners that has what is the asker's own, and nothing else.
+// ownHost is a host for runners that has what is the principal's own, and nothing else.
 // What is others' is not there, in the words for what does not exist.
-func (m *Master) ownHost(who asker, e audit.Entry, why string, long *longRead) *runner.Host {
+func (m *Master) ownHost(who authz.Principal, p authz.Permission, long *longRead) *runner.Host {
 	return &runner.Host{
 		Events: func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error {
 			return m.ownEvents(ctx, who, journal.Query{Subjects: []string{subject}, Since: since, Long: long.begin}, f)
 		},
-		Runs: func() []job.Summary { return m.dispatch.Runs(who.started) },
+		Runs: func() []job.Summary {
+			return m.dispatch.Runs(func(j *dispatch.Job) bool { return who.Started(j.User, j.Backend) })
+		},
 		Cancel: func(ctx context.Context, jid salt.JID) ([]salt.MinionID, error) {
-			if k := m.dispatch.Running(jid); k == nil || !who.started(k) {
+			if j := m.dispatch.Running(jid); j == nil || !who.Started(j.User, j.Backend) {
 				return nil, dispatch.ErrNoneWaits(jid)
 			}
-			if err := m.recordOwn(ctx, e, jid); err != nil {
+			if err := m.authz.Record(ctx, p, jid); err != nil {
 				return nil, err
 			}
-			return m.dispatch.Cancel(jid, who.name)
+			return m.dispatch.Cancel(jid, who.Name())
 		},
 		Await: func(ctx context.Context, jid salt.JID) error {
-			if k := m.dispatch.Running(jid); k == nil || !who.started(k) {
+			if j := m.dispatch.Running(jid); j == nil || !who.Started(j.User, j.Backend) {
 				return nil
 			}
 			return m.dispatch.Await(ctx, jid)
 		},
 		Explain: func(ctx context.Context, x runner.Explain) (runner.Explained, error) {
-			return m.explain(ctx, who, x, why)
+			return m.authz.Explain(ctx, who, x, p.Own())
 		},
-		Rights: func(ctx context.Context) (runner.Rights, error) { return m.rights(ctx, who) },
+		Rights: func(ctx context.Context) (runner.Rights, error) { return m.authz.Rights(ctx, who) },
 		ListTokens: func(ctx context.Context) ([]runner.Token, error) {
-			if who.login == nil {
+			if who.Login() == nil {
 				return nil, nil // tokens are of logins
 			}
-			return m.listTokens(ctx, who.login)
+			return m.authz.ListTokens(ctx, who.Login())
 		},
-		DeleteToken: func(ctx context.Context, id string) error { return m.deleteOwn(ctx, who, e, id) },
+		DeleteToken: func(ctx context.Context, id string) error { return m.deleteOwn(ctx, who, p, id) },
 		Version:     m.version, Log: m.log,
 	}
 }
 
-// recordOwn writes down what somebody changes of their own, before it is changed.
-func (m *Master) recordOwn(ctx context.Context, e audit.Entry, jid salt.JID) error {
-	e.JID = jid
-	return m.unwritten(m.trail.Record(ctx, e))
-}
-
-// deleteOwn forgets a token of the asker's login.
-func (m *Master) deleteOwn(ctx context.Context, who asker, e audit.Entry, id string) error {
-	if who.login == nil {
+// deleteOwn forgets a token of the principal's login.
+func (m *Master) deleteOwn(ctx context.Context, who authz.Principal, p authz.Permission, id string) error {
+	if who.Login() == nil {
 		return rpc.Errorf(rpc.Denied, "tokens are of logins, and this is none").WithHint("log in: salt-run -a BACKEND auth.del_token ID")
 	}
-	return m.deleteToken(ctx, id, who.login, func() error { return m.recordOwn(ctx, e, "") })
+	return m.authz.DeleteToken(ctx, id, who.Login(), func() error { return m.authz.Record(ctx, p, "") })
 }
 
-// ownEvents reads what the journal has of the jobs that the asker has started. It looks
-// at the events of all jobs for that, so each asker reads one thing at a time.
-func (m *Master) ownEvents(ctx context.Context, who asker, q journal.Query, f func(event.Event) error) error {
-	end, err := m.lookups.Acquire(ctx, who.identity.String())
+// ownEvents reads what the journal has of the jobs that the principal has started. It looks
+// at the events of all jobs for that, so each principal reads one thing at a time.
+func (m *Master) ownEvents(ctx context.Context, who authz.Principal, q journal.Query, f func(event.Event) error) error {
+	end, err := m.lookups.Acquire(ctx, who.Key())
 	if err != nil {
 		return err
 	}
@@ -108,7 +103,7 @@ func (m *Master) ownEvents(ctx context.Context, who asker, q journal.Query, f fu
 	return m.journal.Read(ctx, q, func(e event.Event) error {
 		jid := jobOf(e.Tag)
 		if event.JobKind(e.Tag) == "new" {
-			own[jid] = who.startedBy(e)
+			own[jid] = startedBy(who, e)
 		}
 		if jid == "" || !own[jid] {
 			return nil
@@ -125,28 +120,11 @@ func jobOf(tag string) string {
 	return ""
 }
 
-// startedBy says whether the asker has started the job of which this is the start.
-func (a asker) startedBy(e event.Event) bool {
+// startedBy says whether the principal has started the job of which this is the start.
+func startedBy(who authz.Principal, e event.Event) bool {
 	var load struct {
 		User    string `json:"user"`
 		Backend string `json:"eauth"`
 	}
-	return json.Unmarshal(e.Data, &load) == nil && a.started(&dispatch.Job{User: load.User, Backend: load.Backend})
-}
-
-// rights are what who asks may do.
-func (m *Master) rights(ctx context.Context, who asker) (runner.Rights, error) {
-	rules := m.rulesOf(who)
-	grants, err := rules.Grants(who.subject)
-	if err != nil {
-		return runner.Rights{}, err
-	}
-	out := runner.Rights{User: who.name, Backend: who.subject.Backend, Groups: who.subject.Groups, Operator: rules.Operator(who.subject), Barred: rules.Barred()}
-	for _, g := range grants {
-		out.Rules = append(out.Rules, runner.Right(g))
-	}
-	if who.minion() == "" {
-		out.Fire, out.Listen = m.events.Tags(m.onBus(ctx, who))
-	}
-	return out, nil
+	return json.Unmarshal(e.Data, &load) == nil && who.Started(load.User, load.Backend)
 }

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/protocol"
@@ -38,30 +37,14 @@ func (m *Master) push(_ context.Context, r *rpc.Request) error {
 	return nil
 }
 
-// mayPush says whether the master takes files of minions at all.
-func (m *Master) mayPush(r *rpc.Request) error {
-	if m.uploads != nil {
-		return nil
-	}
-	m.notePush(r, "", "file_recv is off")
-	return rpc.Errorf(rpc.Denied, "the master takes no files of minions").WithHint("set file_recv: True in its configuration, and restart it")
-}
-
-// notePush tells log and audit trail of an attempt, each of them not too often.
-func (m *Master) notePush(r *rpc.Request, path, reason string) {
-	if m.trail.Note(audit.Entry{Kind: audit.File, Who: audit.Who{Minion: r.From.Name}, Fun: "file." + r.Op, Reason: reason}) {
-		m.log.Warn("file not taken", "minion", r.From.Name, "path", path, "reason", reason)
-	}
-}
-
 // pushError is what the minion is told.
 func (m *Master) pushError(r *rpc.Request, q protocol.Push, err error) error {
 	switch {
 	case errors.Is(err, fileserver.ErrPath):
-		m.notePush(r, q.Path, err.Error())
+		m.authz.NoteFile(r, q.Path, err.Error())
 		return rpc.Errorf(rpc.Denied, "%w", err)
 	case errors.Is(err, fileserver.ErrFull):
-		m.notePush(r, q.Path, err.Error())
+		m.authz.NoteFile(r, q.Path, err.Error())
 		return rpc.Errorf(rpc.Unavailable, "%w", err).WithHint("take some away on the master, below minions/%s/files of its cachedir", r.From.Name)
 	case errors.Is(err, fileserver.ErrTooLarge):
 		return rpc.Errorf(rpc.Usage, "%w", err).WithHint("file_recv_max_size in the configuration of the master says how large")

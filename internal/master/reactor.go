@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/handler"
 	"github.com/brinebus/brine/internal/process"
@@ -175,12 +174,8 @@ func (m *Master) reactionJob(ctx context.Context, r *reactor.Rule, i handler.Ite
 		return err
 	}
 	q.Metadata = value.Value{V: map[string]any{"reactor": r.Name, "event_id": i.ID(), "event_seq": i.Event.Seq}}
-	who := asker{name: "reactor:" + r.Name, subject: acl.Subject{Kind: acl.Local, Name: "reactor:" + r.Name, Operator: true}}
-	may, err := m.permitPublish(ctx, who, q)
-	if err != nil {
-		return err
-	}
-	run, err := m.dispatch.Prepare(ctx, q, who.principal(), may)
+	who := m.authz.Reactor(r.Name)
+	run, err := m.dispatch.Prepare(ctx, q, who, m.authz.Publish(ctx, who, q))
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,11 +12,12 @@ import (
 
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/auth"
+	"github.com/brinebus/brine/internal/authz"
+	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/process"
 	"github.com/brinebus/brine/internal/reactor"
 	"github.com/brinebus/brine/internal/runner"
@@ -30,16 +32,21 @@ func Check(cfg *config.Master) error {
 
 // Lint returns what is strange about the rules of a configuration without mistakes.
 func Lint(ctx context.Context, cfg *config.Master) []runner.Finding {
-	a, err := newAccess(cfg)
+	a, err := authz.ParseRules(cfg, tablesOf(cfg))
 	if err != nil {
 		return nil
 	}
-	return a.lint(ctx, new(auth.Users))
+	return a.Lint(ctx, new(auth.Users))
+}
+
+// tablesOf are those that rules are about, with the runners that a configuration adds.
+func tablesOf(cfg *config.Master) authz.Tables {
+	return authz.NewTables(runners(cfg, slog.New(slog.DiscardHandler)))
 }
 
 // compiled are the parts of a configuration that may change while the master runs.
 type compiled struct {
-	access    *access
+	rules     *authz.Rules
 	grants    *event.Grants
 	backends  *eauth.Backends
 	reactions []*reactor.Rule
@@ -49,8 +56,8 @@ type compiled struct {
 func compile(cfg *config.Master, users *auth.Users) (compiled, error) {
 	var c compiled
 	var errs [4]error
-	c.access, errs[0] = newAccess(cfg)
-	c.grants, errs[1] = eventbus.ParseGrants(cfg.EventACL)
+	c.rules, errs[0] = authz.ParseRules(cfg, tablesOf(cfg))
+	c.grants, errs[1] = eventacl.Parse(cfg.EventACL)
 	c.backends, errs[2] = backends(cfg, users)
 	c.reactions, errs[3] = readReactor(cfg)
 	return c, config.Join(errs[:]...)
@@ -164,7 +171,7 @@ func (m *Master) reread() (runner.Reloaded, error) {
 		return runner.Reloaded{}, err
 	}
 	m.events.SetGrants(c.grants)
-	m.setAccess(c.access)
+	m.authz.SetRules(c.rules)
 	m.react(c.reactions)
 	m.setBackends(c.backends)
 	was := m.taken.cfg.Swap(cfg)
@@ -175,4 +182,10 @@ func (m *Master) reread() (runner.Reloaded, error) {
 	r.Changed, _ = was.Changes(&cfg.Common)
 	_, r.Restart = m.cfg.Changes(&cfg.Common)
 	return r, nil
+}
+
+// lint reports what is strange about the rules in force, and why those that were
+// written since are not.
+func (m *Master) lint(ctx context.Context) []runner.Finding {
+	return append(m.taken.findings(), m.authz.Rules().Lint(ctx, &m.users)...)
 }

@@ -6,11 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/acl"
+	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/grain"
 	"github.com/brinebus/brine/internal/job"
@@ -25,13 +24,13 @@ import (
 
 // runnerHost lets runners reach this master in the name of who. What is long in the journal
 // they read in its turn.
-func (m *Master) runnerHost(who asker, long *longRead) *runner.Host {
+func (m *Master) runnerHost(who authz.Principal, long *longRead) *runner.Host {
 	return &runner.Host{
 		Files: m.files, Custom: m.runners,
 		Accepted: m.keys.IDs,
 		Resolve: func(expression, kind string) ([]salt.MinionID, error) {
-			p, err := m.forRunner(m.ctx, who, protocol.Publish{Target: expression, TargetType: kind})
-			return p.Start.Minions, err
+			p := m.authz.Ping(m.ctx, who, protocol.Publish{Target: expression, TargetType: kind})
+			return p.Start().Minions, p.Err()
 		},
 		Presence: m.fleet.Connected,
 		Grains:   m.fleet.Grains,
@@ -49,19 +48,19 @@ func (m *Master) runnerHost(who asker, long *longRead) *runner.Host {
 		SendEvent: func(ctx context.Context, tag string, data any) error { return m.sendEvent(ctx, who, tag, data) },
 		Runs:      func() []job.Summary { return m.dispatch.Runs(func(*dispatch.Job) bool { return true }) },
 		Cancel: func(_ context.Context, jid salt.JID) ([]salt.MinionID, error) {
-			return m.dispatch.Cancel(jid, who.name)
+			return m.dispatch.Cancel(jid, who.Name())
 		},
 		Await: m.dispatch.Await,
 		Explain: func(ctx context.Context, e runner.Explain) (runner.Explained, error) {
-			return m.explain(ctx, who, e, "")
+			return m.authz.Explain(ctx, who, e, "")
 		},
-		Rights:     func(ctx context.Context) (runner.Rights, error) { return m.rights(ctx, who) },
+		Rights:     func(ctx context.Context) (runner.Rights, error) { return m.authz.Rights(ctx, who) },
 		Lint:       m.lint,
 		Reload:     m.reloadConfig,
 		Unreloaded: m.taken.why,
 		Audit:      m.auditRunner(who),
 		Verify:     m.verifyJournal,
-		Keys:       m.keys.By(who.who()),
+		Keys:       m.keys.By(who.Who()),
 		MasterKey:  m.key.Public(),
 		Config:     config.Disclose(m.inForce()),
 		Functions:  module.Builtin(),
@@ -69,10 +68,10 @@ func (m *Master) runnerHost(who asker, long *longRead) *runner.Host {
 		Version:    m.version,
 		Log:        m.log,
 		MakeToken: func(ctx context.Context, t runner.NewToken) (runner.Token, error) {
-			return m.makeToken(ctx, who, t)
+			return m.authz.MakeToken(ctx, who, t)
 		},
-		ListTokens:  func(ctx context.Context) ([]runner.Token, error) { return m.listTokens(ctx, nil) },
-		DeleteToken: func(ctx context.Context, id string) error { return m.deleteToken(ctx, id, nil, nil) },
+		ListTokens:  func(ctx context.Context) ([]runner.Token, error) { return m.authz.ListTokens(ctx, nil) },
+		DeleteToken: func(ctx context.Context, id string) error { return m.authz.DeleteToken(ctx, id, nil, nil) },
 
 		Reactions:     m.reactionsInForce,
 		RetryReaction: m.retryReaction,
@@ -81,37 +80,14 @@ func (m *Master) runnerHost(who asker, long *longRead) *runner.Host {
 
 // sendEvent fires an event of a runner. Its sender is who asked for the runner, and
 // nobody fires by it what they may not fire without it.
-func (m *Master) sendEvent(ctx context.Context, who asker, tag string, data any) error {
+func (m *Master) sendEvent(ctx context.Context, who authz.Principal, tag string, data any) error {
 	raw, err := value.Encode(data)
 	if err != nil {
 		return err
 	}
-	from, check := m.mayFire(who)
-	if id := who.minion(); id != "" {
-		from, check = id, func(tag string) error { return event.CheckMinionTag(salt.MinionID(id), tag) }
-	}
-	_, err = m.events.Fire(ctx, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, from, check)
+	from, d := m.authz.Send(ctx, who, tag)
+	_, err = m.events.Fire(ctx, d, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, from)
 	return err
-}
-
-// mayFire returns the sender of the events of a user, and what event_acl lets them
-// fire. The tag spaces of the master are for operators.
-func (m *Master) mayFire(who asker) (from string, check func(tag string) error) {
-	a := eventbus.Principal{Name: who.name, UID: -1}
-	from = salt.UserPrefix + who.name
-	if b := who.subject.Backend; b != "" {
-		a.Name = b + ":" + who.name
-		from = salt.UserPrefix + a.Name
-	} else if who.subject.Kind == acl.Local {
-		a = m.onBus(m.ctx, who)
-	}
-	granted := m.events.MayFire(a)
-	return from, func(tag string) error {
-		if !a.Operator && event.Reserved(tag) {
-			return rpc.Errorf(rpc.Denied, "user %s may not fire %s: the tag spaces of the master are for operators", a.Name, tag)
-		}
-		return granted(tag)
-	}
 }
 
 // machine is the master's own machine for functions of minions that a runner
@@ -129,65 +105,45 @@ func (m *Master) machine() *function.Host {
 	}
 }
 
-// forRunner is a test.ping that a runner needs itself: who may run the runner may have
-// it done.
-func (m *Master) forRunner(ctx context.Context, who asker, q protocol.Publish) (dispatch.Permission, error) {
-	t, err := m.fleet.ParseTarget(ctx, who.identity.String(), q)
-	if err == nil {
-		err = m.mayTarget(who, t)
-	}
-	if err != nil {
-		return dispatch.Permission{}, err
-	}
-	end, err := m.fleet.TakeTurn(ctx, who.identity.String(), t)
-	if err != nil {
-		return dispatch.Permission{}, err
-	}
-	defer end()
-	start, err := m.fleet.Resolve(t, nil)
-	d := acl.Decision{Verdict: acl.Allow, Rule: "runner"}
-	question := acl.Question{Commands: aclCommands(q.Commands), Minions: start.Minions}
-	return dispatch.Permission{Start: start, Target: t, Entry: entry(who, question, d, q.Target, q.TargetType)}, err
-}
-
 // run runs a runner, or a wheel function, for a local user.
 func (m *Master) run(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Run
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	who := m.asker(ctx, r.From)
-	return m.whileGood(ctx, who, func(ctx context.Context) error { return m.runFor(ctx, r, q, who) })
+	who := m.authz.Principal(ctx, r.From)
+	return m.authz.While(ctx, who, func(ctx context.Context) error { return m.runFor(ctx, r, q, who) })
 }
 
 // runFor runs a runner or a wheel function for whoever asks, between the events
 // salt/run/<jid>/new and ret, or those of salt/wheel.
-func (m *Master) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who asker) error {
-	kind, scope := "run", acl.Runner
+func (m *Master) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who authz.Principal) error {
+	kind := "run"
 	if q.Wheel {
-		kind, scope = "wheel", acl.Wheel
+		kind = "wheel"
 	}
 	if err := runner.CheckSecrets(q.Command); err != nil {
 		return rpc.Errorf(rpc.Usage, "%w", err) // before the arguments are in the journal, or in the trail
 	}
-	e, may, err := m.decide(who, acl.Question{Scope: scope, Own: !q.Async, Commands: aclCommands([]job.Command{q.Command})}, "", "")
-	if r.Decide(err) != nil || q.Preview {
+	p := m.authz.Run(who, q.Command, q.Wheel, !q.Async)
+	if err := r.Decide(p.Decision); err != nil || q.Preview {
 		return err
 	}
 	jid := m.clock.Next(time.Now())
-	if may.own != "" {
-		return m.runOwn(ctx, r, q, who, jid, e, may.own)
+	if p.Own() != "" {
+		return m.runOwn(ctx, r, q, who, jid, p)
 	}
 	tag := "salt/" + kind + "/" + string(jid)
-	data := map[string]any{"fun": map[bool]string{false: "runner.", true: "wheel."}[q.Wheel] + string(q.Command.Function), "jid": string(jid), "user": who.name, "fun_args": (&job.Envelope{Commands: []job.Command{q.Command}}).Arguments()}
+	data := map[string]any{"fun": map[bool]string{false: "runner.", true: "wheel."}[q.Wheel] + string(q.Command.Function), "jid": string(jid), "user": who.Name(), "fun_args": (&job.Envelope{Commands: []job.Command{q.Command}}).Arguments()}
 	begun := func() error {
 		_, err := m.events.Store(ctx, tag+"/new", data, "")
 		return err
 	}
+	var err error
 	if !q.Wheel && q.Command.Function == "audit.repair" && m.trail.Damaged() {
-		err = m.unwritten(begun()) // no entry can come before the one that it writes itself, with who asked
+		err = m.authz.Unwritten(begun()) // no entry can come before the one that it writes itself, with who asked
 	} else {
-		err = m.book(ctx, e, jid, begun)
+		err = m.authz.Book(ctx, p, jid, begun)
 	}
 	if err != nil {
 		return err
@@ -199,12 +155,12 @@ func (m *Master) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	if q.Async {
 		m.wg.Go(func() {
 			defer long.sent()
-			m.runOne(m.ctx, who, jid, tag, data, q, may.reach, long)
+			m.runOne(m.ctx, who, jid, tag, data, q, p.Reach(), long)
 		})
 		return nil
 	}
 	defer long.sent()
-	body, err := m.runOne(ctx, who, jid, tag, data, q, may.reach, long).AppendBinary(make([]byte, rpc.Room))
+	body, err := m.runOne(ctx, who, jid, tag, data, q, p.Reach(), long).AppendBinary(make([]byte, rpc.Room))
 	if err != nil {
 		return err
 	}
@@ -212,7 +168,7 @@ func (m *Master) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	return r.SendBody(ctx, body)
 }
 
-func (m *Master) runOne(ctx context.Context, who asker, jid salt.JID, tag string, data map[string]any, q protocol.Run, reach job.Reach, long *longRead) protocol.RunResult {
+func (m *Master) runOne(ctx context.Context, who authz.Principal, jid salt.JID, tag string, data map[string]any, q protocol.Run, reach job.Reach, long *longRead) protocol.RunResult {
 	h, c := m.runnerHost(who, long), q.Command
 	table, machine := runner.Table(h), &function.Host{Version: m.version, Log: m.log, Config: h.Config, Paths: function.Paths{ConfigDir: m.cfg.ConfigDir}, Custom: h.Custom}
 	if q.Wheel {

@@ -40,6 +40,9 @@ func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (pro
 	if err == nil {
 		err = m.events.Look(q, who.check)
 	}
+	if err == nil && who.decide != nil {
+		err = who.decide()
+	}
 	switch {
 	case err != nil:
 		return protocol.Fired{}, err
@@ -81,6 +84,7 @@ type local struct {
 	sender string // for the envelope; "" is the daemon itself
 	id     string // names the request, see repeatID
 	check  func(tag string) error
+	decide func() error // about all that check has looked at; nil for the daemon itself
 }
 
 // repeatID names what somebody asked for, so that the same request again is no

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/auth"
+	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/blockfile"
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
@@ -199,7 +200,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, j.Close)
-	grants, err := eventbus.ParseGrants(m.cfg.EventACL)
+	grants, err := eventacl.Parse(m.cfg.EventACL)
 	if err != nil {
 		return err
 	}

@@ -5,16 +5,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
-	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/schedule"
 )
 
 // Check reads everything that a configuration has for other packages, and returns all
 // mistakes in it. It starts nothing and touches no data.
 func Check(cfg *config.Minion) error {
-	_, grants := eventbus.ParseGrants(cfg.EventACL)
+	_, grants := eventacl.Parse(cfg.EventACL)
 	_, jobs := schedule.Parse(cfg.Schedule.Value(), time.Local)
 	if jobs != nil {
 		jobs = cfg.Schedule.At(nil, jobs)
@@ -54,7 +54,7 @@ func (m *Minion) takeConfig() error {
 	if err != nil {
 		return err
 	}
-	grants, err := eventbus.ParseGrants(cfg.EventACL)
+	grants, err := eventacl.Parse(cfg.EventACL)
 	if err != nil {
 		return err
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 
+	"github.com/brinebus/brine/internal/authz/decision"
+	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/bus"
-	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
-	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -18,7 +18,7 @@ import (
 // only.
 func (m *Minion) register() {
 	s := m.server
-	m.events.Register(s, m.asker)
+	m.events.Register(s, m.principal)
 	s.Handle("localFire", m.localFire)
 	s.Handle("passFiles", m.passFiles)
 	s.Handle("passOn", m.passOn)
@@ -30,20 +30,20 @@ func (m *Minion) register() {
 	s.Handle("status", m.status)
 }
 
-// asker is who asks, with the tags that event_acl lets him hear and fire.
-func (m *Minion) asker(ctx context.Context, i bus.Identity) eventbus.Principal {
+// principal is who asks, with the tags that event_acl lets them hear and fire.
+func (m *Minion) principal(ctx context.Context, i bus.Identity) eventacl.Principal {
 	u := m.users.Lookup(ctx, i.UID())
-	return m.events.Principal(u.UID, string(u.Name), u.Operator)
+	return m.events.Rules().User(u.UID, string(u.Name), u.Operator)
 }
 
 // authorize lets root and the daemon's own user do what is for nobody else.
-func (m *Minion) authorize(ctx context.Context, r *rpc.Request, c bus.Check) error {
-	u := m.users.Lookup(ctx, r.From.UID())
-	if c == bus.Operator && u.Operator {
-		return nil
+func (m *Minion) authorize(ctx context.Context, r *rpc.Request, c bus.Check) decision.Decision {
+	who := m.principal(ctx, r.From)
+	d := eventacl.ForOperator(who, c, rpc.Errorf(rpc.Denied, "user %s may not do this: it is for root and the minion's own user", who.Name()))
+	if d.Err() != nil {
+		m.log.Warn("request refused", "op", r.Op, "user", who.Name())
 	}
-	m.log.Warn("request refused", "op", r.Op, "user", u.Name)
-	return rpc.Errorf(rpc.Denied, "user %s may not do this: it is for root and the minion's own user", u.Name)
+	return d
 }
 
 // localFire stores events on the minion's own bus, and passes on those whose tag
@@ -55,9 +55,13 @@ func (m *Minion) localFire(ctx context.Context, r *rpc.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	who := m.asker(ctx, r.From)
-	fired, err := m.fireLocal(ctx, q, local{sender: salt.UserPrefix + who.Name, id: repeatID(r.From, requestID(q)), check: m.events.MayFire(who)})
-	if r.Decide(err) != nil {
+	who := m.principal(ctx, r.From)
+	firing := m.events.Rules().Fire(who)
+	fired, err := m.fireLocal(ctx, q, local{
+		sender: who.Sender, id: repeatID(r.From, requestID(q)), check: firing.Check,
+		decide: func() error { return r.Decide(firing.Decide(ctx, len(q.Events))) },
+	})
+	if err != nil {
 		return err
 	}
 	return r.Last(ctx, fired)
@@ -66,7 +70,7 @@ func (m *Minion) localFire(ctx context.Context, r *rpc.Request) error {
 // mayConnect says whether a local user gets a connection at all.
 func (m *Minion) mayConnect(uid int) bool {
 	u := m.users.Lookup(m.ctx, uid)
-	return u.Operator || m.events != nil && m.events.Known(string(u.Name))
+	return u.Operator || m.events != nil && m.events.Rules().Known(string(u.Name))
 }
 
 // passOn sends events to the master's bus for a local tool.

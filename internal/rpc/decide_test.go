@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/brinebus/brine/internal/authz/authztest"
+	"github.com/brinebus/brine/internal/authz/decision"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
@@ -17,7 +19,7 @@ func check(c bus.Check) bus.Endpoints {
 }
 
 // ask serves a table with one handler and returns what a user gets, who may publish it.
-func ask(t *testing.T, table bus.Endpoints, authorize func(context.Context, *rpc.Request, bus.Check) error, h rpc.Handler) error {
+func ask(t *testing.T, table bus.Endpoints, authorize func(context.Context, *rpc.Request, bus.Check) decision.Decision, h rpc.Handler) error {
 	t.Helper()
 	b := bustest.Start(t)
 	s := rpc.NewServer(b.Conn(), b.Owner, table, slog.New(slog.DiscardHandler))
@@ -43,7 +45,19 @@ func TestNothingIsAnsweredWithoutADecision(t *testing.T) {
 		"bytes":          func(ctx context.Context, r *rpc.Request) error { return r.SendRaw(ctx, []byte("secret")) },
 		"nothing at all": func(context.Context, *rpc.Request) error { return nil },
 		"a refusal": func(ctx context.Context, r *rpc.Request) error {
-			_ = r.Decide(rpc.Errorf(rpc.Denied, "no"))
+			_ = r.Decide(decision.Refuse(rpc.Errorf(rpc.Denied, "no")))
+			return r.Send(ctx, 1)
+		},
+		"the zero value": func(ctx context.Context, r *rpc.Request) error {
+			_ = r.Decide(decision.Decision{})
+			return r.Send(ctx, 1)
+		},
+		"what another check allows": func(ctx context.Context, r *rpc.Request) error {
+			_ = r.Decide(authztest.Allow(string(bus.EventGrant)))
+			return r.Send(ctx, 1)
+		},
+		"one's own": func(ctx context.Context, r *rpc.Request) error {
+			_ = r.Decide(decision.Own())
 			return r.Send(ctx, 1)
 		},
 	} {
@@ -52,7 +66,9 @@ func TestNothingIsAnsweredWithoutADecision(t *testing.T) {
 		}
 	}
 	err := ask(t, check(bus.Published), nil, func(ctx context.Context, r *rpc.Request) error {
-		_ = r.Decide(nil)
+		if err := r.Decide(authztest.Allow(string(bus.Published))); err != nil {
+			return err
+		}
 		return r.Send(ctx, 1)
 	})
 	if err != nil {
@@ -64,17 +80,19 @@ func TestNothingIsAnsweredWithoutADecision(t *testing.T) {
 func TestEarlyChecks(t *testing.T) {
 	called := false
 	h := func(ctx context.Context, r *rpc.Request) error { called = true; return r.Send(ctx, 1) }
-	refuse := func(context.Context, *rpc.Request, bus.Check) error { return rpc.Errorf(rpc.Denied, "not you") }
-	for name, authorize := range map[string]func(context.Context, *rpc.Request, bus.Check) error{"refused": refuse, "nobody to ask": nil} {
+	refuse := func(context.Context, *rpc.Request, bus.Check) decision.Decision {
+		return decision.Refuse(rpc.Errorf(rpc.Denied, "not you"))
+	}
+	for name, authorize := range map[string]func(context.Context, *rpc.Request, bus.Check) decision.Decision{"refused": refuse, "nobody to ask": nil} {
 		if err := ask(t, check(bus.Operator), authorize, h); rpc.CodeOf(err) != rpc.Denied || called {
 			t.Errorf("%s: %v, called %v", name, err, called)
 		}
 	}
-	allow := func(_ context.Context, _ *rpc.Request, c bus.Check) error {
+	allow := func(_ context.Context, _ *rpc.Request, c bus.Check) decision.Decision {
 		if c != bus.Operator {
 			t.Errorf("asked for the check %s", c)
 		}
-		return nil
+		return authztest.Allow(string(c))
 	}
 	if err := ask(t, check(bus.Operator), allow, h); err != nil || !called {
 		t.Errorf("allowed: %v, called %v", err, called)

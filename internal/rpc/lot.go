@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/brinebus/brine/internal/authz/decision"
 	"github.com/brinebus/brine/internal/bus"
 )
 
@@ -104,7 +105,7 @@ func (s *Server) answerLot(l *lots, list []booked) {
 func (s *Server) callLot(l *lots, list []booked) (errs []error) {
 	lot := make([]*Request, len(list))
 	for i, b := range list {
-		_ = b.Decide(nil) // it is the sender's own, see HandleLots
+		_ = b.Decide(decision.Own()) // it is the sender's own, see HandleLots
 		lot[i] = b.Request
 	}
 	defer func() {

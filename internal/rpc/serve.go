@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/brinebus/brine/internal/authz/decision"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -50,14 +51,18 @@ type Request struct {
 	book     func(cost int) error
 }
 
-// Decide takes what the check of the request's endpoint has decided: nil is to allow it,
-// and an error is its refusal, which is returned. What was not decided has no answer: a
-// handler that forgot to ask fails.
-func (r *Request) Decide(err error) error {
-	if err == nil {
-		r.decided.Store(true)
+// Decide takes what the check of the request's endpoint has decided, and returns the
+// refusal. What was not decided, or by another check, has no answer: a handler that forgot
+// to ask fails.
+func (r *Request) Decide(d decision.Decision) error {
+	if err := d.Err(); err != nil {
+		return err
 	}
-	return err
+	if !d.Allows(string(r.endpoint.Check)) {
+		return errUndecided
+	}
+	r.decided.Store(true)
+	return nil
 }
 
 // errUndecided is a fault of ours: an answer without a decision.
@@ -129,9 +134,9 @@ type Server struct {
 	// GrainsCount says whether grains can have a key accepted now, so that the question of
 	// one may hold some; nil is that they cannot. It is set before Start.
 	GrainsCount func() bool
-	// Authorize decides the checks that need nothing of the body but who asks: an error
-	// is the refusal. Own is not asked. It is set before Start; nil refuses all.
-	Authorize func(ctx context.Context, r *Request, c bus.Check) error
+	// Authorize decides the checks that need nothing of the body but who asks; Own needs
+	// none. It is set before Start; nil refuses all.
+	Authorize func(ctx context.Context, r *Request, c bus.Check) decision.Decision
 
 	nc        *nats.Conn
 	log       *slog.Logger
@@ -559,7 +564,7 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 func (s *Server) authorize(ctx context.Context, r *Request) error {
 	switch c := r.endpoint.Check; {
 	case c == bus.Own:
-		return r.Decide(nil)
+		return r.Decide(decision.Own())
 	case !c.Early():
 		return nil // the handler decides, see Decide
 	case s.Authorize == nil:

@@ -1,4 +1,4 @@
-package master
+package authz
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/bus"
-	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/eauth"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
@@ -90,105 +90,60 @@ func (l *logins) takeChallenge(inbox string) []byte {
 	return c
 }
 
-// openGate opens external_auth over the journal.
-func (m *Master) openGate(ctx context.Context) error {
-	b, err := backends(m.cfg, &m.users)
-	if err != nil {
-		return config.Mistake(err)
-	}
-	table, err := m.journal.Table(ctx, "tokens")
-	if err != nil {
-		return err
-	}
-	m.gate, err = eauth.NewGate(ctx, table, b, m.log)
-	m.tellAbsent(b)
-	return err
-}
-
-// setBackends puts those of a new configuration in force.
-func (m *Master) setBackends(b *eauth.Backends) {
-	m.gate.Set(b)
-	m.tellAbsent(b)
-}
-
-func (m *Master) tellAbsent(b *eauth.Backends) {
-	for _, name := range b.Absent {
-		m.log.Warn("Salt has this authentication backend, Brine does not: nobody logs in through it", "eauth", name)
-	}
-}
-
-// sweepEvery is how often tokens that have expired are removed.
-const sweepEvery = time.Minute
-
-func (m *Master) sweepTokens() {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-m.ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if err := m.gate.Sweep(m.ctx); err != nil && m.ctx.Err() == nil {
-			m.log.Error("tokens not swept", "err", err)
-		}
-	}
-}
-
-// login lets a user of external_auth in on the connection that asks.
-func (m *Master) login(ctx context.Context, r *rpc.Request) error {
+// Login lets a user of external_auth in on the connection that asks.
+func (a *Authorizer) Login(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Login
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
 	if len(q.Certificate) > 0 && len(q.Signature) == 0 && q.Token == "" {
-		answer := protocol.LoggedIn{Challenge: m.logins.challenge(r.Inbox())}
-		_ = r.Decide(nil) // who is asked for a proof has got nothing yet
-		return m.unlessGone(ctx, r, answer)
+		answer := protocol.LoggedIn{Challenge: a.logins.challenge(r.Inbox())}
+		_ = r.Decide(allow(bus.Proof)) // who is asked for a proof has got nothing yet
+		return a.unlessGone(ctx, r, answer)
 	}
-	payer, err := m.behind(ctx, r, q.Address)
+	payer, err := a.behind(ctx, r, q.Address)
 	if err != nil {
 		return err
 	}
-	grant, err := m.verify(ctx, r, q, payer)
-	if unwritten := m.tellLogin(ctx, r.From, q, grant, err); err != nil {
+	grant, err := a.verify(ctx, r, q, payer)
+	if unwritten := a.tellLogin(ctx, r.From, q, grant, err); err != nil {
 		return loginError(q, err)
 	} else if unwritten != nil {
 		return unwritten
 	}
-	_ = r.Decide(nil)
+	_ = r.Decide(allow(bus.Proof))
 	answer := protocol.LoggedIn{
 		Backend: grant.Backend, User: grant.Name, Groups: grant.Groups, Issued: grant.Issued, Expires: grant.Expires,
-		Perms: value.Value{V: m.gate.Perms(grant)},
+		Perms: value.Value{V: a.Gate.Perms(grant)},
 	}
 	if q.MakeToken {
-		if answer.Token, answer.Expires, err = m.newToken(ctx, grant, q); err != nil {
+		if answer.Token, answer.Expires, err = a.newToken(ctx, grant, q); err != nil {
 			return loginError(q, err)
 		}
 	}
-	m.logins.set(r.Inbox(), grant, q.Address)
-	return m.unlessGone(ctx, r, answer)
+	a.logins.set(r.Inbox(), grant, q.Address)
+	return a.unlessGone(ctx, r, answer)
 }
 
-func (m *Master) newToken(ctx context.Context, grant *eauth.Grant, q protocol.Login) (string, time.Time, error) {
-	token, expires, err := m.gate.MakeToken(ctx, grant, q.Expire.Duration(), false)
+func (a *Authorizer) newToken(ctx context.Context, grant *eauth.Grant, q protocol.Login) (string, time.Time, error) {
+	token, expires, err := a.Gate.MakeToken(ctx, grant, q.Expire.Duration(), false)
 	if q.Lenient && q.Expire != 0 && errors.Is(err, eauth.ErrLifetime) {
-		return m.gate.MakeToken(ctx, grant, 0, false)
+		return a.Gate.MakeToken(ctx, grant, 0, false)
 	}
 	return token, expires, err
 }
 
 // behind says who pays for logins that fail: the local user who asks, or the address for
 // which one asks who is believed. It becomes the source of the request.
-func (m *Master) behind(ctx context.Context, r *rpc.Request, address string) (payer string, err error) {
+func (a *Authorizer) behind(ctx context.Context, r *rpc.Request, address string) (payer string, err error) {
 	if address == "" {
 		return r.From.Name, nil
 	}
 	if a, err := netip.ParseAddr(address); err != nil || a.Zone() != "" {
 		return "", rpc.Errorf(rpc.Usage, "%.60q is no address", address)
 	}
-	who := m.localAsker(ctx, r.From)
-	if !who.subject.Operator && (m.cfg.APIUser == "" || who.subject.Name != m.cfg.APIUser) {
+	who := a.Local(ctx, r.From)
+	if !who.subject.Operator && (a.APIUser == "" || who.subject.Name != a.APIUser) {
 		return "", rpc.Errorf(rpc.Denied, "user %s may not log others in by their addresses", who.name).
 			WithHint("salt-api runs as the user that api_user names in the master's configuration")
 	}
@@ -198,24 +153,24 @@ func (m *Master) behind(ctx context.Context, r *rpc.Request, address string) (pa
 
 // unlessGone answers, or forgets the connection if it has ended meanwhile: nobody
 // else would.
-func (m *Master) unlessGone(ctx context.Context, r *rpc.Request, answer protocol.LoggedIn) error {
+func (a *Authorizer) unlessGone(ctx context.Context, r *rpc.Request, answer protocol.LoggedIn) error {
 	if ctx.Err() != nil {
-		m.logins.drop(r.Inbox())
+		a.logins.drop(r.Inbox())
 		return ctx.Err()
 	}
 	return r.Send(ctx, answer)
 }
 
 // verify finds out who logs in.
-func (m *Master) verify(ctx context.Context, r *rpc.Request, q protocol.Login, payer string) (*eauth.Grant, error) {
+func (a *Authorizer) verify(ctx context.Context, r *rpc.Request, q protocol.Login, payer string) (*eauth.Grant, error) {
 	if q.Token == "" {
 		p := eauth.Proof{Secret: q.Password, Certificate: q.Certificate, Signature: q.Signature}
-		if c := m.logins.takeChallenge(r.Inbox()); c != nil {
+		if c := a.logins.takeChallenge(r.Inbox()); c != nil {
 			p.Statement = protocol.LoginStatement(r.Inbox(), q.User, c)
 		}
-		return m.gate.Login(ctx, payer, q.Backend, q.User, p)
+		return a.Gate.Login(ctx, payer, q.Backend, q.User, p)
 	}
-	grant, err := m.gate.ShowToken(ctx, payer, q.Token)
+	grant, err := a.Gate.ShowToken(ctx, payer, q.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -227,21 +182,21 @@ func (m *Master) verify(ctx context.Context, r *rpc.Request, q protocol.Login, p
 
 // tellLogin logs a login, with the reason of a refusal, and writes it to the audit
 // trail. One that is not written there must not take effect.
-func (m *Master) tellLogin(ctx context.Context, from bus.Identity, q protocol.Login, grant *eauth.Grant, err error) error {
-	backend, user := shorten(q.Backend), shorten(q.User)
+func (a *Authorizer) tellLogin(ctx context.Context, from bus.Identity, q protocol.Login, grant *eauth.Grant, err error) error {
+	backend, user := logging.Shorten(q.Backend), logging.Shorten(q.User)
 	if grant != nil {
 		backend, user = grant.Backend, grant.Name
 	}
 	uid := from.UID()
 	e := audit.Entry{Kind: audit.Login, Who: audit.Who{User: user, UID: &uid, Backend: backend, Source: from.Source}, Fun: "login." + proofKind(q)}
-	log := m.log.With("user", user, "eauth", backend, "kind", proofKind(q), "source", from.String())
+	log := a.Log.With("user", user, "eauth", backend, "kind", proofKind(q), "source", from.String())
 	if err != nil {
 		// Once a minute is enough for the log; the trail counts what repeats.
-		if !errors.Is(err, eauth.ErrBusy) || m.told.First("login "+from.String(), time.Now()) {
+		if !errors.Is(err, eauth.ErrBusy) || a.told.First("login "+from.String(), time.Now()) {
 			log.Warn("login refused", "reason", err.Error())
 		}
 		e.Reason = err.Error()
-		m.trail.Note(e)
+		a.Audit.Note(e)
 		return nil
 	}
 	log.Info("login")
@@ -249,7 +204,7 @@ func (m *Master) tellLogin(ctx context.Context, from bus.Identity, q protocol.Lo
 	if q.MakeToken {
 		e.Reason = "a token is made"
 	}
-	return m.unwritten(m.trail.Record(ctx, e))
+	return a.Unwritten(a.Audit.Record(ctx, e))
 }
 
 // proofKind is what Salt calls the kind of a login.
@@ -260,16 +215,7 @@ func proofKind(q protocol.Login) string {
 	return "eauth"
 }
 
-// shorten cuts what somebody unknown says about himself.
-func shorten(s string) string {
-	const most = 64
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
-}
-
-// loginError is what the asker is told: not whether it was the user, the
+// loginError is what the principal is told: not whether it was the user, the
 // password or the backend.
 func loginError(q protocol.Login, err error) error {
 	refusal := func(code rpc.Code, more string) *rpc.Error {
@@ -291,26 +237,26 @@ func loginError(q protocol.Login, err error) error {
 	return err
 }
 
-// external is the asker behind a login, nil where nobody has logged in on the
+// external is the principal behind a login, nil where nobody has logged in on the
 // connection.
-func (m *Master) external(ctx context.Context, i bus.Identity) *asker {
-	old := m.logins.of(i.Inbox())
+func (a *Authorizer) external(ctx context.Context, i bus.Identity) *Principal {
+	old := a.logins.of(i.Inbox())
 	if old == nil {
 		return nil
 	}
-	if address := m.logins.address(i.Inbox()); address != "" {
+	if address := a.logins.address(i.Inbox()); address != "" {
 		i.Source = address
 	}
-	g, err := m.gate.Check(ctx, old)
+	g, err := a.Gate.Check(ctx, old)
 	if err != nil {
-		if m.told.First("login end "+i.Inbox(), time.Now()) {
-			m.log.Warn("login ended", "user", old.Name, "eauth", old.Backend, "source", i.String(), "reason", err)
+		if a.told.First("login end "+i.Inbox(), time.Now()) {
+			a.Log.Warn("login ended", "user", old.Name, "eauth", old.Backend, "source", i.String(), "reason", err)
 		}
-		return &asker{name: old.Name, identity: i, refused: loginError(protocol.Login{}, err)}
+		return &Principal{name: old.Name, identity: i, refused: loginError(protocol.Login{}, err)}
 	}
-	who := &asker{name: g.Name, identity: i, login: g, subject: acl.Subject{Kind: acl.External, Name: g.Name, Groups: g.Groups, Backend: g.Backend, Unix: m.unixNames(ctx, i)}}
+	who := &Principal{name: g.Name, identity: i, login: g, subject: acl.Subject{Kind: acl.External, Name: g.Name, Groups: g.Groups, Backend: g.Backend, Unix: a.unixNames(ctx, i)}}
 	if g.Rules != "" {
-		if who.rules, err = m.kept(g.Rules); err != nil {
+		if who.rules, err = a.kept(g.Rules); err != nil {
 			who.refused, who.subject = err, acl.Subject{}
 		}
 	}
@@ -318,11 +264,11 @@ func (m *Master) external(ctx context.Context, i bus.Identity) *asker {
 }
 
 // unixNames are the names of the local user on a connection, whoever has logged in.
-func (m *Master) unixNames(ctx context.Context, i bus.Identity) []string {
+func (a *Authorizer) unixNames(ctx context.Context, i bus.Identity) []string {
 	if i.Sudo != "" {
 		return []string{sudoPrefix + i.Sudo, i.Sudo}
 	}
-	return []string{string(m.users.Lookup(ctx, i.UID()).Name)}
+	return []string{string(a.Users.Lookup(ctx, i.UID()).Name)}
 }
 
 // Bounds of what is told to a user of external_auth as it happens.
@@ -333,15 +279,15 @@ const (
 	blindLook = time.Minute
 )
 
-// whileGood runs f, whose context ends when the login of who does, with the refusal
+// While runs f, whose context ends when the login of who does, with the refusal
 // as its cause: what is told as it happens stops then, what was started does not.
-func (m *Master) whileGood(ctx context.Context, who asker, f func(context.Context) error) error {
+func (a *Authorizer) While(ctx context.Context, who Principal, f func(context.Context) error) error {
 	if who.login == nil {
 		return f(ctx)
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() { end(m.loginEnd(ctx, who)) })
+	watch.Go(func() { end(a.loginEnd(ctx, who)) })
 	err := f(ctx)
 	ended := context.Cause(ctx)
 	end(nil)
@@ -354,7 +300,7 @@ func (m *Master) whileGood(ctx context.Context, who asker, f func(context.Contex
 
 // loginEnd waits for the end of a login and returns what its user is told. When ctx
 // ends it returns nil.
-func (m *Master) loginEnd(ctx context.Context, who asker) error {
+func (a *Authorizer) loginEnd(ctx context.Context, who Principal) error {
 	tick := time.NewTicker(loginLook)
 	defer tick.Stop()
 	for good := time.Now(); ; {
@@ -363,32 +309,32 @@ func (m *Master) loginEnd(ctx context.Context, who asker) error {
 			return nil
 		case <-tick.C:
 		}
-		_, err := m.gate.Check(ctx, who.login)
+		_, err := a.Gate.Check(ctx, who.login)
 		switch {
 		case err == nil:
 			good = time.Now()
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, eauth.ErrRefused) || time.Since(good) > blindLook:
-			m.log.Warn("login ended", "user", who.name, "eauth", who.login.Backend, "source", who.identity.String(), "reason", err)
+			a.Log.Warn("login ended", "user", who.name, "eauth", who.login.Backend, "source", who.identity.String(), "reason", err)
 			return loginError(protocol.Login{}, err)
 		}
 	}
 }
 
 // kept are the rules that a token keeps. The blacklist is that of now.
-func (m *Master) kept(text string) (*acl.Rules, error) {
-	rules, err := m.access.Load().with(text)
+func (a *Authorizer) kept(text string) (*acl.Rules, error) {
+	rules, err := a.Rules().with(text)
 	if err != nil {
-		m.log.Error("the rules of a token are not understood", "err", err)
+		a.Log.Error("the rules of a token are not understood", "err", err)
 		return nil, rpc.Errorf(rpc.Denied, "Authorization error occurred. The rules that the token keeps are not understood any more").WithHint("log in anew")
 	}
 	return rules, nil
 }
 
-// makeToken makes a token for the runner auth.mk_token: of the login that asks,
+// MakeToken makes a token for the runner auth.mk_token: of the login that asks,
 // or, for operators, of anybody whom the backend knows.
-func (m *Master) makeToken(ctx context.Context, who asker, t runner.NewToken) (runner.Token, error) {
+func (a *Authorizer) MakeToken(ctx context.Context, who Principal, t runner.NewToken) (runner.Token, error) {
 	made := runner.Token{User: t.User, Backend: t.Backend}
 	var err error
 	switch g := who.login; {
@@ -396,14 +342,14 @@ func (m *Master) makeToken(ctx context.Context, who asker, t runner.NewToken) (r
 		return made, rpc.Errorf(rpc.Denied, "%s may make tokens of %s by %s only", who.name, g.Name, g.Backend)
 	case g != nil:
 		made.User, made.Backend = g.Name, g.Backend
-		made.Token, made.Expires, err = m.gate.MakeToken(ctx, g, t.Life, false)
+		made.Token, made.Expires, err = a.Gate.MakeToken(ctx, g, t.Life, false)
 	case !who.subject.Operator:
 		err = rpc.Errorf(rpc.Denied, "only operators make tokens without a login").WithHint("log in: salt-run -a BACKEND auth.mk_token")
 	case t.User == "" || t.Backend == "":
 		err = salt.WithHint(errors.New("a token is of a user whom a backend knows: username and eauth are needed"),
 			"salt-run auth.mk_token username=fred eauth=pam, or log in: salt-run -a BACKEND auth.mk_token")
 	default:
-		made.Token, made.Expires, err = m.gate.Issue(ctx, t.Backend, t.User, t.Life)
+		made.Token, made.Expires, err = a.Gate.Issue(ctx, t.Backend, t.User, t.Life)
 	}
 	if err == nil {
 		made.ID = eauth.TokenID(made.Token)
@@ -413,25 +359,28 @@ func (m *Master) makeToken(ctx context.Context, who asker, t runner.NewToken) (r
 	return made, err
 }
 
-// deleteToken forgets a token: of a login, or anybody's for nil. record, if there is one,
+// DeleteToken forgets a token: of a login, or anybody's for nil. record, if there is one,
 // comes before.
-func (m *Master) deleteToken(ctx context.Context, id string, of *eauth.Grant, record func() error) error {
-	key, err := m.gate.Find(ctx, id, of)
+func (a *Authorizer) DeleteToken(ctx context.Context, id string, of *eauth.Grant, record func() error) error {
+	key, err := a.Gate.Find(ctx, id, of)
 	if err == nil && record != nil {
 		err = record()
 	}
 	if err != nil {
 		return err
 	}
-	return m.gate.Delete(ctx, key)
+	return a.Gate.Delete(ctx, key)
 }
 
-// listTokens lists them for the runner auth.list_tokens: those of a login, or all for nil.
-func (m *Master) listTokens(ctx context.Context, of *eauth.Grant) ([]runner.Token, error) {
-	list, err := m.gate.List(ctx, of)
+// ListTokens lists them for the runner auth.list_tokens: those of a login, or all for nil.
+func (a *Authorizer) ListTokens(ctx context.Context, of *eauth.Grant) ([]runner.Token, error) {
+	list, err := a.Gate.List(ctx, of)
 	out := make([]runner.Token, len(list))
 	for i, t := range list {
 		out[i] = runner.Token{ID: t.ID, User: t.User, Backend: t.Backend, Groups: t.Groups, Issued: t.Issued, Expires: t.Expires, KeepsRules: t.KeepsRules}
 	}
 	return out, err
 }
+
+// Ended forgets the login on a connection that has ended.
+func (a *Authorizer) Ended(inbox string) { a.logins.drop(inbox) }

@@ -1,56 +1,53 @@
-package master
+package authz
 
 import (
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/extension"
-	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/module"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
-	"github.com/brinebus/brine/internal/target"
 )
 
-// tables is what the tables of this program say of the commands that somebody asks
-// for. It implements acl.Functions. A minion of another version may have other rows:
+// Tables are what the tables of this program say of the commands that somebody asks
+// for. They implement acl.Functions. A minion of another version may have other rows:
 // what its rows find and these do not, it refuses.
-type tables struct {
+type Tables struct {
 	minions, runners, wheel function.Table
 	added                   *extension.Set // runners that people have added
 }
 
-func newTables(added *extension.Set) tables {
+// NewTables returns those of this program, with the runners that people have added.
+func NewTables(added *extension.Set) Tables {
 	h := &runner.Host{Functions: module.Builtin()} // rows are read here, and never run
-	return tables{module.Builtin(), runner.Table(h), runner.Wheel(h), added}
+	return Tables{module.Builtin(), runner.Table(h), runner.Wheel(h), added}
 }
 
 // of is the table of a scope; nil for what has none.
-func (f tables) of(s acl.Scope) function.Table {
+func (t Tables) of(s acl.Scope) function.Table {
 	switch s {
 	case acl.Minions, acl.Machine:
-		return f.minions
+		return t.minions
 	case acl.Runner:
-		return f.runners
+		return t.runners
 	case acl.Wheel:
-		return f.wheel
+		return t.wheel
 	}
 	return nil
 }
 
 // Read implements acl.Functions.
-func (f tables) Read(s acl.Scope, c acl.Command) acl.Reading {
-	table := f.of(s)
-	out := acl.Reading{Naming: f.naming(s, c.Function)}
+func (t Tables) Read(s acl.Scope, c acl.Command) acl.Reading {
+	table := t.of(s)
+	out := acl.Reading{Naming: t.naming(s, c.Function)}
 	if s == acl.Machine {
 		return out // the runner has told what is inside
 	}
 	r := table.Read(function.Command(c))
 	out.Hidden = r.Hidden
-	for _, t := range r.Targets {
-		out.Targets = append(out.Targets, acl.Named(t))
+	for _, n := range r.Targets {
+		out.Targets = append(out.Targets, acl.Named(n))
 	}
 	out.Own = s == acl.Runner && table.Own(c.Function)
 	for _, i := range r.Inner {
@@ -61,13 +58,13 @@ func (f tables) Read(s acl.Scope, c acl.Command) acl.Reading {
 
 // naming is how a rule must name a function of the master. One that is not in the
 // table is a program that people have added, or nothing, which runs nowhere.
-func (f tables) naming(s acl.Scope, name salt.Function) acl.Naming {
+func (t Tables) naming(s acl.Scope, name salt.Function) acl.Naming {
 	if s != acl.Runner && s != acl.Wheel {
 		return acl.AnyPattern
 	}
-	class, known := f.of(s).Class(name)
+	class, known := t.of(s).Class(name)
 	switch {
-	case known && !class.ByName(), !known && f.added.Find(name.Module()) == nil:
+	case known && !class.ByName(), !known && t.added.Find(name.Module()) == nil:
 		return acl.AnyPattern
 	case !known || class == function.Secret:
 		return acl.NamesModule
@@ -91,7 +88,7 @@ func asked(s acl.Scope, i function.Inner) acl.Inner {
 	}
 	if s == acl.Minions && i.Way != function.Here {
 		list := []job.Command{job.Command(i.Command)}
-		if err := parseWords(list); err == nil { // or the master refuses it when the minion asks
+		if err := ParseWords(list); err == nil { // or the master refuses it when the minion asks
 			out.Command = acl.Command(list[0])
 		}
 	}
@@ -99,7 +96,7 @@ func asked(s acl.Scope, i function.Inner) acl.Inner {
 }
 
 // reach is what commands that were allowed may make others do.
-func (f tables) reach(s acl.Scope, list []acl.Command, d acl.Decision) job.Reach {
+func (t Tables) reach(s acl.Scope, list []acl.Command, d acl.Decision) job.Reach {
 	if d.Operator {
 		return job.Reach{Free: true}
 	}
@@ -107,22 +104,14 @@ func (f tables) reach(s acl.Scope, list []acl.Command, d acl.Decision) job.Reach
 	for i, c := range list {
 		commands[i] = function.Command(c)
 	}
-	return job.Reach(f.of(s).ReachOf(commands))
+	return job.Reach(t.of(s).ReachOf(commands))
 }
 
-// verdict is the one place where rules are asked about functions: for what is to happen,
-// and for who only wants to know.
-func (m *Master) verdict(rules *acl.Rules, q acl.Question) acl.Decision {
-	q.Fleet, q.Functions = m.fleet, m.tables
-	q.Parse = func(expr, kind string) (*target.Target, error) {
-		k, err := target.ParseKind(kind)
-		if err == nil && len(expr) > fleet.LongTarget && k != target.List {
-			err = rpc.Errorf(rpc.Usage, "a target inside a command has at most %d bytes", fleet.LongTarget)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return m.fleet.ReadTarget(protocol.Publish{Target: expr, TargetType: kind}, k)
+func functionsOf(t function.Table) []salt.Function {
+	names := t.Functions("")
+	out := make([]salt.Function, len(names))
+	for i, name := range names {
+		out[i] = salt.Function(name)
 	}
-	return rules.Decide(q)
+	return out
 }

@@ -1,0 +1,108 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"syscall"
+
+	"github.com/brinebus/brine/internal/acl"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// SetAudit sets where decisions are written down, those about events among them.
+func (a *Authorizer) SetAudit(log *audit.Log) {
+	a.Audit = log
+	a.Events.Tell = a.tell
+}
+
+// kinds are the kinds of entries, by where a command runs.
+var kinds = map[acl.Scope]audit.Kind{acl.Minions: audit.Publish, acl.Runner: audit.Runner, acl.Wheel: audit.Wheel, acl.Mine: audit.Mine}
+
+// entry describes a decision. The target is as it was written.
+func entry(who Principal, q acl.Question, d acl.Decision, tgt, kind string) audit.Entry {
+	e := audit.Entry{
+		Kind: kinds[q.Scope], Who: who.Who(), Target: tgt, TargetType: kind, Minions: q.Minions, Count: len(q.Minions),
+		Rule: d.Rule, Where: d.Where, Reason: d.Reason, Outside: d.Outside, Inner: d.Inner,
+	}
+	if d.Verdict == acl.Allow { // which the rule is the reason for
+		e.Verdict, e.Reason = audit.Allowed, ""
+	}
+	for _, c := range q.Commands {
+		e.Commands = append(e.Commands, audit.Command(c))
+	}
+	return e
+}
+
+// Record writes down what was allowed before it takes effect. A refusal is returned as it
+// is.
+func (a *Authorizer) Record(ctx context.Context, p Permission, jid salt.JID) error {
+	if err := p.Err(); err != nil {
+		return err
+	}
+	e := p.entry
+	e.JID = jid
+	return a.Unwritten(a.Audit.Record(ctx, e))
+}
+
+// Note writes down what was allowed and is not done, without waiting.
+func (a *Authorizer) Note(p Permission) {
+	if p.Err() == nil {
+		a.Audit.Note(p.entry)
+	}
+}
+
+// Book is Record while store stores the rest. When it has returned nil both are kept:
+// nothing takes effect without.
+func (a *Authorizer) Book(ctx context.Context, p Permission, jid salt.JID, store func() error) error {
+	if err := p.Err(); err != nil {
+		return err
+	}
+	e := p.entry
+	e.JID = jid
+	pending, err := a.Audit.Begin(e)
+	if err != nil {
+		return a.Unwritten(err)
+	}
+	if err := store(); err != nil {
+		return a.Unwritten(err)
+	}
+	return a.Unwritten(pending.Wait(ctx))
+}
+
+// NoteReturn writes down a return that is refused. It is false for what is only counted.
+func (a *Authorizer) NoteReturn(id salt.MinionID, jid salt.JID, reason string) bool {
+	return a.Audit.Note(audit.Entry{Kind: audit.Return, Who: audit.Who{Minion: string(id)}, JID: jid, Reason: reason})
+}
+
+// NoteFile tells both logs of a file that a minion may not hand in or have, each of them
+// not too often.
+func (a *Authorizer) NoteFile(r *rpc.Request, path, reason string) {
+	if a.Audit.Note(audit.Entry{Kind: audit.File, Who: audit.Who{Minion: r.From.Name}, Fun: "file." + r.Op, Reason: reason}) {
+		a.Log.Warn("file refused", "minion", r.From.Name, "path", path, "reason", reason)
+	}
+}
+
+// Unwritten is the refusal of what cannot be written down, in the audit log or in the
+// journal. Another error stays as it is.
+func (a *Authorizer) Unwritten(err error) error {
+	what := ""
+	switch {
+	case errors.Is(err, audit.ErrUnwritten):
+		what = audit.ErrUnwritten.Error()
+	case errors.Is(err, journal.ErrStore):
+		what = journal.ErrStore.Error()
+	default:
+		return err
+	}
+	a.Log.Error("refused: "+what, "err", err)
+	if a.Audit.Damaged() {
+		return rpc.Errorf(rpc.Unavailable, "nothing was done: %s: a file of it is damaged", what).WithHint("%s", salt.Hint(err))
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		return rpc.Errorf(rpc.Unavailable, "nothing was done: %s: %w", what, syscall.ENOSPC).WithHint("the disk of the master is full: make room, and it goes on by itself")
+	}
+	return rpc.Errorf(rpc.Unavailable, "nothing was done: %s", what).WithHint("the log of the master says why")
+}

@@ -1,0 +1,10 @@
+// Package authztest makes decisions for tests of what comes after them.
+package authztest
+
+import (
+	"github.com/brinebus/brine/internal/authz/decision"
+	"github.com/brinebus/brine/internal/authz/internal/seal"
+)
+
+// Allow is to allow what the check is for.
+func Allow(check string) decision.Decision { return seal.Allow(check) }

@@ -1,0 +1,77 @@
+package eventacl
+
+import (
+	"context"
+	"slices"
+
+	"github.com/brinebus/brine/internal/authz/decision"
+	"github.com/brinebus/brine/internal/authz/internal/seal"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/rpc"
+)
+
+// Firing decides about the events of one request, tag by tag. It is not for concurrent
+// use.
+type Firing struct {
+	rules   *Rules
+	who     Principal
+	tags    []string
+	grant   event.Grant // of the first tag
+	looked  bool
+	refusal error
+}
+
+// Fire begins the decision about a request to fire.
+func (r *Rules) Fire(who Principal) *Firing { return &Firing{rules: r, who: who} }
+
+// Check looks at a tag of the request: each of them, once at least.
+func (f *Firing) Check(tag string) error {
+	if f.refusal != nil {
+		return f.refusal
+	}
+	grant, err := f.rules.mayFire(f.who, tag)
+	if err != nil {
+		f.refusal = err
+		return err
+	}
+	if !f.looked {
+		f.looked, f.grant = true, grant
+	}
+	if len(f.tags) < maxTags && !slices.Contains(f.tags, tag) {
+		f.tags = append(f.tags, tag)
+	}
+	return nil
+}
+
+// Decide decides about all that Check has looked at: so many events.
+func (f *Firing) Decide(ctx context.Context, count int) decision.Decision {
+	switch {
+	case f.refusal != nil || !f.looked:
+		return seal.Refuse(f.refusal)
+	case f.who.operator: // what an operator fires is nobody's decision; the event names them
+		return allow()
+	}
+	return f.rules.allowed(ctx, Record{Who: f.who, Verb: "fire", Count: count, Tags: f.tags, Grant: f.grant})
+}
+
+// mayFire looks at one tag. The events of the audit log are the daemon's own.
+func (r *Rules) mayFire(who Principal, tag string) (event.Grant, error) {
+	if err := event.CheckTag(tag); err != nil {
+		return event.Grant{}, err
+	}
+	if event.IsAudit(tag) {
+		r.refused(who, "fire", tag, "events of the audit log come from the daemon alone")
+		return event.Grant{}, rpc.Errorf(rpc.Denied, "user %s may not fire events with the tag %s: those of the audit log come from the daemon alone", who.name, tag)
+	}
+	if who.operator {
+		return event.Grant{}, nil
+	}
+	if (who.client || who.external) && event.Reserved(tag) {
+		return event.Grant{}, r.ungranted(who, "fire", tag)
+	}
+	grant, ok := r.grants.Load().MayFire(who.name, tag)
+	if !ok {
+		return event.Grant{}, r.ungranted(who, "fire", tag)
+	}
+	return grant, nil
+}
