@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/brinebus/brine/internal/authz/eventacl"
@@ -30,6 +33,19 @@ const (
 	maxWords = 64 << 10
 )
 
+// DeadLetters are the events that handlers could not be brought to take. What is exported
+// is for the daemon's own handlers.
+type DeadLetters struct {
+	tables *tables
+	log    *slog.Logger
+
+	mu    sync.Mutex             // held while letters are counted and kept
+	known map[string]letterPlace // by key; nil before they were read
+}
+
+// DeadLetters are those of this bus.
+func (r *Bus) DeadLetters() *DeadLetters { return r.dead }
+
 func letterKey(owner, name string, seq uint64) string {
 	return fmt.Sprintf("%s/%s/%020d", owner, name, seq)
 }
@@ -45,23 +61,23 @@ func (r *Bus) Dead(ctx context.Context, req *rpc.Request, who eventacl.Principal
 	}
 	switch q.Do {
 	case protocol.DeadPut:
-		return r.bury(ctx, who, q.Letter)
+		return r.dead.addFor(ctx, who, q.Letter)
 	case protocol.DeadList, protocol.DeadDrop:
-		return r.exhume(ctx, req, who, q)
+		return r.dead.send(ctx, req, who, q)
 	}
 	return rpc.Errorf(rpc.Usage, "there is nothing like %q to do with dead letters", q.Do)
 }
 
-func (r *Bus) bury(ctx context.Context, who eventacl.Principal, l *protocol.DeadLetter) error {
+func (s *DeadLetters) addFor(ctx context.Context, who eventacl.Principal, l *protocol.DeadLetter) error {
 	if l == nil || l.Seq == 0 {
 		return rpc.Errorf(rpc.Usage, "there is no letter to keep")
 	}
 	if err := checkName(l.Name); err != nil {
 		return err
 	}
-	r.deadMu.Lock()
-	defer r.deadMu.Unlock()
-	have, err := r.buried(ctx, who.Owner)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have, err := s.of(ctx, who.Owner)
 	if err != nil {
 		return err
 	}
@@ -70,14 +86,14 @@ func (r *Bus) bury(ctx context.Context, who eventacl.Principal, l *protocol.Dead
 	if len(have) >= maxLetters {
 		return full
 	}
-	return r.keepLetter(ctx, who.Owner, l, r.roomOf(who.Owner, l), full)
+	return s.keep(ctx, who.Owner, l, s.roomOf(who.Owner, l), full)
 }
 
-// roomOf is how many bytes a letter of an owner may have. Its caller holds deadMu and
+// roomOf is how many bytes a letter of an owner may have. Its caller holds mu and
 // has counted.
-func (r *Bus) roomOf(owner string, l *protocol.DeadLetter) int {
+func (s *DeadLetters) roomOf(owner string, l *protocol.DeadLetter) int {
 	his, all := 0, 0
-	for _, p := range r.dead {
+	for _, p := range s.known {
 		if p.owner == owner {
 			his += p.size
 		}
@@ -85,7 +101,7 @@ func (r *Bus) roomOf(owner string, l *protocol.DeadLetter) int {
 			all += p.size
 		}
 	}
-	if old, again := r.dead[letterKey(owner, l.Name, l.Seq)]; again {
+	if old, again := s.known[letterKey(owner, l.Name, l.Seq)]; again {
 		his, all = his-old.size, all-old.size
 	}
 	if owner == daemonOwner {
@@ -95,7 +111,7 @@ func (r *Bus) roomOf(owner string, l *protocol.DeadLetter) int {
 }
 
 // letterPlace is what is known of a letter without reading it: to read all at each
-// burial would take longer with each.
+// addition would take longer with each.
 type letterPlace struct {
 	owner   string
 	name    string // of the handler
@@ -108,20 +124,20 @@ func placeOf(owner string, l *protocol.DeadLetter, size int) letterPlace {
 	return letterPlace{owner, l.Name, event.Head{Tag: l.Tag, From: l.From}.Speaker(), l.Seq, size}
 }
 
-// buried returns the letters of an owner, the oldest first. Its caller holds deadMu.
-func (r *Bus) buried(ctx context.Context, owner string) ([]letterPlace, error) {
-	if r.dead == nil {
+// of returns the letters of an owner, the oldest first. Its caller holds mu.
+func (s *DeadLetters) of(ctx context.Context, owner string) ([]letterPlace, error) {
+	if s.known == nil {
 		dead := map[string]letterPlace{}
-		err := r.eachLetter(ctx, func(string) bool { return true }, func(l owned) {
+		err := s.scan(ctx, func(string) bool { return true }, func(l owned) {
 			dead[letterKey(l.owner, l.Name, l.Seq)] = placeOf(l.owner, &l.DeadLetter, l.size)
 		})
 		if err != nil {
 			return nil, err
 		}
-		r.dead = dead
+		s.known = dead
 	}
 	var list []letterPlace
-	for _, p := range r.dead {
+	for _, p := range s.known {
 		if p.owner == owner {
 			list = append(list, p)
 		}
@@ -130,11 +146,11 @@ func (r *Bus) buried(ctx context.Context, owner string) ([]letterPlace, error) {
 	return list, nil
 }
 
-// keepLetter stores a letter of at most room bytes: whole, or its event by the place
+// keep stores a letter of at most room bytes: whole, or its event by the place
 // only. The error full says that there is not even room for that. Its caller holds
-// deadMu.
-func (r *Bus) keepLetter(ctx context.Context, owner string, l *protocol.DeadLetter, room int, full error) error {
-	t, err := r.table(ctx, "dead")
+// mu.
+func (s *DeadLetters) keep(ctx context.Context, owner string, l *protocol.DeadLetter, room int, full error) error {
+	t, err := s.tables.get(ctx, "dead")
 	if err != nil {
 		return err
 	}
@@ -157,15 +173,15 @@ func (r *Bus) keepLetter(ctx context.Context, owner string, l *protocol.DeadLett
 	if err := t.Keep(ctx, key, b); err != nil {
 		return err
 	}
-	if r.dead != nil {
-		r.dead[key] = placeOf(owner, l, len(b))
+	if s.known != nil {
+		s.known[key] = placeOf(owner, l, len(b))
 	}
 	return nil
 }
 
-// dropLetter forgets a letter. Its caller holds deadMu.
-func (r *Bus) dropLetter(ctx context.Context, owner, name string, seq uint64) error {
-	t, err := r.table(ctx, "dead")
+// drop forgets a letter. Its caller holds mu.
+func (s *DeadLetters) drop(ctx context.Context, owner, name string, seq uint64) error {
+	t, err := s.tables.get(ctx, "dead")
 	if err != nil {
 		return err
 	}
@@ -173,15 +189,15 @@ func (r *Bus) dropLetter(ctx context.Context, owner, name string, seq uint64) er
 	if err := t.Delete(ctx, key); err != nil {
 		return err
 	}
-	delete(r.dead, key)
+	delete(s.known, key)
 	return nil
 }
 
-// exhume sends the letters that q names, and removes them if it says so.
-func (r *Bus) exhume(ctx context.Context, req *rpc.Request, who eventacl.Principal, q protocol.Dead) error {
-	return r.eachOf(ctx, who, q, func(l owned) error {
+// send sends the letters that q names, and removes them if it says so.
+func (s *DeadLetters) send(ctx context.Context, req *rpc.Request, who eventacl.Principal, q protocol.Dead) error {
+	return s.each(ctx, who, q, func(l owned) error {
 		if q.Do == protocol.DeadDrop {
-			if err := r.dropOne(ctx, l.owner, l.DeadLetter); err != nil {
+			if err := s.forget(ctx, l.owner, l.DeadLetter); err != nil {
 				return err
 			}
 		}
@@ -189,10 +205,10 @@ func (r *Bus) exhume(ctx context.Context, req *rpc.Request, who eventacl.Princip
 	})
 }
 
-func (r *Bus) dropOne(ctx context.Context, owner string, l protocol.DeadLetter) error {
-	r.deadMu.Lock()
-	defer r.deadMu.Unlock()
-	return r.dropLetter(ctx, owner, l.Name, l.Seq)
+func (s *DeadLetters) forget(ctx context.Context, owner string, l protocol.DeadLetter) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.drop(ctx, owner, l.Name, l.Seq)
 }
 
 // owned is a letter with whose it is, and its bytes in the store.
@@ -204,22 +220,22 @@ type owned struct {
 
 // letters returns the letters of who that q names, in the order of the journal.
 // Operators see those of the daemon's own handlers, too.
-func (r *Bus) letters(ctx context.Context, who eventacl.Principal, q protocol.Dead) (list []owned, err error) {
-	err = r.eachOf(ctx, who, q, func(l owned) error {
+func (s *DeadLetters) letters(ctx context.Context, who eventacl.Principal, q protocol.Dead) (list []owned, err error) {
+	err = s.each(ctx, who, q, func(l owned) error {
 		list = append(list, l)
 		return nil
 	})
 	return list, err
 }
 
-// eachOf calls f for each letter that is asked for, in order. One at a time is read: whoever
+// each calls f for each letter that is asked for, in order. One at a time is read: whoever
 // takes none of them costs no more than one.
-func (r *Bus) eachOf(ctx context.Context, who eventacl.Principal, q protocol.Dead, f func(owned) error) error {
-	places, err := r.places(ctx, who, q)
+func (s *DeadLetters) each(ctx context.Context, who eventacl.Principal, q protocol.Dead, f func(owned) error) error {
+	places, err := s.places(ctx, who, q)
 	if err != nil {
 		return err
 	}
-	t, err := r.table(ctx, "dead")
+	t, err := s.tables.get(ctx, "dead")
 	if err != nil {
 		return err
 	}
@@ -234,7 +250,7 @@ func (r *Bus) eachOf(ctx context.Context, who eventacl.Principal, q protocol.Dea
 		}
 		l := owned{owner: p.owner, size: len(b)}
 		if err := json.Unmarshal(b, &l.DeadLetter); err != nil {
-			r.log.Error("unreadable dead letter passed over", "key", key, "err", err)
+			s.log.Error("unreadable dead letter passed over", "key", key, "err", err)
 			continue
 		}
 		if err := f(l); err != nil {
@@ -245,13 +261,13 @@ func (r *Bus) eachOf(ctx context.Context, who eventacl.Principal, q protocol.Dea
 }
 
 // places are where the letters lie that are asked for.
-func (r *Bus) places(ctx context.Context, who eventacl.Principal, q protocol.Dead) ([]letterPlace, error) {
-	r.deadMu.Lock()
-	defer r.deadMu.Unlock()
-	list, err := r.buried(ctx, who.Owner)
+func (s *DeadLetters) places(ctx context.Context, who eventacl.Principal, q protocol.Dead) ([]letterPlace, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list, err := s.of(ctx, who.Owner)
 	if err == nil && who.Operator() && who.Owner != daemonOwner {
 		var own []letterPlace
-		own, err = r.buried(ctx, daemonOwner)
+		own, err = s.of(ctx, daemonOwner)
 		list = append(list, own...)
 	}
 	list = slices.DeleteFunc(list, func(p letterPlace) bool {
@@ -261,9 +277,9 @@ func (r *Bus) places(ctx context.Context, who eventacl.Principal, q protocol.Dea
 	return list, err
 }
 
-// eachLetter reads the letters of those owners.
-func (r *Bus) eachLetter(ctx context.Context, of func(owner string) bool, f func(owned)) error {
-	t, err := r.table(ctx, "dead")
+// scan reads the letters of those owners.
+func (s *DeadLetters) scan(ctx context.Context, of func(owner string) bool, f func(owned)) error {
+	t, err := s.tables.get(ctx, "dead")
 	if err != nil {
 		return err
 	}
@@ -273,9 +289,78 @@ func (r *Bus) eachLetter(ctx context.Context, of func(owner string) bool, f func
 			return
 		}
 		if err := json.Unmarshal(b, &l.DeadLetter); err != nil {
-			r.log.Error("unreadable dead letter passed over", "key", key, "err", err)
+			s.log.Error("unreadable dead letter passed over", "key", key, "err", err)
 			return
 		}
 		f(l)
 	})
+}
+
+// maxOfSender is how many dead letters the events of one sender may leave behind
+// with the daemon's handlers: a minion that fires what no handler can do must not
+// fill the room of all, where they would stop.
+const (
+	maxOfSender      = 500
+	maxBytesOfSender = 4 << 20 // beyond it the events are kept by their place only
+)
+
+// Add keeps a dead letter of the daemon's own handler. That of a sender who has
+// his share takes the place of his oldest, and a return counts as its minion's; the
+// daemon's own events have no share.
+func (s *DeadLetters) Add(ctx context.Context, l *protocol.DeadLetter) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have, err := s.of(ctx, daemonOwner)
+	if err != nil {
+		return err
+	}
+	speaker := placeOf(daemonOwner, l, 0).speaker
+	same := slices.DeleteFunc(slices.Clone(have), func(p letterPlace) bool { return p.speaker != speaker })
+	switch {
+	case speaker != "" && len(same) >= maxOfSender:
+		oldest := same[0]
+		s.log.Error("dead letter dropped: its sender has too many", "from", speaker, "handler", oldest.name, "seq", oldest.seq, "limit", maxOfSender)
+		if err := s.drop(ctx, daemonOwner, oldest.name, oldest.seq); err != nil {
+			return err
+		}
+	case len(have) >= maxLetters:
+		return rpc.Errorf(rpc.Busy, "there are %d dead letters of the reactor: that is the limit", len(have))
+	}
+	room := s.roomOf(daemonOwner, l)
+	if speaker != "" {
+		sum := 0
+		for _, p := range same {
+			sum += p.size
+		}
+		room = min(room, maxBytesOfSender-sum)
+	}
+	return s.keepOwn(ctx, l, room)
+}
+
+// keepOwn keeps a letter of the daemon: where there is no room at least its place, which is
+// little, and bounded by the number of letters.
+func (s *DeadLetters) keepOwn(ctx context.Context, l *protocol.DeadLetter, room int) error {
+	if err := s.keep(ctx, daemonOwner, l, room, errNoRoom); !errors.Is(err, errNoRoom) {
+		return err
+	}
+	l.Stderr = ""
+	return s.keep(ctx, daemonOwner, l, maxWords, errNoRoom)
+}
+
+var errNoRoom = errors.New("there is no room for the dead letter")
+
+// List returns the dead letters of the daemon's handler of that name: one, or
+// with seq 0 all.
+func (s *DeadLetters) List(ctx context.Context, name string, seq uint64) ([]protocol.DeadLetter, error) {
+	list, err := s.letters(ctx, eventacl.Principal{Owner: daemonOwner}, protocol.Dead{Name: name, Seq: seq})
+	letters := make([]protocol.DeadLetter, len(list))
+	for i, l := range list {
+		letters[i] = l.DeadLetter
+	}
+	return letters, err
+}
+
+// Drop forgets one of them.
+func (s *DeadLetters) Drop(ctx context.Context, l protocol.DeadLetter) error {
+	return s.forget(ctx, daemonOwner, l)
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +40,15 @@ type stored struct {
 	Time time.Time `json:"time"`
 }
 
+// positions are those of one bus.
+type positions struct {
+	tables *tables
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	holders map[string]*holder // by key
+}
+
 // holder is the listener that works on a position.
 type holder struct {
 	nonce string        // of its connection
@@ -44,7 +56,7 @@ type holder struct {
 	mu    sync.Mutex    // one write at a time, in order
 	seq   uint64        // what is stored
 
-	listens decision.Decision // that it may; guarded by the bus's lock
+	listens decision.Decision // that it may; guarded by the lock of positions
 }
 
 func positionKey(owner, name string) string { return owner + "/" + name }
@@ -58,27 +70,27 @@ func checkName(name string) error {
 
 // hold takes the position for a connection, waiting a little while another has
 // it.
-func (r *Bus) hold(ctx context.Context, who eventacl.Principal, name, nonce string) (release func(), err error) {
+func (p *positions) hold(ctx context.Context, who eventacl.Principal, name, nonce string) (release func(), err error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	return r.take(ctx, who.Owner, name, nonce)
+	return p.take(ctx, who.Owner, name, nonce)
 }
 
-func (r *Bus) take(ctx context.Context, owner, name, nonce string) (release func(), err error) {
+func (p *positions) take(ctx context.Context, owner, name, nonce string) (release func(), err error) {
 	key := positionKey(owner, name)
 	mine := &holder{nonce: nonce, done: make(chan struct{})}
 	limit := time.NewTimer(handover)
 	defer limit.Stop()
 	for {
-		r.mu.Lock()
-		other := r.holders[key]
+		p.mu.Lock()
+		other := p.holders[key]
 		if other == nil {
-			r.holders[key] = mine
-			r.mu.Unlock()
-			return func() { r.letGo(key, mine) }, nil
+			p.holders[key] = mine
+			p.mu.Unlock()
+			return func() { p.letGo(key, mine) }, nil
 		}
-		r.mu.Unlock()
+		p.mu.Unlock()
 		select {
 		case <-other.done:
 		case <-ctx.Done():
@@ -91,28 +103,28 @@ func (r *Bus) take(ctx context.Context, owner, name, nonce string) (release func
 }
 
 // listening notes what was decided about the listener that holds a position: it may move it.
-func (r *Bus) listening(key string, d decision.Decision) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if h := r.holders[key]; h != nil {
+func (p *positions) listening(key string, d decision.Decision) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.holders[key]; h != nil {
 		h.listens = d
 	}
 }
 
-func (r *Bus) letGo(key string, h *holder) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.holders[key] == h {
-		delete(r.holders, key)
+func (p *positions) letGo(key string, h *holder) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.holders[key] == h {
+		delete(p.holders, key)
 	}
 	close(h.done)
 }
 
-// position returns the place at which a durable listener goes on. A new one
+// start returns the place at which a durable listener goes on. A new one
 // begins at from, and that is stored before anything is sent: it has a position
 // before it has an event. With resume, what is done before from is done.
-func (r *Bus) position(ctx context.Context, who eventacl.Principal, name string, from uint64, resume bool) (uint64, error) {
-	t, err := r.table(ctx, "positions")
+func (p *positions) start(ctx context.Context, who eventacl.Principal, name string, from uint64, resume bool) (uint64, error) {
+	t, err := p.tables.get(ctx, "positions")
 	if err != nil {
 		return 0, err
 	}
@@ -121,9 +133,9 @@ func (r *Bus) position(ctx context.Context, who eventacl.Principal, name string,
 	if err != nil {
 		return 0, err
 	}
-	r.mu.Lock()
-	h := r.holders[key]
-	r.mu.Unlock()
+	p.mu.Lock()
+	h := p.holders[key]
+	p.mu.Unlock()
 	if have != nil {
 		h.seq = have.Seq
 		if resume {
@@ -131,7 +143,7 @@ func (r *Bus) position(ctx context.Context, who eventacl.Principal, name string,
 		}
 		return have.Seq + 1, nil
 	}
-	if err := r.room(ctx, t, who); err != nil {
+	if err := p.room(ctx, t, who); err != nil {
 		return 0, err
 	}
 	h.seq = from - 1
@@ -139,7 +151,7 @@ func (r *Bus) position(ctx context.Context, who eventacl.Principal, name string,
 }
 
 // room checks that an ordinary user may keep one more position.
-func (r *Bus) room(ctx context.Context, t *journal.Table, who eventacl.Principal) error {
+func (p *positions) room(ctx context.Context, t *journal.Table, who eventacl.Principal) error {
 	if who.Operator() {
 		return nil
 	}
@@ -164,11 +176,11 @@ func getPosition(ctx context.Context, t *journal.Table, key string) (*stored, er
 	if b == nil || err != nil {
 		return nil, err
 	}
-	p := new(stored)
-	if err := json.Unmarshal(b, p); err != nil {
+	have := new(stored)
+	if err := json.Unmarshal(b, have); err != nil {
 		return nil, fmt.Errorf("position %s: %w", key, err)
 	}
-	return p, nil
+	return have, nil
 }
 
 func putPosition(ctx context.Context, t *journal.Table, key string, p stored) error {
@@ -179,6 +191,55 @@ func putPosition(ctx context.Context, t *journal.Table, key string, p stored) er
 	return t.Put(ctx, key, b)
 }
 
+func (p *positions) stats(ctx context.Context, last uint64) ([]protocol.PositionStat, error) {
+	t, err := p.tables.get(ctx, "positions")
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	held := map[string]bool{}
+	for key := range p.holders {
+		held[key] = true
+	}
+	p.mu.Unlock()
+	var list []protocol.PositionStat
+	err = t.Each(ctx, func(key string, b []byte) {
+		var have stored
+		owner, name, _ := strings.Cut(key, "/")
+		uid, err := strconv.Atoi(owner)
+		if err != nil {
+			uid = -1 // a client
+		}
+		if json.Unmarshal(b, &have) != nil {
+			p.log.Error("unreadable position passed over", "key", key)
+			return
+		}
+		list = append(list, protocol.PositionStat{
+			User: have.User, UID: uid, Name: name, Seq: have.Seq, Behind: behind(last, have.Seq), Held: held[key], Time: have.Time,
+		})
+	})
+	sort.Slice(list, func(i, j int) bool { return list[i].User+"/"+list[i].Name < list[j].User+"/"+list[j].Name })
+	return list, err
+}
+
+// keyOf finds the position of another user by the name that it was stored
+// with.
+func (p *positions) keyOf(ctx context.Context, user, name string) (key string, err error) {
+	list, err := p.stats(ctx, 0)
+	if err != nil {
+		return "", err
+	}
+	for _, one := range list {
+		if one.User == user && one.Name == name {
+			if one.UID < 0 {
+				return positionKey(one.User, name), nil
+			}
+			return positionKey(strconv.Itoa(one.UID), name), nil
+		}
+	}
+	return "", rpc.Errorf(rpc.NotFound, "user %s has no position %q", user, name)
+}
+
 // Confirm stores how far a durable listener has come. A place before the stored
 // one changes nothing.
 func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
@@ -187,13 +248,13 @@ func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Princi
 		return err
 	}
 	key := positionKey(who.Owner, q.Durable)
-	r.mu.Lock()
-	h := r.holders[key]
+	r.positions.mu.Lock()
+	h := r.positions.holders[key]
 	var listens decision.Decision
 	if h != nil {
 		listens = h.listens
 	}
-	r.mu.Unlock()
+	r.positions.mu.Unlock()
 	if h == nil || h.nonce != req.From.Nonce {
 		return rpc.Errorf(rpc.NotFound, "this connection does not hold the position %q", q.Durable)
 	}
@@ -207,7 +268,7 @@ func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Princi
 	if q.Seq > last {
 		return rpc.Errorf(rpc.Usage, "the place %d is not in the journal: its newest event is %d", q.Seq, last)
 	}
-	t, err := r.table(ctx, "positions")
+	t, err := r.tables.get(ctx, "positions")
 	if err != nil {
 		return err
 	}
@@ -223,17 +284,24 @@ func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Princi
 	return nil
 }
 
-// table opens a table once.
-func (r *Bus) table(ctx context.Context, name string) (*journal.Table, error) {
-	r.tablesMu.Lock()
-	defer r.tablesMu.Unlock()
-	if t := r.tables[name]; t != nil {
-		return t, nil
+// tables are those of the journal that a bus has opened.
+type tables struct {
+	journal *journal.Journal
+	mu      sync.Mutex
+	open    map[string]*journal.Table
+}
+
+// get opens a table once.
+func (t *tables) get(ctx context.Context, name string) (*journal.Table, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if open := t.open[name]; open != nil {
+		return open, nil
 	}
-	t, err := r.journal.Table(ctx, name)
+	opened, err := t.journal.Table(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	r.tables[name] = t
-	return t, nil
+	t.open[name] = opened
+	return opened, nil
 }

@@ -49,23 +49,22 @@ type Bus struct {
 
 	mu        sync.Mutex
 	listeners []*listener
-	holders   map[string]*holder // by position
 
-	deadMu sync.Mutex             // held while letters are counted and kept
-	dead   map[string]letterPlace // by key; nil before they were read
+	dead      *DeadLetters
+	positions *positions
+	tables    *tables
 
 	efforts efforts // of matching, by the owner of listeners
 
-	tablesMu sync.Mutex
-	tables   map[string]*journal.Table
 }
 
 // New returns an event bus over j. Events whose data has more than limit bytes are
 // refused; 0 is no limit.
 func New(j *journal.Journal, limit int64, log *slog.Logger) *Bus {
+	t := &tables{journal: j, open: map[string]*journal.Table{}}
 	r := &Bus{
 		journal: j, limit: limit, log: log, tail: &tail{journal: j, log: log}, long: semaphore.New(maxLong), started: time.Now().UTC(),
-		holders: map[string]*holder{}, tables: map[string]*journal.Table{},
+		tables: t, dead: &DeadLetters{tables: t, log: log}, positions: &positions{tables: t, log: log, holders: map[string]*holder{}},
 	}
 	r.rules = eventacl.New(r.Announce, log)
 	return r

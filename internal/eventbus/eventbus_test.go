@@ -690,9 +690,9 @@ func TestPositionsOfOneUserAreBounded(t *testing.T) {
 // left waits until nobody holds the position.
 func (w *world) left(name string) {
 	for {
-		w.events.mu.Lock()
-		h := w.events.holders[positionKey("1234", name)]
-		w.events.mu.Unlock()
+		w.events.positions.mu.Lock()
+		h := w.events.positions.holders[positionKey("1234", name)]
+		w.events.positions.mu.Unlock()
 		if h == nil {
 			return
 		}
@@ -774,7 +774,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 		t.Errorf("%d letters, then %v", n, refused)
 	}
 	sum, whole := 0, 0
-	err := w.events.eachLetter(t.Context(), func(string) bool { return true }, func(l owned) {
+	err := w.events.dead.scan(t.Context(), func(string) bool { return true }, func(l owned) {
 		if sum += l.size; l.Event != nil {
 			whole++
 		}
@@ -785,15 +785,15 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	// The reactor has room of its own, and a sender a share of it.
 	for seq := range uint64(40) {
 		l := &protocol.DeadLetter{Name: "deploy", Seq: seq + 1, Tag: "app/x", From: "eve", Event: json.RawMessage(`"` + strings.Repeat("x", 800<<10) + `"`)}
-		if err := w.events.BuryOwn(t.Context(), l); err != nil {
+		if err := w.events.dead.Add(t.Context(), l); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.events.BuryOwn(t.Context(), &protocol.DeadLetter{Name: "deploy", Seq: 100, From: "web1", Event: json.RawMessage(`"small"`)}); err != nil {
+	if err := w.events.dead.Add(t.Context(), &protocol.DeadLetter{Name: "deploy", Seq: 100, From: "web1", Event: json.RawMessage(`"small"`)}); err != nil {
 		t.Fatal(err)
 	}
 	sum = 0
-	letters, err := w.events.letters(t.Context(), eventacl.Principal{Owner: daemonOwner}, protocol.Dead{})
+	letters, err := w.events.dead.letters(t.Context(), eventacl.Principal{Owner: daemonOwner}, protocol.Dead{})
 	for _, l := range letters {
 		sum += l.size
 	}
@@ -824,17 +824,17 @@ func TestStat(t *testing.T) {
 func TestDeadLettersOfOneSender(t *testing.T) {
 	w := start(t)
 	for i := range uint64(maxOfSender) {
-		if err := w.events.keepLetter(t.Context(), daemonOwner, &protocol.DeadLetter{Name: "deploy", Seq: 10 + i, From: "eve"}, maxLetter, nil); err != nil {
+		if err := w.events.dead.keep(t.Context(), daemonOwner, &protocol.DeadLetter{Name: "deploy", Seq: 10 + i, From: "eve"}, maxLetter, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, l := range []protocol.DeadLetter{{Name: "deploy", Seq: 1, From: "web1"}, {Name: "deploy", Seq: 2}, {Name: "other", Seq: 9000, From: "eve"}, {Name: "deploy", Seq: 9001, From: "eve"},
 		{Name: "deploy", Seq: 9002, Tag: "salt/job/20261121113344286549/ret/eve"}} {
-		if err := w.events.BuryOwn(t.Context(), &l); err != nil {
+		if err := w.events.dead.Add(t.Context(), &l); err != nil {
 			t.Fatal(err)
 		}
 	}
-	letters, err := w.events.letters(t.Context(), eventacl.Principal{Owner: daemonOwner}, protocol.Dead{})
+	letters, err := w.events.dead.letters(t.Context(), eventacl.Principal{Owner: daemonOwner}, protocol.Dead{})
 	if err != nil {
 		t.Fatal(err)
 	}

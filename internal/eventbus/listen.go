@@ -42,7 +42,7 @@ func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who eventacl.Princip
 	ctx, l.recall = context.WithCancel(ctx)
 	defer l.recall()
 	if l.q.Durable != "" {
-		release, err := r.hold(ctx, who, l.q.Durable, req.From.Nonce)
+		release, err := r.positions.hold(ctx, who, l.q.Durable, req.From.Nonce)
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who eventacl.Princip
 		return err
 	}
 	if l.q.Durable != "" {
-		r.listening(positionKey(who.Owner, l.q.Durable), d)
+		r.positions.listening(positionKey(who.Owner, l.q.Durable), d)
 	}
 	defer l.endTurn()
 	r.tail.join()
@@ -163,7 +163,7 @@ func (l *listener) start(ctx context.Context, extent journal.Extent) (uint64, er
 		from, err = l.events.journal.PlaceAt(ctx, l.q.Since)
 	}
 	if err == nil && l.q.Durable != "" {
-		from, err = l.events.position(ctx, l.who, l.q.Durable, from, l.q.Resume)
+		from, err = l.events.positions.start(ctx, l.who, l.q.Durable, from, l.q.Resume)
 	}
 	if err != nil {
 		return 0, err

@@ -2,16 +2,11 @@ package eventbus
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
 )
 
 // daemonOwner has the positions and dead letters of the daemon's own handlers: its
@@ -43,7 +38,7 @@ const storePause = 100 * time.Millisecond
 // Keep takes the position of the daemon's handler of that name; a new one begins
 // behind the newest event. It is kept until Close.
 func (r *Bus) Keep(ctx context.Context, name string) (*Position, error) {
-	release, err := r.take(ctx, daemonOwner, name, "")
+	release, err := r.positions.take(ctx, daemonOwner, name, "")
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +58,7 @@ func (p *Position) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.table, err = p.events.table(ctx, "positions"); err != nil {
+	if p.table, err = p.events.tables.get(ctx, "positions"); err != nil {
 		return err
 	}
 	stored, err := getPosition(ctx, p.table, p.key)
@@ -179,73 +174,4 @@ func (r *Bus) Again(ctx context.Context, seq uint64) (line []byte, there bool, e
 		return nil
 	})
 	return line, there, err
-}
-
-// maxOfSender is how many dead letters the events of one sender may leave behind
-// with the daemon's handlers: a minion that fires what no handler can do must not
-// fill the room of all, where they would stop.
-const (
-	maxOfSender      = 500
-	maxBytesOfSender = 4 << 20 // beyond it the events are kept by their place only
-)
-
-// BuryOwn keeps a dead letter of the daemon's own handler. That of a sender who has
-// his share takes the place of his oldest, and a return counts as its minion's; the
-// daemon's own events have no share.
-func (r *Bus) BuryOwn(ctx context.Context, l *protocol.DeadLetter) error {
-	r.deadMu.Lock()
-	defer r.deadMu.Unlock()
-	have, err := r.buried(ctx, daemonOwner)
-	if err != nil {
-		return err
-	}
-	speaker := placeOf(daemonOwner, l, 0).speaker
-	same := slices.DeleteFunc(slices.Clone(have), func(p letterPlace) bool { return p.speaker != speaker })
-	switch {
-	case speaker != "" && len(same) >= maxOfSender:
-		oldest := same[0]
-		r.log.Error("dead letter dropped: its sender has too many", "from", speaker, "handler", oldest.name, "seq", oldest.seq, "limit", maxOfSender)
-		if err := r.dropLetter(ctx, daemonOwner, oldest.name, oldest.seq); err != nil {
-			return err
-		}
-	case len(have) >= maxLetters:
-		return rpc.Errorf(rpc.Busy, "there are %d dead letters of the reactor: that is the limit", len(have))
-	}
-	room := r.roomOf(daemonOwner, l)
-	if speaker != "" {
-		sum := 0
-		for _, p := range same {
-			sum += p.size
-		}
-		room = min(room, maxBytesOfSender-sum)
-	}
-	return r.keepOwn(ctx, l, room)
-}
-
-// keepOwn keeps a letter of the daemon: where there is no room at least its place, which is
-// little, and bounded by the number of letters.
-func (r *Bus) keepOwn(ctx context.Context, l *protocol.DeadLetter, room int) error {
-	if err := r.keepLetter(ctx, daemonOwner, l, room, errNoRoom); !errors.Is(err, errNoRoom) {
-		return err
-	}
-	l.Stderr = ""
-	return r.keepLetter(ctx, daemonOwner, l, maxWords, errNoRoom)
-}
-
-var errNoRoom = errors.New("there is no room for the dead letter")
-
-// OwnLetters returns the dead letters of the daemon's handler of that name: one, or
-// with seq 0 all.
-func (r *Bus) OwnLetters(ctx context.Context, name string, seq uint64) ([]protocol.DeadLetter, error) {
-	list, err := r.letters(ctx, eventacl.Principal{Owner: daemonOwner}, protocol.Dead{Name: name, Seq: seq})
-	letters := make([]protocol.DeadLetter, len(list))
-	for i, l := range list {
-		letters[i] = l.DeadLetter
-	}
-	return letters, err
-}
-
-// DropOwn forgets one of them.
-func (r *Bus) DropOwn(ctx context.Context, l protocol.DeadLetter) error {
-	return r.dropOne(ctx, daemonOwner, l)
 }

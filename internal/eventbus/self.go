@@ -67,7 +67,7 @@ func (s *Self) ask(ctx context.Context) error {
 }
 
 func (s *Self) put(ctx context.Context) error {
-	table, err := s.events.table(ctx, "self")
+	table, err := s.events.tables.get(ctx, "self")
 	if err == nil {
 		err = table.Put(ctx, "checked", []byte(time.Now().UTC().Format(time.RFC3339)))
 	}

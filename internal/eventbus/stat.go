@@ -2,10 +2,6 @@ package eventbus
 
 import (
 	"context"
-	"encoding/json"
-	"sort"
-	"strconv"
-	"strings"
 
 	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/event"
@@ -26,10 +22,10 @@ func (r *Bus) Stat(ctx context.Context, req *rpc.Request, who eventacl.Principal
 		Journal: protocol.Extent(extent), Fired: r.fired.Load(), Sent: r.sent.Load(), Started: r.started, MaxEvent: r.limit,
 		Listeners: r.listenerStats(extent.Last),
 	}
-	if s.Positions, err = r.positionStats(ctx, extent.Last); err != nil {
+	if s.Positions, err = r.positions.stats(ctx, extent.Last); err != nil {
 		return err
 	}
-	dead, err := r.table(ctx, "dead")
+	dead, err := r.tables.get(ctx, "dead")
 	if err != nil {
 		return err
 	}
@@ -55,37 +51,6 @@ func (r *Bus) listenerStats(last uint64) []protocol.ListenerStat {
 		})
 	}
 	return list
-}
-
-func (r *Bus) positionStats(ctx context.Context, last uint64) ([]protocol.PositionStat, error) {
-	t, err := r.table(ctx, "positions")
-	if err != nil {
-		return nil, err
-	}
-	r.mu.Lock()
-	held := map[string]bool{}
-	for key := range r.holders {
-		held[key] = true
-	}
-	r.mu.Unlock()
-	var list []protocol.PositionStat
-	err = t.Each(ctx, func(key string, b []byte) {
-		var p stored
-		owner, name, _ := strings.Cut(key, "/")
-		uid, err := strconv.Atoi(owner)
-		if err != nil {
-			uid = -1 // a client
-		}
-		if json.Unmarshal(b, &p) != nil {
-			r.log.Error("unreadable position passed over", "key", key)
-			return
-		}
-		list = append(list, protocol.PositionStat{
-			User: p.User, UID: uid, Name: name, Seq: p.Seq, Behind: behind(last, p.Seq), Held: held[key], Time: p.Time,
-		})
-	})
-	sort.Slice(list, func(i, j int) bool { return list[i].User+"/"+list[i].Name < list[j].User+"/"+list[j].Name })
-	return list, err
 }
 
 func behind(last, done uint64) uint64 {
@@ -158,13 +123,13 @@ func (r *Bus) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
 
 // forget removes a position that nobody works on.
 func (r *Bus) forget(ctx context.Context, req *rpc.Request, who eventacl.Principal, q protocol.Purge) error {
-	t, err := r.table(ctx, "positions")
+	t, err := r.tables.get(ctx, "positions")
 	if err != nil {
 		return err
 	}
 	key := positionKey(who.Owner, q.Durable)
 	if q.User != "" && q.User != who.Name() {
-		if key, err = r.positionOf(ctx, q.User, q.Durable); err != nil {
+		if key, err = r.positions.keyOf(ctx, q.User, q.Durable); err != nil {
 			return err
 		}
 	}
@@ -175,9 +140,9 @@ func (r *Bus) forget(ctx context.Context, req *rpc.Request, who eventacl.Princip
 	if have == nil {
 		return rpc.Errorf(rpc.NotFound, "there is no position %q", q.Durable).WithHint("'salt-event stat' lists them")
 	}
-	r.mu.Lock()
-	held := r.holders[key] != nil
-	r.mu.Unlock()
+	r.positions.mu.Lock()
+	held := r.positions.holders[key] != nil
+	r.positions.mu.Unlock()
 	if held {
 		return rpc.Errorf(rpc.Busy, "a listener works on the position %q", q.Durable).WithHint("stop it first")
 	}
@@ -185,22 +150,4 @@ func (r *Bus) forget(ctx context.Context, req *rpc.Request, who eventacl.Princip
 		return err
 	}
 	return req.Send(ctx, protocol.Purged{Count: 1})
-}
-
-// positionOf finds the position of another user by the name that it was stored
-// with.
-func (r *Bus) positionOf(ctx context.Context, user, name string) (key string, err error) {
-	list, err := r.positionStats(ctx, 0)
-	if err != nil {
-		return "", err
-	}
-	for _, p := range list {
-		if p.User == user && p.Name == name {
-			if p.UID < 0 {
-				return positionKey(p.User, name), nil
-			}
-			return positionKey(strconv.Itoa(p.UID), name), nil
-		}
-	}
-	return "", rpc.Errorf(rpc.NotFound, "user %s has no position %q", user, name)
 }

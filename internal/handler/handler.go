@@ -1,6 +1,6 @@
-// Package handler hands events to whoever handles them: those of one sender in
+// Package handler hands events to event handlers: those of one sender in
 // order, those of several side by side, with retries, and with dead letters for
-// what can not be handled. What was handled is told by its place, so that each
+// what cannot be handled. What was handled is told by its place, so that each
 // event is handled at least once.
 //
 // It does not know where events come from, nor where letters are kept.
@@ -90,12 +90,12 @@ type Handler struct {
 	Backoff  time.Duration // before the first retry, doubled for each further one
 	// Do handles an event once. It returns what it printed last, for a dead letter.
 	Do func(ctx context.Context, i Item, attempt int) (stderr string, err error)
-	// Bury keeps what could not be handled. Its error ends the handler: to go on
+	// KeepDead keeps what could not be handled. Its error ends the handler: to go on
 	// would be to lose the event.
-	Bury func(ctx context.Context, f Failure) error
+	KeepDead func(ctx context.Context, f Failure) error
 	// Again reads an event once more by its place; false says that it is there no more.
 	// With it one sender has a share of what waits in memory, and events of others pass
-	// what is beyond. Nil is for who can not: then all have all of it together.
+	// what is beyond. Nil is for who cannot: then all have all of it together.
 	Again func(ctx context.Context, seq uint64) (Item, bool, error)
 	// Gone is told of an event that Again did not find, and that is passed over.
 	Gone func(seq uint64)
@@ -105,29 +105,29 @@ type Handler struct {
 
 // Run is a handler at work.
 type Run struct {
-	h      *Handler
-	ctx    context.Context
-	fail   context.CancelCauseFunc
-	lanes  *lanes
-	ledger ledger
+	h         *Handler
+	ctx       context.Context
+	fail      context.CancelCauseFunc
+	queue     *keyedQueue
+	watermark watermark
 }
 
 // Begin starts to handle events. When ctx ends, what is under way is ended.
 func (h *Handler) Begin(ctx context.Context) *Run {
 	r := &Run{h: h}
 	r.ctx, r.fail = context.WithCancelCause(ctx)
-	r.lanes = newLanes(h.Parallel, func(ctx context.Context, slots chan struct{}, i Item) {
+	r.queue = newKeyedQueue(h.Parallel, func(ctx context.Context, slots chan struct{}, i Item) {
 		if err := r.handle(ctx, slots, i); err != nil {
 			r.fail(err)
 			return
 		}
-		h.Done(r.ledger.finish(i.Event.Seq))
+		h.Done(r.watermark.finish(i.Event.Seq))
 	})
-	r.lanes.again, r.lanes.gone = h.Again, r.gone
+	r.queue.again, r.queue.gone = h.Again, r.gone
 	return r
 }
 
-// gone passes an event over that is there no more; one that can not be read ends the
+// gone passes an event over that is there no more; one that cannot be read ends the
 // handler, which begins with it again.
 func (r *Run) gone(seq uint64, err error) {
 	if err != nil {
@@ -137,21 +137,21 @@ func (r *Run) gone(seq uint64, err error) {
 	if r.h.Gone != nil {
 		r.h.Gone(seq)
 	}
-	r.h.Done(r.ledger.finish(seq))
+	r.h.Done(r.watermark.finish(seq))
 }
 
 // Put hands an event over, waiting while too many are under way. The places grow
 // from call to call. An error is why nothing is handled any more.
 func (r *Run) Put(i Item) error {
-	r.ledger.begin(i.Event.Seq)
-	if !r.lanes.put(r.ctx, i) {
+	r.watermark.begin(i.Event.Seq)
+	if !r.queue.put(r.ctx, i) {
 		return context.Cause(r.ctx)
 	}
 	return nil
 }
 
 // Pass says that there is nothing to handle up to seq but what was put.
-func (r *Run) Pass(seq uint64) { r.h.Done(r.ledger.pass(seq)) }
+func (r *Run) Pass(seq uint64) { r.h.Done(r.watermark.pass(seq)) }
 
 // Context ends when the handler has failed, or with the one that it began with.
 func (r *Run) Context() context.Context { return r.ctx }
@@ -159,7 +159,7 @@ func (r *Run) Context() context.Context { return r.ctx }
 // End waits until everything that was put is handled, or the handler has ended,
 // and returns why it has, or nil.
 func (r *Run) End() error {
-	r.lanes.wait()
+	r.queue.wait()
 	err := context.Cause(r.ctx)
 	r.fail(nil)
 	return err
@@ -178,7 +178,7 @@ func (r *Run) handle(ctx context.Context, slots chan struct{}, i Item) error {
 			return context.Cause(ctx)
 		}
 		if attempt > r.h.Retries || permanent(err) {
-			return r.h.Bury(ctx, Failure{i, attempt, stderr, err})
+			return r.h.KeepDead(ctx, Failure{i, attempt, stderr, err})
 		}
 		select {
 		case <-time.After(pause):

@@ -120,7 +120,7 @@ func (m *Master) reactOnce(feeding context.Context, r *reactor.Rule, held func()
 		Do: func(ctx context.Context, i handler.Item, attempt int) (string, error) {
 			return m.reaction(ctx, r, i, attempt)
 		},
-		Bury: func(ctx context.Context, f handler.Failure) error { return m.buryReaction(ctx, r, f) },
+		KeepDead: func(ctx context.Context, f handler.Failure) error { return m.keepDeadReaction(ctx, r, f) },
 		Again: func(ctx context.Context, seq uint64) (handler.Item, bool, error) {
 			line, there, err := m.events.Again(ctx, seq)
 			if err != nil || !there {
@@ -183,11 +183,11 @@ func (m *Master) reactionJob(ctx context.Context, r *reactor.Rule, i handler.Ite
 	return nil
 }
 
-// buryReaction keeps what a handler could not do. Then it counts as done.
-func (m *Master) buryReaction(ctx context.Context, r *reactor.Rule, f handler.Failure) error {
+// keepDeadReaction keeps what a handler could not do. Then it counts as done.
+func (m *Master) keepDeadReaction(ctx context.Context, r *reactor.Rule, f handler.Failure) error {
 	m.log.Error("event given up by a handler of the reactor, kept as a dead letter", "handler", r.Name, "tag", f.Event.Tag, "seq", f.Event.Seq,
 		"attempts", f.Attempts, "err", f.Err)
-	if err := m.events.BuryOwn(ctx, f.Letter(r.Name, retryCommand(r, f.Event.Seq))); err != nil {
+	if err := m.events.DeadLetters().Add(ctx, f.Letter(r.Name, retryCommand(r, f.Event.Seq))); err != nil {
 		return fmt.Errorf("keep event %d as a dead letter: %w", f.Event.Seq, err)
 	}
 	return nil
@@ -202,7 +202,7 @@ func (m *Master) retryReaction(ctx context.Context, name string, seq uint64) ([]
 	if x == nil {
 		return nil, fmt.Errorf("the reactor has no handler %q", name)
 	}
-	letters, err := m.events.OwnLetters(ctx, name, seq)
+	letters, err := m.events.DeadLetters().List(ctx, name, seq)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ func (m *Master) retryReaction(ctx context.Context, name string, seq uint64) ([]
 			_, err = m.reaction(ctx, x.rule, i, l.Attempts+1)
 		}
 		if err == nil {
-			err = m.events.DropOwn(ctx, l)
+			err = m.events.DeadLetters().Drop(ctx, l)
 		}
 		if err != nil {
 			failed = append(failed, fmt.Errorf("event %d: %w", l.Seq, err))

@@ -119,7 +119,7 @@ func (m *memory) Confirm(_ context.Context, seq uint64) error {
 	return nil
 }
 
-func (m *memory) Bury(_ context.Context, e Event, _ error) error {
+func (m *memory) KeepDead(_ context.Context, e Event, _ error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.dead = append(m.dead, e.Seq)

@@ -19,8 +19,8 @@ type Source interface {
 	Next(ctx context.Context) (lines [][]byte, passed uint64, err error)
 	// Confirm stores that everything up to seq is done.
 	Confirm(ctx context.Context, seq uint64) error
-	// Bury keeps an event, that the destination will never take, as a dead letter.
-	Bury(ctx context.Context, e Event, reason error) error
+	// KeepDead keeps an event, that the destination will never take, as a dead letter.
+	KeepDead(ctx context.Context, e Event, reason error) error
 	// Pause lets go of the daemon for a longer time; Next goes on behind what it
 	// returned last.
 	Pause()
@@ -238,7 +238,7 @@ func (w *worker) write(ctx context.Context, events []Event) error {
 	}
 	for _, r := range bad {
 		w.log.Error("event refused by the destination, kept as a dead letter", "seq", r.event.Seq, "tag", r.event.Tag, "err", r.err)
-		if err := w.source.Bury(ctx, r.event, r.err); err != nil {
+		if err := w.source.KeepDead(ctx, r.event, r.err); err != nil {
 			return fmt.Errorf("keep a dead letter: %w", err)
 		}
 	}

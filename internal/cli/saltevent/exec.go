@@ -140,7 +140,7 @@ func firstOf(texts ...string) string {
 // ends. It returns when no program runs any more.
 func (h *executor) serve(ctx context.Context, src *source, chosen *filter, count int) error {
 	run := (&handler.Handler{
-		Parallel: h.parallel, Retries: h.retries, Backoff: h.backoff, Done: h.confirm.done, Bury: h.bury,
+		Parallel: h.parallel, Retries: h.retries, Backoff: h.backoff, Done: h.confirm.done, KeepDead: h.keepDead,
 		Do: func(ctx context.Context, i handler.Item, attempt int) (string, error) {
 			return h.program.Run(ctx, i.Stdin(), i.Vars(h.bus, h.name, attempt))
 		},
@@ -184,8 +184,8 @@ func feed(ctx context.Context, src *source, chosen *filter, run *handler.Run, co
 	}
 }
 
-// bury keeps an event as a dead letter. Then it counts as done.
-func (h *executor) bury(ctx context.Context, f handler.Failure) error {
+// keepDead keeps an event as a dead letter. Then it counts as done.
+func (h *executor) keepDead(ctx context.Context, f handler.Failure) error {
 	h.env.Warn(fmt.Errorf("event %d (%s) is given up after %s: %w", f.Event.Seq, f.Event.Tag, salt.Count(f.Attempts, "attempt"), f.Err))
 	err := h.session.ask(ctx, protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: f.Letter(h.name, h.program.Args)}, nil)
 	if err != nil {

@@ -157,9 +157,9 @@ func (s *sinkSource) Confirm(ctx context.Context, seq uint64) error {
 	return err
 }
 
-// Bury keeps an event as a dead letter. The command in it tells people where it
+// KeepDead keeps an event as a dead letter. The command in it tells people where it
 // comes from; to retry it, it takes the --program of salt-event dead.
-func (s *sinkSource) Bury(ctx context.Context, e sink.Event, reason error) error {
+func (s *sinkSource) KeepDead(ctx context.Context, e sink.Event, reason error) error {
 	return s.ask(ctx, protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: &protocol.DeadLetter{
 		Name: s.src.q.Durable, Seq: e.Seq, Tag: e.Tag, From: e.From, Event: e.Line,
 		Command: []string{"salt-event", "sink"}, Attempts: 1, Reason: reason.Error(),

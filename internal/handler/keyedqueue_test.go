@@ -10,15 +10,15 @@ import (
 	"github.com/brinebus/brine/internal/event"
 )
 
-// TestLanesKeepTheOrderOfEachSender hands over events of several senders: each
+// TestKeyedQueuesKeepTheOrderOfEachSender hands over events of several senders: each
 // sender's come one after the other and in order, and the slots bound how many
 // are worked on at once.
-func TestLanesKeepTheOrderOfEachSender(t *testing.T) {
+func TestKeyedQueuesKeepTheOrderOfEachSender(t *testing.T) {
 	const senders, each, parallel = 7, 40, 3
 	var mu sync.Mutex
 	seen := map[string][]uint64{}
 	var now, most atomic.Int64
-	l := newLanes(parallel, func(_ context.Context, slots chan struct{}, i Item) {
+	l := newKeyedQueue(parallel, func(_ context.Context, slots chan struct{}, i Item) {
 		slots <- struct{}{}
 		most.Store(max(most.Load(), now.Add(1)))
 		mu.Lock()
@@ -48,10 +48,10 @@ func TestLanesKeepTheOrderOfEachSender(t *testing.T) {
 	}
 }
 
-// TestLanesAreBounded fills the lanes while nothing is worked off.
-func TestLanesAreBounded(t *testing.T) {
+// TestKeyedQueuesAreBounded fills the queues while nothing is worked off.
+func TestKeyedQueuesAreBounded(t *testing.T) {
 	gate := make(chan struct{})
-	l := newLanes(1, func(context.Context, chan struct{}, Item) { <-gate })
+	l := newKeyedQueue(1, func(context.Context, chan struct{}, Item) { <-gate })
 	ctx, cancel := context.WithCancel(t.Context())
 	for seq := range uint64(maxWaiting) {
 		if !l.put(ctx, Item{Event: event.Event{Seq: seq + 1}}) {
@@ -68,7 +68,7 @@ func TestLanesAreBounded(t *testing.T) {
 	l.wait()
 }
 
-func TestLedger(t *testing.T) {
+func TestWatermark(t *testing.T) {
 	type step struct {
 		do   string
 		seq  uint64
@@ -81,7 +81,7 @@ func TestLedger(t *testing.T) {
 		"passed busy":  {{"begin", 1, 0}, {"pass", 5, 0}, {"begin", 7, 0}, {"pass", 7, 0}, {"finish", 7, 0}, {"finish", 1, 7}},
 		"passed old":   {{"begin", 4, 0}, {"pass", 3, 0}, {"finish", 4, 4}, {"pass", 2, 4}},
 	} {
-		var l ledger
+		var l watermark
 		for i, s := range steps {
 			switch s.do {
 			case "begin":
@@ -103,7 +103,7 @@ func TestLedger(t *testing.T) {
 func TestReturnsGoSideBySide(t *testing.T) {
 	var both sync.WaitGroup
 	both.Add(2)
-	l := newLanes(2, func(context.Context, chan struct{}, Item) {
+	l := newKeyedQueue(2, func(context.Context, chan struct{}, Item) {
 		both.Done()
 		both.Wait() // for the other one
 	})
@@ -128,7 +128,7 @@ func TestPermanentErrorsAreNotRetried(t *testing.T) {
 			Do: func(context.Context, Item, int) (string, error) {
 				return "", fmt.Errorf("start the job: %w", permanent)
 			},
-			Bury: func(_ context.Context, f Failure) error { attempts = f.Attempts; return nil },
+			KeepDead: func(_ context.Context, f Failure) error { attempts = f.Attempts; return nil },
 		}
 		r := h.Begin(t.Context())
 		if err := r.Put(Item{Event: event.Event{Tag: "a", Seq: 1}}); err != nil {
@@ -147,7 +147,7 @@ func TestAFloodHoldsUpNobodyElse(t *testing.T) {
 	var mu sync.Mutex
 	var seen []uint64
 	gate, other := make(chan struct{}), make(chan struct{})
-	l := newLanes(2, func(_ context.Context, _ chan struct{}, i Item) {
+	l := newKeyedQueue(2, func(_ context.Context, _ chan struct{}, i Item) {
 		if i.Event.From == "web1" {
 			close(other)
 			return
@@ -196,7 +196,7 @@ func TestAFloodHoldsUpNobodyElse(t *testing.T) {
 // A sender of large events has its share in bytes.
 func TestAShareInBytes(t *testing.T) {
 	gate := make(chan struct{})
-	l := newLanes(1, func(context.Context, chan struct{}, Item) { <-gate })
+	l := newKeyedQueue(1, func(context.Context, chan struct{}, Item) { <-gate })
 	l.again = func(_ context.Context, seq uint64) (Item, bool, error) { return Item{}, true, nil }
 	for seq := range uint64(20) {
 		if !l.put(t.Context(), Item{Event: event.Event{From: "evil", Seq: seq + 1}, Line: make([]byte, 1<<20)}) {

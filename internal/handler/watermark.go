@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// ledger says up to which place everything is done, where events are finished in
+// watermark says up to which place everything is done, where events are finished in
 // another order than they came.
-type ledger struct {
+type watermark struct {
 	mu   sync.Mutex
 	open []entry // in the order of the journal
 	done uint64
@@ -19,14 +19,14 @@ type entry struct {
 }
 
 // begin books an event; the places grow from call to call.
-func (l *ledger) begin(seq uint64) {
+func (l *watermark) begin(seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open = append(l.open, entry{seq: seq})
 }
 
 // pass books that there is nothing to do up to seq but what has begun.
-func (l *ledger) pass(seq uint64) uint64 {
+func (l *watermark) pass(seq uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := len(l.open); n > 0 && l.open[n-1].seq < seq {
@@ -44,7 +44,7 @@ func (l *ledger) pass(seq uint64) uint64 {
 
 // finish books the end of an event and returns the place up to which everything
 // is done.
-func (l *ledger) finish(seq uint64) uint64 {
+func (l *watermark) finish(seq uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	i := sort.Search(len(l.open), func(i int) bool { return l.open[i].seq >= seq })

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// lanes hands events to workers: those of one sender one after the other, those
+// keyedQueue hands events to workers: those of one sender one after the other, those
 // of different senders side by side, as many at once as there are slots.
-type lanes struct {
+type keyedQueue struct {
 	work  func(ctx context.Context, slots chan struct{}, i Item)
 	again func(ctx context.Context, seq uint64) (Item, bool, error) // see Handler.Again
 	gone  func(seq uint64, err error)                               // such an event is not there, or can not be read
@@ -42,15 +42,15 @@ const (
 	maxLeft       = 200_000 // places of all; some ten bytes each
 )
 
-func newLanes(parallel int, work func(context.Context, chan struct{}, Item)) *lanes {
-	l := &lanes{work: work, slots: make(chan struct{}, parallel), queues: map[string]*queue{}}
+func newKeyedQueue(parallel int, work func(context.Context, chan struct{}, Item)) *keyedQueue {
+	l := &keyedQueue{work: work, slots: make(chan struct{}, parallel), queues: map[string]*queue{}}
 	l.room = sync.NewCond(&l.mu)
 	return l
 }
 
 // put hands an event over, waiting while too many are under way. It returns false
 // when ctx has ended.
-func (l *lanes) put(ctx context.Context, i Item) bool {
+func (l *keyedQueue) put(ctx context.Context, i Item) bool {
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -86,7 +86,7 @@ func (l *lanes) put(ctx context.Context, i Item) bool {
 }
 
 // takes says whether there is room for an event of the sender with that queue.
-func (l *lanes) takes(q *queue, i Item) bool {
+func (l *keyedQueue) takes(q *queue, i Item) bool {
 	if l.again != nil && q.full(i) {
 		return l.left < maxLeft
 	}
@@ -100,7 +100,7 @@ func (q *queue) full(i Item) bool {
 }
 
 // run works off what one sender has sent, until nothing of it is left.
-func (l *lanes) run(ctx context.Context, from string, q *queue) {
+func (l *keyedQueue) run(ctx context.Context, from string, q *queue) {
 	for {
 		i, seq, some := l.next(ctx, from, q)
 		if !some {
@@ -121,7 +121,7 @@ func (l *lanes) run(ctx context.Context, from string, q *queue) {
 }
 
 // next takes the next event of a sender, or its place; the last one takes the queue away.
-func (l *lanes) next(ctx context.Context, from string, q *queue) (i Item, seq uint64, some bool) {
+func (l *keyedQueue) next(ctx context.Context, from string, q *queue) (i Item, seq uint64, some bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -140,7 +140,7 @@ func (l *lanes) next(ctx context.Context, from string, q *queue) (i Item, seq ui
 }
 
 // release gives back the room of an event that was worked off.
-func (l *lanes) release(q *queue, size int) {
+func (l *keyedQueue) release(q *queue, size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q.count--
@@ -152,4 +152,4 @@ func (l *lanes) release(q *queue, size int) {
 
 // wait waits for everything that was handed over, or that is under way when ctx
 // ends.
-func (l *lanes) wait() { l.wg.Wait() }
+func (l *keyedQueue) wait() { l.wg.Wait() }
