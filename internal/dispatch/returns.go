@@ -215,7 +215,18 @@ func returnEvent(id salt.MinionID, jid salt.JID, k *Job, rep job.Report) (event.
 	if k.metadata != nil {
 		data["metadata"] = k.metadata
 	}
-	return newEvent(returnTag(id, jid), data, "")
+	return newReturn(returnTag(id, jid), data, rep)
+}
+
+// newReturn is newEvent for data that holds a return, which may be long: it is copied once.
+func newReturn(tag string, data map[string]any, rep job.Report) (event.Event, error) {
+	const beside = 1 << 10 // what it has beside, mostly
+	returned, _ := rep.Return.V.(value.Raw)
+	e, err := event.NewLong(tag, "", time.Now(), len(returned)+beside, func(b []byte) ([]byte, error) { return value.Append(b, data) })
+	if err != nil {
+		return e, fmt.Errorf("event %q: %w", tag, err)
+	}
+	return e, nil
 }
 
 // addManner adds how a return is shown, and who ended what returned it.
@@ -279,5 +290,5 @@ func ownReturn(id salt.MinionID, jid salt.JID, commands []job.Command, r job.Rep
 	if schedule != "" {
 		data["schedule"] = schedule
 	}
-	return newEvent(returnTag(id, jid), data, "")
+	return newReturn(returnTag(id, jid), data, r)
 }

@@ -36,6 +36,8 @@ type Event struct {
 	From string          `json:"from,omitempty"` // the sender as the bus verified it: a minion id, "user:NAME", "" for the daemon itself
 	Data json.RawMessage `json:"data"`           // never empty; an object carries Salt's _stamp
 	Seq  uint64          `json:"seq,omitempty"`  // the place in the journal, from 1; 0 before it is stored
+
+	text []byte // of NewLong: the text, of which Data is a part; else nil
 }
 
 // StampLayout is the form of _stamp in Salt's events: UTC without a zone.
@@ -52,6 +54,36 @@ func New(tag string, data json.RawMessage, from string, now time.Time) (Event, e
 		return Event{}, err
 	}
 	return Event{Tag: tag, Data: At(from, now).appendData(nil, data), From: from}, nil
+}
+
+// NewLong is New for data that may be long: write appends it, about size bytes of one line,
+// where it stays until it is stored. It is copied once.
+func NewLong(tag, from string, now time.Time, size int, write func(b []byte) ([]byte, error)) (Event, error) {
+	if err := CheckTag(tag); err != nil {
+		return Event{}, err
+	}
+	o := At(from, now)
+	head := appendHead(make([]byte, 0, len(tag)+len(from)+size+2*len(StampLayout)+64), tag, from)
+	b, err := write(head)
+	if err != nil {
+		return Event{}, err
+	}
+	data := b[len(head):]
+	if err := CheckData(tag, data); err != nil {
+		return Event{}, err
+	}
+	b = append(o.appendData(b[:len(head)], data), '}')
+	return Event{Tag: tag, Data: b[len(head) : len(b)-1 : len(b)-1], From: from, text: b}, nil
+}
+
+// Text is what Append writes behind nothing; of an event of NewLong that is not changed it
+// is no copy. It is not to be changed.
+func (e Event) Text() []byte {
+	if end := len(e.text) - 1; end > 0 && e.Seq == 0 && len(e.Data) > 0 && &e.Data[len(e.Data)-1] == &e.text[end-1] &&
+		bytes.HasPrefix(e.text, appendHead(nil, e.Tag, e.From)) {
+		return e.text[: end+1 : end+1]
+	}
+	return e.Append(make([]byte, 0, len(e.Tag)+len(e.From)+len(e.Data)+32))
 }
 
 // CheckData checks that data, which may be empty, can be that of the event tag.

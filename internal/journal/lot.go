@@ -58,7 +58,7 @@ func (j *Journal) Begin(e event.Event, name string) (*Pending, error) {
 // single is a lot of one event.
 func single(e event.Event, name string) Lot {
 	e.Seq = 0 // the store gives it
-	d := Draft{e.Tag, e.Append(make([]byte, 0, len(e.Tag)+len(e.From)+len(e.Data)+32))}
+	d := Draft{e.Tag, e.Text()}
 	return Lot{Name: name, Count: 1, Drafts: func(yield func(Draft) bool) { yield(d) }}
 }
 

@@ -194,7 +194,7 @@ func (in *incoming) begin(j *journal.Journal, id salt.MinionID, from *sender) (e
 func Drafts(events []event.Event, name string, first int) journal.Lot {
 	return journal.Lot{Name: name, First: first, Count: len(events) - first, Drafts: func(yield func(journal.Draft) bool) {
 		for _, e := range events[first:] {
-			if !yield(journal.Draft{Tag: e.Tag, Text: e.Append(make([]byte, 0, len(e.Tag)+len(e.From)+len(e.Data)+32))}) {
+			if !yield(journal.Draft{Tag: e.Tag, Text: e.Text()}) {
 				return
 			}
 		}
