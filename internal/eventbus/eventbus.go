@@ -114,17 +114,15 @@ func (r *Bus) Announce(tag string, data any) {
 	}()
 }
 
+// usualData is room for the data of an event of the daemon, beside what is raw.
+const usualData = 512
+
 func (r *Bus) beginOwn(tag string, data any, id string) (*journal.Pending, error) {
-	raw, err := value.Encode(data)
+	e, err := event.NewLong(tag, "", time.Now(), value.RawSize(data)+usualData, func(b []byte) ([]byte, error) { return value.Append(b, data) })
 	if err != nil {
 		return nil, fmt.Errorf("event %q: %w", tag, err)
 	}
-	if err := errors.Join(event.CheckTag(tag), event.CheckData(tag, raw)); err != nil {
-		return nil, err
-	}
-	origin := event.At("", time.Now())
-	text := origin.AppendNew(make([]byte, 0, origin.Room(tag, raw)), tag, raw)
-	return r.journal.BeginAll(journal.Lot{Name: id, Count: 1, Drafts: func(yield func(journal.Draft) bool) { yield(journal.Draft{Tag: tag, Text: text}) }})
+	return r.journal.Begin(e, id)
 }
 
 // Fire stores the events that from fired, in their order, or hands them out if they are

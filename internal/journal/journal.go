@@ -147,7 +147,7 @@ func storageError(err error) error {
 
 // Fetch reads the event whose pieces lie at these places.
 func (j *Journal) Fetch(ctx context.Context, places []uint64) (event.Event, error) {
-	var body []byte
+	body := make([]byte, 0, min(len(places)*maxPart, maxJoined))
 	for _, seq := range places {
 		m, err := j.stream.GetMsg(ctx, seq)
 		if err != nil {

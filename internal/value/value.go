@@ -141,7 +141,40 @@ func number(s string) (any, error) {
 // Encode writes v as one line of JSON, maps in the order of their keys. Go
 // integers, typed slices and maps with string keys are taken as well; another
 // type is an error.
-func Encode(v any) ([]byte, error) { return encode(nil, v, 0) }
+func Encode(v any) ([]byte, error) {
+	var room []byte
+	if n := RawSize(v); n > 0 {
+		room = make([]byte, 0, n+n/64+512) // what else it holds is small beside what is long
+	}
+	return encode(room, v, 0)
+}
+
+// RawSize is how many bytes the raw parts of a map or list have, a few levels deep. Room for
+// them, made before they are encoded, saves to copy what was encoded already.
+func RawSize(v any) int { return rawSize(v, 4) }
+
+func rawSize(v any, levels int) (n int) {
+	if levels == 0 {
+		return 0
+	}
+	switch x := v.(type) {
+	case Raw:
+		return len(x)
+	case json.RawMessage:
+		return len(x)
+	case Value:
+		return rawSize(x.V, levels)
+	case map[string]any:
+		for _, m := range x {
+			n += rawSize(m, levels-1)
+		}
+	case []any:
+		for _, m := range x {
+			n += rawSize(m, levels-1)
+		}
+	}
+	return n
+}
 
 // Append is Encode behind b.
 func Append(b []byte, v any) ([]byte, error) { return encode(b, v, 0) }
@@ -155,6 +188,13 @@ type Member struct {
 // AppendMembers writes further members behind an object that has some, and whose end is
 // not written yet.
 func AppendMembers(b []byte, members ...Member) ([]byte, error) {
+	raw := 0
+	for _, m := range members {
+		raw += RawSize(m.V)
+	}
+	if raw > 0 {
+		b = slices.Grow(b, raw+512)
+	}
 	for _, m := range members {
 		var err error
 		if b, err = encodeKey(append(b, ','), m.Key); err != nil {
