@@ -140,6 +140,22 @@ func (a *Authorizer) Mine(ctx context.Context, from bus.Identity, t *target.Targ
 	return p.Decision
 }
 
+// MayTarget says whether the rules let a minion name others by what a target looks at.
+func (a *Authorizer) MayTarget(id salt.MinionID, t *target.Target) bool {
+	return a.Rules().rules.MayTarget(acl.Subject{Kind: acl.Peer, Name: string(id)}, t) == ""
+}
+
+// RefuseEntry writes down that a minion may not keep an entry of the mine for a target that
+// looks at pillar, and returns what it is told.
+func (a *Authorizer) RefuseEntry(id salt.MinionID, name, expression string) error {
+	reason := "the target of an entry looks at pillar only where a rule grants that by name"
+	if a.Audit.Note(audit.Entry{Kind: audit.Mine, Who: audit.Who{Minion: string(id)}, Fun: "mine.keep", Target: expression, Reason: reason}) {
+		a.Log.Warn("mine not changed", "minion", id, "entry", name, "reason", reason)
+	}
+	return rpc.Errorf(rpc.Denied, "Authorization error occurred. Minion %s may not keep %q for %s: %s", id, name, expression, reason).
+		WithHint("an operator grants it in the master's configuration, by '@target' under peer")
+}
+
 // Authorize decides what needs nothing of a request but who sends it.
 func (a *Authorizer) Authorize(ctx context.Context, r *rpc.Request, c bus.Check) decision.Decision {
 	on, refusal := false, rpc.Errorf(rpc.Denied, "nobody may do this")

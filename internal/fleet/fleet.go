@@ -43,6 +43,10 @@ type Options struct {
 	// MayReadMine decides whether a minion may read entries of the mine, and writes that
 	// down. The target is nil where it cannot be read.
 	MayReadMine func(context.Context, bus.Identity, *target.Target, protocol.MineGet) decision.Decision
+	// MayTarget says whether a minion may name others by this target, which may look at
+	// pillar. Refused writes down that it may not, and is what the minion is told.
+	MayTarget func(salt.MinionID, *target.Target) bool
+	Refused   func(owner salt.MinionID, what, expression string) error
 }
 
 // Fleet is all minions of one master.

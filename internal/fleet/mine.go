@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -196,7 +197,11 @@ func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 		return err
 	}
 	id := salt.MinionID(r.From.Name)
-	if err := f.mine.change(ctx, id, q); err != nil {
+	err := f.mayKeep(id, q)
+	if err == nil {
+		err = f.mine.change(ctx, id, q)
+	}
+	if err != nil {
 		if rpc.CodeOf(err) == rpc.Usage && f.warned.First("mine "+string(id), time.Now()) {
 			f.Log.Warn("mine not changed", "minion", id, "err", err)
 		}
@@ -206,6 +211,22 @@ func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 		f.Forget(context.WithoutCancel(ctx), id) // its key was deleted meanwhile
 	}
 	f.Log.Debug("mine changed", "minion", id, "put", len(q.Put), "deleted", len(q.Delete), "clear", q.Clear)
+	return nil
+}
+
+// mayKeep refuses entries for those whose pillar has something, unless the rules let their
+// owner name others by it: who asks whom may read them would find out what is in there.
+func (f *Fleet) mayKeep(owner salt.MinionID, q protocol.MineChange) error {
+	for name, e := range q.Put {
+		kind, err := target.ParseKind(cmp.Or(e.AllowType, string(target.Glob)))
+		if e.Allow == "" || err != nil {
+			continue // which is told where it is kept
+		}
+		t, err := target.Parse(e.Allow, kind, target.Options{Nodegroups: f.Nodegroups()})
+		if err == nil && !f.MayTarget(owner, t) {
+			return f.Refused(owner, name, e.Allow)
+		}
+	}
 	return nil
 }
 
@@ -281,43 +302,51 @@ type mineItem struct {
 type mineReader struct {
 	facts  target.Facts
 	groups map[string]any
-	known  map[string]bool
+	may    func(owner salt.MinionID, t *target.Target) bool
+	known  map[string]allowed
+}
+
+// allowed is what a target of entries means for the reader.
+type allowed struct {
+	target *target.Target
+	means  bool
 }
 
 func (f *Fleet) newMineReader(id salt.MinionID) *mineReader {
-	return &mineReader{facts: f.Facts(id), groups: f.Nodegroups(), known: map[string]bool{}}
+	return &mineReader{facts: f.Facts(id), groups: f.Nodegroups(), may: f.MayTarget, known: map[string]allowed{}}
 }
 
 // items are the entries of id that the reader may have, of those with these names.
 func (r *mineReader) items(id salt.MinionID, entries map[string]mineEntry, names []string) []mineItem {
 	var out []mineItem
 	for _, name := range names {
-		if e, ok := entries[name]; ok && r.may(e) {
+		if e, ok := entries[name]; ok && r.reads(id, e) {
 			out = append(out, mineItem{id, name, e.Data})
 		}
 	}
 	return out
 }
 
-// may falls through to no: also for a target that can not be judged.
-func (r *mineReader) may(e mineEntry) bool {
+// reads falls through to no: also for a target that cannot be judged, and for one that looks
+// at pillar by an owner who may not. The rules of now count, not those of when it was kept.
+func (r *mineReader) reads(owner salt.MinionID, e mineEntry) bool {
 	if e.Allow == "" {
 		return true
 	}
 	key := fmt.Sprintf("%s\x00%s", e.AllowType, e.Allow)
-	ok, known := r.known[key]
+	a, known := r.known[key]
 	if !known {
-		ok = r.matches(e)
-		r.known[key] = ok
+		a = r.judge(e)
+		r.known[key] = a
 	}
-	return ok
+	return a.means && r.may(owner, a.target)
 }
 
-func (r *mineReader) matches(e mineEntry) bool {
+func (r *mineReader) judge(e mineEntry) (a allowed) {
 	t, err := target.Parse(e.Allow, e.AllowType, target.Options{Nodegroups: r.groups})
 	if err != nil || t.NeedsGrains() && r.facts.Grains == nil || t.NeedsPillar() && r.facts.Pillar == nil {
-		return false
+		return a
 	}
 	ok, err := t.Match(r.facts)
-	return ok && err == nil
+	return allowed{t, ok && err == nil}
 }

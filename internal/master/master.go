@@ -250,7 +250,7 @@ func (m *Master) openJournal(ctx context.Context) error {
 func (m *Master) openFleet(ctx context.Context) (err error) {
 	m.fleet, err = fleet.Open(ctx, fleet.Options{
 		Journal: m.journal, Keys: m.keys, Events: m.events, Nodegroups: func() map[string]any { return m.authz.Rules().Nodegroups() }, PillarRoots: m.cfg.PillarRoots, Log: m.log,
-		MayReadMine: m.authz.Mine,
+		MayReadMine: m.authz.Mine, MayTarget: m.authz.MayTarget, Refused: m.authz.RefuseEntry,
 	})
 	m.authz.Fleet = m.fleet
 	return err
