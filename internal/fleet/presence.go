@@ -25,6 +25,7 @@ type Presence struct {
 	seen   map[salt.MinionID]time.Time       // when the last one of a minion ended
 	joined []salt.MinionID                   // since the last call of changes
 	left   []salt.MinionID
+	news   bool // somebody came or went since all times were written down
 }
 
 func newPresence() *Presence {
@@ -37,7 +38,7 @@ func (p *Presence) Join(id salt.MinionID, inbox string) {
 	defer p.mu.Unlock()
 	if p.ready[id] == nil {
 		p.ready[id] = map[string]bool{}
-		p.joined = append(p.joined, id)
+		p.joined, p.news = append(p.joined, id), true
 	}
 	p.ready[id][inbox] = true
 }
@@ -56,7 +57,7 @@ func (p *Presence) Leave(id salt.MinionID, inbox string, now time.Time) bool {
 	}
 	delete(p.ready, id)
 	p.seen[id] = now
-	p.left = append(p.left, id)
+	p.left, p.news = append(p.left, id), true
 	return true
 }
 
@@ -99,11 +100,14 @@ func (p *Presence) everSeen(now time.Time) map[salt.MinionID]time.Time {
 }
 
 // The times are kept over a restart, under one key of a table: "not connected" is
-// told with the time at which the minion was there last.
+// told with the time at which the minion was there last. Those who were connected when they
+// were written are the ones with the latest time; as long as nobody comes or goes a second
+// key says until when they were there, so that a kill does not make them older.
 const (
 	seenTable = "presence"
 	seenKey   = "seen"
-	seenEvery = time.Minute // between two times that they are written down
+	aliveKey  = "alive"
+	seenEvery = 15 * time.Second // between two times that they are written down
 	storeTime = 30 * time.Second
 )
 
@@ -121,7 +125,30 @@ func openPresence(ctx context.Context, j *journal.Journal) (*Presence, error) {
 	if err := json.Unmarshal(b, &p.seen); err != nil {
 		return nil, fmt.Errorf("read when minions were seen: %w", err)
 	}
+	if b, err = p.table.Get(ctx, aliveKey); err != nil || b == nil {
+		return p, err
+	}
+	var until time.Time
+	if err := until.UnmarshalText(b); err != nil {
+		return nil, fmt.Errorf("read until when minions were seen: %w", err)
+	}
+	p.extend(until)
 	return p, nil
+}
+
+// extend says that those who were connected when the times were written were so until then.
+func (p *Presence) extend(until time.Time) {
+	var latest time.Time
+	for _, at := range p.seen {
+		if at.After(latest) {
+			latest = at
+		}
+	}
+	for id, at := range p.seen {
+		if at.Equal(latest) && until.After(at) {
+			p.seen[id] = until
+		}
+	}
 }
 
 // Keep writes down when minions were seen, now and then and at the end of ctx.
@@ -133,24 +160,46 @@ func (p *Presence) Keep(ctx context.Context, log *slog.Logger) {
 		case <-tick.C:
 		case <-ctx.Done():
 		}
-		if err := p.store(context.WithoutCancel(ctx)); err != nil {
+		if err := p.store(context.WithoutCancel(ctx), ctx.Err() != nil, time.Now().Truncate(time.Second)); err != nil {
 			log.Error("when minions were seen is not recorded", "err", err)
 		}
 	}
 }
 
-func (p *Presence) store(ctx context.Context) error {
-	seen := p.everSeen(time.Now().Truncate(time.Second))
+// store writes all down if somebody came or went, or it is the last time; else only that
+// those who are connected still are.
+func (p *Presence) store(ctx context.Context, last bool, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	news, connected := p.takeNews()
+	if !news && !last {
+		if !connected {
+			return nil
+		}
+		return p.table.Put(ctx, aliveKey, []byte(now.Format(time.RFC3339)))
+	}
+	seen := p.everSeen(now)
 	if len(seen) == 0 {
 		return nil
 	}
 	b, err := json.Marshal(seen)
-	if err != nil {
-		return err
+	if err == nil {
+		err = p.table.Put(ctx, seenKey, b)
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	return p.table.Put(ctx, seenKey, b)
+	if err != nil {
+		p.mu.Lock()
+		p.news = true
+		p.mu.Unlock()
+	}
+	return err
+}
+
+// takeNews says whether somebody came or went since the last call, and whether anybody is connected.
+func (p *Presence) takeNews() (news, connected bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	news, p.news = p.news, false
+	return news, len(p.ready) > 0
 }
 
 // Announce fires salt/presence events until ctx ends.

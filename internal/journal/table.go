@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,31 @@ func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
 	return &Table{kv, j.writer.store, s}, nil
 }
 
+// write calls f, which writes the table, unless the store cannot be written. If that turns out
+// meanwhile f is ended: the server leaves it without an answer.
+func (t *Table) write(ctx context.Context, f func(context.Context) error) error {
+	failed := t.store.Failed()
+	if err := t.store.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	defer close(ended)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-failed:
+			cancel(ErrStore)
+		case <-ended:
+		}
+	}()
+	err := f(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), ErrStore) {
+		return fmt.Errorf("%w: %w", ErrStore, cmp.Or(t.store.Err(), err))
+	}
+	return err
+}
+
 // Keep is Put of what must survive a power cut as an event does: it returns when it is on
 // the disk, where that is waited for.
 func (t *Table) Keep(ctx context.Context, key string, value []byte) error {
@@ -46,7 +72,11 @@ func (t *Table) Keep(ctx context.Context, key string, value []byte) error {
 // Put stores value under key. A kill does not lose it; a power cut may take it back
 // within the next second.
 func (t *Table) Put(ctx context.Context, key string, value []byte) error {
-	if _, err := t.kv.Put(ctx, kvKey(key), value); err != nil {
+	err := t.write(ctx, func(ctx context.Context) error {
+		_, err := t.kv.Put(ctx, kvKey(key), value)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("store %s in table %s: %w", key, t.kv.Bucket(), err)
 	}
 	t.store.Soon(t.stream())
@@ -68,7 +98,7 @@ func (t *Table) Get(ctx context.Context, key string) ([]byte, error) {
 // Delete forgets key, also where it is not there, as Keep keeps it: what was revoked does
 // not come back.
 func (t *Table) Delete(ctx context.Context, key string) error {
-	if err := t.kv.Purge(ctx, kvKey(key)); err != nil {
+	if err := t.write(ctx, func(ctx context.Context) error { return t.kv.Purge(ctx, kvKey(key)) }); err != nil {
 		return fmt.Errorf("delete %s of table %s: %w", key, t.kv.Bucket(), err)
 	}
 	return t.store.Sync(t.stream())
@@ -77,7 +107,10 @@ func (t *Table) Delete(ctx context.Context, key string) error {
 // Remove is Delete that leaves no mark: for keys that never come again, of which there
 // are many.
 func (t *Table) Remove(ctx context.Context, key string) error {
-	if err := t.all.Purge(ctx, jetstream.WithPurgeSubject("$KV."+t.kv.Bucket()+"."+kvKey(key))); err != nil {
+	err := t.write(ctx, func(ctx context.Context) error {
+		return t.all.Purge(ctx, jetstream.WithPurgeSubject("$KV."+t.kv.Bucket()+"."+kvKey(key)))
+	})
+	if err != nil {
 		return fmt.Errorf("remove %s of table %s: %w", key, t.kv.Bucket(), err)
 	}
 	return nil
