@@ -109,9 +109,6 @@ func InboxPrefix(owner, nonce string) string { return InboxOwner(owner) + "." + 
 // InboxOwner is what stands before the nonce in the prefixes of owner.
 func InboxOwner(owner string) string { return "_INBOX." + owner }
 
-// UserOwner is the owner part of the inbox of a local user.
-func UserOwner(uid int) string { return string(RoleUser) + strconv.Itoa(uid) }
-
 // NewNonce returns a fresh nonce for an inbox: 130 random bits as text.
 func NewNonce() string { return rand.Text() }
 
@@ -141,10 +138,6 @@ var (
 
 // JobSubject is where the minion gets its jobs.
 func JobSubject(id salt.MinionID) string { return minionSubject(id, "job") }
-
-// ControlSubject is where the master tells the minion to kill a job or to
-// refresh what it knows.
-func ControlSubject(id salt.MinionID) string { return minionSubject(id, "ctl") }
 
 func minionSubject(id salt.MinionID, leaf string) string {
 	return "salt.minion." + event.Escape(string(id)) + "." + leaf

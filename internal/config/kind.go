@@ -127,9 +127,6 @@ func count(to **int, low, high int) kind {
 	}}
 }
 
-// port is the number of a TCP port.
-func port(to *int) kind { return integer(to, 1, 65535) }
-
 // duration is a time from low to high: a number of units, or text such as 90s,
 // 1h30m, 7d. A negative low admits Salt's -1, which means "not set".
 func duration(to *time.Duration, unit, low, high time.Duration) kind {

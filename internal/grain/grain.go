@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/salt"
-	"github.com/brinebus/brine/internal/target"
 )
 
 // patience is how long Collect waits for all sources together. They answer
@@ -142,12 +141,6 @@ func merge(m *machine, from []source, got []*answer) (map[string]any, error) {
 	}
 	maps.Copy(all, m.ConfigGrains)
 	return all, errors.Join(errs...)
-}
-
-// Lookup follows keys separated by the delimiter (empty: a colon) through maps
-// and lists, as grains.get does and as targets do.
-func Lookup(m map[string]any, key, delimiter string) (any, bool) {
-	return target.Lookup(m, key, delimiter)
 }
 
 // path is where the file of this machine is found.

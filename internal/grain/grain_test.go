@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/target"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -303,7 +304,7 @@ func TestResolveIsBounded(t *testing.T) {
 func TestLookup(t *testing.T) {
 	g := map[string]any{"ec2": map[string]any{"tags": []any{"a", map[string]any{"env": "prod"}}}}
 	for key, want := range map[string]any{"ec2:tags:0": "a", "ec2:tags:env": "prod", "ec2:nosuch": nil} {
-		if got, ok := Lookup(g, key, ""); got != want || ok != (want != nil) {
+		if got, ok := target.Lookup(g, key, ""); got != want || ok != (want != nil) {
 			t.Errorf("Lookup(%q) = %v, %v; want %v", key, got, ok, want)
 		}
 	}

@@ -84,7 +84,7 @@ func same(t testing.TB, what string, got, want any) {
 }
 
 func TestTablesAreSortedAndDocumented(t *testing.T) {
-	order.Check(t, "registry.go", Modules())
+	order.Check(t, "registry.go", modules.Names())
 	for _, m := range modules {
 		if m.Doc == "" {
 			t.Errorf("%s has no documentation", m.Name)
@@ -107,7 +107,7 @@ func checkDeclaration(t *testing.T, module string, f *function.Function) {
 	if !strings.Contains(f.Example, name) {
 		t.Errorf("%s: the example %q does not call it", name, f.Example)
 	}
-	line, optional := SignatureLine(name), false
+	line, optional := modules.SignatureLine(name), false
 	for _, p := range f.Params {
 		if !strings.Contains(line, p.Name) {
 			t.Errorf("%s: %q is not in the signature %q", name, p.Name, line)
@@ -181,14 +181,14 @@ func TestSignatures(t *testing.T) {
 		"config.option":   "config.option(value, default='')",
 		"nosuch.fun":      "",
 	} {
-		if got := SignatureLine(function); got != want {
+		if got := modules.SignatureLine(function); got != want {
 			t.Errorf("SignatureLine(%q) = %q, want %q", function, got, want)
 		}
 	}
 }
 
 func TestPatternsSelectFunctions(t *testing.T) {
-	if all := Functions(""); !slices.Contains(all, "test.ping") || !slices.IsSorted(all) {
+	if all := modules.Functions(""); !slices.Contains(all, "test.ping") || !slices.IsSorted(all) {
 		t.Errorf("all functions: %v", all)
 	}
 	for pattern, want := range map[string][]string{
@@ -202,11 +202,11 @@ func TestPatternsSelectFunctions(t *testing.T) {
 		"config.[^g]*":    {"config.get"}, // fnmatch knows no other negation than !
 		"test.versions_*": {"test.versions_information", "test.versions_report"},
 	} {
-		if got := Functions(pattern); !slices.Equal(got, want) {
+		if got := modules.Functions(pattern); !slices.Equal(got, want) {
 			t.Errorf("Functions(%q) = %v, want %v", pattern, got, want)
 		}
 	}
-	doc := Docs("test.echo")["test.echo"]
+	doc := modules.Docs("test.echo")["test.echo"]
 	for _, want := range []string{"Return the argument.", "test.echo(text)", "CLI Example:", "    salt '*' test.echo"} {
 		if !strings.Contains(doc, want) {
 			t.Errorf("the documentation of test.echo lacks %q:\n%s", want, doc)

@@ -75,21 +75,6 @@ var modules = function.Table{
 // Builtin is the table of the functions of minions.
 func Builtin() function.Table { return modules }
 
-// Modules returns the names of all modules, sorted.
-func Modules() []string { return modules.Names() }
-
-// Functions returns the full names of the functions that pattern selects,
-// sorted: all for "", a module for "test", else a glob over whole names.
-func Functions(pattern string) []string { return modules.Functions(pattern) }
-
-// Docs returns the documentation of the functions that pattern selects, as
-// Functions does, by full name.
-func Docs(pattern string) map[string]string { return modules.Docs(pattern) }
-
-// SignatureLine returns how a function is called: "test.rand_sleep(max=60)". It
-// is "" for a function that does not exist.
-func SignatureLine(name string) string { return modules.SignatureLine(name) }
-
 // Run executes a function of this package. It returns when the function does;
 // a function returns soon after ctx is done, and then its failure carries the
 // cause of ctx. A panic fails this call only.

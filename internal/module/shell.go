@@ -73,14 +73,3 @@ func unquote(s string, mark byte) string {
 	}
 	return b.String()
 }
-
-// quoteWord writes a word so that a POSIX shell reads it as it is.
-func quoteWord(s string) string {
-	safe := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_@%+=:,./-", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !safe(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'"'"'`) + "'"
-}

@@ -9,17 +9,17 @@ import (
 
 func TestSys(t *testing.T) {
 	host := &function.Host{Services: &Services{Returners: func() []string { return []string{"local_cache", "rawfile_json", "syslog"} }}}
-	same(t, "list_modules", good(t, host, "sys.list_modules", nil), Modules())
+	same(t, "list_modules", good(t, host, "sys.list_modules", nil), modules.Names())
 	same(t, "list_modules s*", good(t, host, "sys.list_modules", nil, "sy*"), []any{"sys", "sysctl", "system", "systemd"})
-	same(t, "list_functions", good(t, host, "sys.list_functions", nil), Functions(""))
+	same(t, "list_functions", good(t, host, "sys.list_functions", nil), modules.Functions(""))
 	same(t, "list_functions of two", good(t, host, "sys.list_functions", nil, "key", "sys.list_[mr]*s", "key.*"),
 		[]any{"key.finger", "key.finger_master", "sys.list_modules", "sys.list_returners", "sys.list_runners"})
 	same(t, "list_returners", good(t, host, "sys.list_returners", nil, "*s*l*g"), []any{"syslog"})
 	same(t, "list_returners of none", good(t, nil, "sys.list_returners", nil), []any{})
 	same(t, "reload_modules", good(t, host, "sys.reload_modules", nil), true)
 	all := good(t, host, "sys.doc", nil).(map[string]any)
-	if len(all) != len(Functions("")) {
-		t.Errorf("%d documents for %d functions", len(all), len(Functions("")))
+	if len(all) != len(modules.Functions("")) {
+		t.Errorf("%d documents for %d functions", len(all), len(modules.Functions("")))
 	}
 	if two := good(t, host, "sys.doc", nil, "key", "test.ping").(map[string]any); len(two) != 3 {
 		t.Errorf("sys.doc key test.ping = %v", two)

@@ -81,9 +81,6 @@ func New(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Show, error) {
 	return s, nil
 }
 
-// File is where results go.
-func (s *Show) File() io.Writer { return s.file }
-
 func isEnd(err error) bool { return errors.Is(err, io.EOF) }
 
 // begin notes what is expected.
