@@ -26,6 +26,8 @@ const (
 	maxPartial    = 16                // requests of one connection whose last piece is missing
 	maxHeld       = 2 * bus.LargeBody // bytes of one asker's requests that are not complete
 	maxUnderWay   = bus.LargeBody     // bytes of one asker's requests that are being handled; one fits always
+	maxHeldOfAll  = 160 << 20         // bytes of all requests that are not complete, or are being handled
+	maxUnderOfAll = 128 << 20         // of those, that are being handled; beyond it none of more than modestPart is begun
 	tellPause     = time.Minute       // between two words on one asker's requests that were refused
 	maxTold       = 10_000            // askers of whom that is remembered
 	stallTimeout  = 60 * time.Second  // an asker that takes nothing for so long may come again later
@@ -154,6 +156,7 @@ type Server struct {
 	halves  map[string]int       // how many of those, by inbox
 	held    map[string]int       // their bytes, by asker
 	bodies  map[string]int       // bytes of requests under way, by asker
+	under   int                  // bytes of all of those
 	built   ledger               // what their bodies have become, by estimate
 	shares  map[string]*share    // of what is under way to askers
 	told    map[string]time.Time // when a refusal was last logged, by asker
@@ -345,6 +348,7 @@ func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body
 		s.release(p)
 		p.drop(Errorf(Busy, "too many requests that are not complete: they hold %d bytes", maxHeld))
 	}
+	s.relieve(p, len(m.Data))
 	before := p.size
 	body, done, err = p.Add(m.Data)
 	s.held[p.asker] += p.size - before
@@ -352,6 +356,29 @@ func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body
 		s.dropPartial(m.Reply)
 	}
 	return body, done, err
+}
+
+// relieve makes room for n more bytes of p, where all together hold too much: those give way
+// whose asker holds the most, so that nobody keeps what others need by never ending a request.
+func (s *Server) relieve(p *partial, n int) {
+	for s.heldOfAll()+n > maxHeldOfAll && p.bad == nil {
+		victim := p
+		for _, o := range s.partial {
+			if own, most := s.held[o.asker], s.held[victim.asker]; o.size > 0 && (own > most || own == most && o.size > victim.size) {
+				victim = o
+			}
+		}
+		s.release(victim)
+		victim.drop(Errorf(Busy, "too many large requests of all are under way"))
+	}
+}
+
+// heldOfAll is how many bytes the requests of all have.
+func (s *Server) heldOfAll() (n int) {
+	for _, held := range s.held {
+		n += held
+	}
+	return n + s.under
 }
 
 // limit is the size of the largest request of an endpoint for a sender.
@@ -413,6 +440,7 @@ func (s *Server) dispatch(r *Request) {
 	if busy == nil {
 		s.asking[asker]++
 		s.bodies[asker] += len(r.Body)
+		s.under += len(r.Body)
 		s.streams[r.reply], out.share = out, s.shareOf(r.From, asker)
 		s.number(r.From, out)
 		s.wg.Add(1)
@@ -467,6 +495,8 @@ func (s *Server) busy(asker string, r *Request) error {
 		return Errorf(Busy, "too many requests at once: %d are under way", maxConcurrent)
 	case s.bodies[asker] > 0 && s.bodies[asker]+len(r.Body) > maxUnderWay:
 		return Errorf(Busy, "too many requests at once: those under way hold %d bytes", s.bodies[asker])
+	case s.under+len(r.Body) > maxUnderOfAll && s.bodies[asker]+len(r.Body) > modestPart:
+		return Errorf(Busy, "too many large requests of others are under way")
 	}
 	return nil
 }
@@ -482,6 +512,7 @@ func (s *Server) finish(asker, reply string, size int, cancel context.CancelFunc
 	if s.asking[asker]--; s.asking[asker] <= 0 {
 		delete(s.asking, asker)
 	}
+	s.under -= size
 	if s.bodies[asker] -= size; s.bodies[asker] <= 0 {
 		delete(s.bodies, asker)
 	}

@@ -1,0 +1,64 @@
+package rpc
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/bus"
+)
+
+// TestPiecesOfAllAreBounded: requests that never end hold a bounded part of the memory,
+// however many ask; who holds the most gives way, and a large request of somebody else is
+// put together meanwhile.
+func TestPiecesOfAllAreBounded(t *testing.T) {
+	const piece = 512 << 10
+	s := &Server{partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}}
+	e := bus.MasterEndpoints.Find(bus.RoleMinion, "letters")
+	data := append([]byte{framePart}, make([]byte, piece)...)
+	send := func(id string, kind byte) (size int, done bool, err error) {
+		data[0] = kind
+		m := &nats.Msg{Reply: "_INBOX.minion." + id + ".1", Data: data}
+		body, done, err := s.assemble(bus.Identity{Role: bus.RoleMinion, Name: id}, e, m)
+		if n := s.heldOfAll(); n > maxHeldOfAll {
+			t.Fatalf("%d bytes are held, want at most %d", n, maxHeldOfAll)
+		}
+		return len(body), done, err
+	}
+	for n := range 10 {
+		for range 60 << 20 / piece {
+			if _, _, err := send(fmt.Sprint("evil", n), framePart); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 20 {
+		if _, _, err := send("web1", framePart); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if size, done, err := send("web1", frameItem); size != 21*piece || !done || err != nil {
+		t.Errorf("a request of 10 MB beside those: %d bytes, done %v, %v", size, done, err)
+	}
+	busy := 0
+	for n := range 10 {
+		if _, _, err := send(fmt.Sprint("evil", n), frameItem); CodeOf(err) == Busy {
+			busy++
+		}
+	}
+	if busy < 8 || s.heldOfAll() != 0 || len(s.partial) != 0 {
+		t.Errorf("%d of 10 were told to wait; %d bytes of %d requests are left", busy, s.heldOfAll(), len(s.partial))
+	}
+}
+
+// TestBodiesOfAllAreBounded: large requests that are being handled leave room for small ones.
+func TestBodiesOfAllAreBounded(t *testing.T) {
+	s := &Server{ctx: t.Context(), under: maxUnderOfAll - 1<<20, bodies: map[string]int{"minion:evil": 60 << 20}}
+	if err := s.busy("minion:web1", &Request{Body: make([]byte, 8<<20)}); CodeOf(err) != Busy {
+		t.Errorf("a large one too many: %v", err)
+	}
+	if err := s.busy("minion:web1", &Request{Body: make([]byte, modestPart)}); err != nil {
+		t.Errorf("a small one: %v", err)
+	}
+}
