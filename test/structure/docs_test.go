@@ -184,3 +184,74 @@ func refersTo(file, anchor string) bool {
 	}
 	return false
 }
+
+// lines of the picture of packages: a label, and names.
+var pictureLine = regexp.MustCompile(`(?m)^    ([a-z]+(?:,? [a-z]+)*) {2,}([a-z ]+)$`)
+
+// TestArchitecturePicture: the picture has every package once, and none imports one that
+// stands above it.
+func TestArchitecturePicture(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "doc", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, picture, _ := strings.Cut(string(text), "\nAbove each other they stand so.")
+	picture, _, _ = strings.Cut(picture, "\nA part of a daemon")
+	line := map[string]int{}
+	for i, m := range pictureLine.FindAllStringSubmatch(picture, -1) {
+		for _, name := range strings.Fields(m[2]) {
+			if _, twice := line[name]; twice {
+				t.Errorf("doc/architecture.md: the picture has %s twice", name)
+			}
+			line[name] = i
+		}
+	}
+	exists := map[string]bool{}
+	for _, p := range packages(t) {
+		name := p.short()
+		if !strings.HasPrefix(p.ImportPath, internal) || strings.Contains(name, "/") {
+			continue
+		}
+		exists[name] = true
+		if _, known := line[name]; !known {
+			t.Errorf("doc/architecture.md: the picture does not have %s", name)
+			continue
+		}
+		for _, path := range p.Imports {
+			below, own := strings.CutPrefix(path, internal)
+			if at, known := line[below]; own && known && at < line[name] {
+				t.Errorf("doc/architecture.md: %s imports %s, which stands above it in the picture", name, below)
+			}
+		}
+	}
+	for name := range line {
+		if !exists[name] {
+			t.Errorf("doc/architecture.md: the picture has %s, which is no package", name)
+		}
+	}
+}
+
+// TestArchitectureNamesFunctions: the ways through the packages name what is there.
+func TestArchitectureNamesFunctions(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "doc", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, s := range sources(t) {
+		for _, d := range s.tree.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil && !s.test {
+				known[s.pkg.Name+"."+receiver(f)+"."+f.Name.Name] = true
+			}
+		}
+	}
+	names := regexp.MustCompile("`([a-z]+\\.[A-Z][A-Za-z]*\\.[A-Za-z]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(names) == 0 {
+		t.Error("doc/architecture.md names no function")
+	}
+	for _, n := range names {
+		if !known[n[1]] {
+			t.Errorf("doc/architecture.md: there is no function %s", n[1])
+		}
+	}
+}
