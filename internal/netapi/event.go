@@ -73,16 +73,16 @@ func hear(ctx context.Context, conn *rpc.Conn, q protocol.Listen, ready func(), 
 }
 
 // feed gives the live events of one login to all of its streams that ask for no more: the
-// master sends them once.
+// master sends them once. It goes on without readers, until the connection is closed: the
+// master does not notice at once that nobody hears.
 type feed struct {
 	conn *rpc.Conn
 
 	mu      sync.Mutex
-	readers map[*reader]bool
-	cancel  context.CancelFunc
-	ready   chan struct{} // closed when events come
-	ended   chan struct{} // closed when no more do
-	err     error         // then
+	readers map[*reader]bool // nil while nothing is heard
+	ready   chan struct{}    // closed when events come
+	ended   chan struct{}    // closed when no more do
+	err     error            // then
 }
 
 // reader is one stream. What it does not take in time ends it.
@@ -104,7 +104,7 @@ func (f *feed) join(tags []string) (*reader, <-chan struct{}, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := &reader{tags: tags, c: make(chan heard, maxWaiting)}
-	if len(f.readers) == 0 {
+	if f.readers == nil {
 		f.begin()
 	}
 	f.readers[r] = true
@@ -112,15 +112,12 @@ func (f *feed) join(tags []string) (*reader, <-chan struct{}, <-chan struct{}) {
 }
 
 func (f *feed) begin() {
-	ctx, cancel := context.WithCancel(context.Background())
-	f.readers, f.cancel, f.ready, f.ended, f.err = map[*reader]bool{}, cancel, make(chan struct{}), make(chan struct{}), nil
+	f.readers, f.ready, f.ended, f.err = map[*reader]bool{}, make(chan struct{}), make(chan struct{}), nil
 	ready, ended := f.ready, f.ended
 	go func() {
-		err := hear(ctx, f.conn, protocol.Listen{}, func() { close(ready) }, f.give)
+		err := hear(context.Background(), f.conn, protocol.Listen{}, func() { close(ready) }, f.give)
 		f.mu.Lock()
-		if f.ended == ended {
-			f.err, f.readers = err, nil
-		}
+		f.err, f.readers = err, nil
 		f.mu.Unlock()
 		close(ended)
 	}()
@@ -130,9 +127,6 @@ func (f *feed) leave(r *reader) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.readers, r)
-	if len(f.readers) == 0 && f.cancel != nil {
-		f.cancel()
-	}
 }
 
 // why is the error by which the feed ended.
@@ -202,12 +196,19 @@ func (r *request) stream(q protocol.Listen, begin func() error, f func(heard) er
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(r.s.ctx, cancel)()
-	c, err := r.call(ctx)
+	stored := !q.Since.IsZero() || q.FromSeq > 0 || q.Durable != "" || q.Match != ""
+	var c *caller
+	var err error
+	if stored {
+		c, err = callAlone(ctx, r)
+	} else {
+		c, err = r.call(ctx)
+	}
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	if !q.Since.IsZero() || q.FromSeq > 0 || q.Durable != "" || q.Match != "" {
+	if stored {
 		err = r.fromStore(ctx, c, q, begin, f, beat)
 	} else {
 		err = r.fromFeed(ctx, c, q.Tags, begin, f, beat)
@@ -223,7 +224,7 @@ func (r *request) stream(q protocol.Listen, begin func() error, f func(heard) er
 
 // deniedEvents words a refusal: by event_acl, or of a login that has ended.
 func (r *request) deniedEvents(ctx context.Context, c *caller, err error) error {
-	if c.link.holds(ctx, c.who.token) {
+	if c.holds(ctx, r.address) {
 		return because(err, http.StatusUnauthorized, authorization)
 	}
 	return because(err, http.StatusUnauthorized, noPermission)

@@ -69,7 +69,7 @@ func (r *request) fire(tag string, data []byte) error {
 	}
 	defer c.close()
 	err = c.conn.Ask(r.Context(), protocol.OpFire, q, nil)
-	if rpc.CodeOf(err) == rpc.Denied && !c.link.holds(r.Context(), c.who.token) {
+	if rpc.CodeOf(err) == rpc.Denied && !c.holds(r.Context(), r.address) {
 		return because(err, http.StatusUnauthorized, notAuthentic)
 	}
 	return r.fired(err)

@@ -24,11 +24,12 @@ const (
 type limits struct {
 	streamsOfOne int
 
-	mu      sync.Mutex
-	all     int
-	streams int
-	ofOne   map[string]int
+	mu    sync.Mutex
+	all   int
+	ofOne map[string]int // and of all of a kind, under its bare name
 }
+
+const manyRequests = "Too many requests are under way."
 
 func newLimits(streamsOfOne int) *limits {
 	return &limits{streamsOfOne: cmp.Or(streamsOfOne, maxStreamsOfOne), ofOne: map[string]int{}}
@@ -49,17 +50,13 @@ func (l *limits) give(key string) {
 	}
 }
 
-func tooMany() error {
-	return problem(http.StatusTooManyRequests, "Too many requests are under way.")
-}
-
 // enter counts a request of an address.
 func (l *limits) enter(a netip.Addr) (leave func(), err error) {
 	key := "address " + block(a).String()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.all >= maxRequests || !l.book(key, maxRequestsOne) {
-		return nil, tooMany()
+		return nil, problem(http.StatusTooManyRequests, manyRequests)
 	}
 	l.all++
 	return func() {
@@ -82,37 +79,12 @@ func block(a netip.Addr) netip.Prefix {
 
 // stream counts an event stream of a login.
 func (l *limits) stream(who string) (leave func(), err error) {
-	key := "stream " + who
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.streams >= maxStreams || !l.book(key, l.streamsOfOne) {
-		return nil, problem(http.StatusTooManyRequests, "Too many event streams are open.")
-	}
-	l.streams++
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.streams--
-		l.give(key)
-	}, nil
+	return l.both("stream", maxStreams, who, l.streamsOfOne, "Too many event streams are open.")
 }
 
 // work counts what is asked of the master for one login, or for an address that logs in.
 func (l *limits) work(who string) (leave func(), err error) {
-	const sum = "work"
-	key := sum + " " + who
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ofOne[sum] >= maxWork || !l.book(key, maxWorkOfOne) {
-		return nil, tooMany()
-	}
-	l.ofOne[sum]++
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.give(sum)
-		l.give(key)
-	}, nil
+	return l.both("work", maxWork, who, maxWorkOfOne, manyRequests)
 }
 
 // listen bounds the connections that are open.
@@ -183,18 +155,27 @@ func (c *counted) Close() error {
 
 // login counts a connection to the master on which somebody is about to log in.
 func (l *limits) login(a netip.Addr) (leave func(), err error) {
-	const sum = "login"
-	key := sum + " " + block(a).String()
+	return l.both("login", maxLogins, block(a).String(), maxLogins/2, manyRequests)
+}
+
+// position counts a stream with a position, which has a connection of its own.
+func (l *limits) position(who string) (leave func(), err error) {
+	return l.both("position", maxPositions, who, maxPositionsOfOne, "Too many event streams with a position are open.")
+}
+
+// both counts one of a kind, and of whoever it is for.
+func (l *limits) both(kind string, most int, who string, mostOfOne int, text string) (leave func(), err error) {
+	key := kind + " " + who
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ofOne[sum] >= maxLogins || !l.book(key, maxLogins/2) {
-		return nil, tooMany()
+	if l.ofOne[kind] >= most || !l.book(key, mostOfOne) {
+		return nil, problem(http.StatusTooManyRequests, "%s", text)
 	}
-	l.ofOne[sum]++
+	l.ofOne[kind]++
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.give(sum)
+		l.give(kind)
 		l.give(key)
 	}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +22,41 @@ type caller struct {
 	user string
 	kind string // of the proof, in the words of Salt: token or eauth
 	link *link  // nil for a connection of its own
+	own  *own   // that, where it is closed with the caller
 	who  login
+}
+
+// callAlone gets a connection of its own in the name of the session, for a stream with a
+// position: the master sees by its end that the reader has gone.
+func callAlone(ctx context.Context, r *request) (*caller, error) {
+	leave, err := r.s.limits.position(r.session.backend + ":" + r.session.user)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := r.s.opts.Dial()
+	if err != nil {
+		leave()
+		return nil, because(err, http.StatusServiceUnavailable, noMaster)
+	}
+	o := &own{conn, leave}
+	who := r.session.login()
+	in, err := logIn(ctx, conn, protocol.Login{Backend: who.backend, User: who.user, Token: who.token}, r.address)
+	if err != nil {
+		o.close()
+		return nil, r.refused(err, noPermission)
+	}
+	return &caller{conn: conn, user: in.User, kind: "token", own: o, who: who}, nil
+}
+
+// holds asks the master whether a login by token is still one.
+func (c *caller) holds(ctx context.Context, address netip.Addr) bool {
+	if c.who.token == "" {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, loginTime)
+	defer cancel()
+	_, err := logIn(ctx, c.conn, protocol.Login{Token: c.who.token}, address)
+	return rpc.CodeOf(err) != rpc.Denied
 }
 
 // call gets the session's connection.
@@ -42,11 +77,12 @@ func (r *request) call(ctx context.Context) (*caller, error) {
 func (s *Server) ended(session *session) { s.pool.drop(session.token) }
 
 func (c *caller) close() {
-	if c.link != nil {
+	switch {
+	case c.link != nil:
 		c.link.release()
-		return
+	case c.own != nil:
+		c.own.close()
 	}
-	c.conn.Close()
 }
 
 // lowstate does what the chunks of the body ask for, in the name of the session.
@@ -176,7 +212,7 @@ func (r *request) denied(ctx context.Context, as *caller, c chunk, err error) er
 	if c.run != nil {
 		text = "Authentication failure of type \"" + as.kind + "\" occurred for user " + as.user + "."
 	}
-	if as.link != nil && !as.link.holds(ctx, as.who.token) {
+	if !as.holds(ctx, r.address) {
 		text = notAuthentic
 		if r.session != nil {
 			r.s.ended(r.session)

@@ -47,10 +47,12 @@ type link struct {
 
 // Bounds of connections to the master, which lets one local user have 256.
 const (
-	maxLinks  = 200
-	maxLogins = 40 // more, which log in by a password
-	idleLink  = time.Minute
-	loginTime = time.Minute
+	maxLinks          = 140
+	maxLogins         = 40 // more, which log in by a password
+	maxPositions      = 60 // more, for streams with a position
+	maxPositionsOfOne = 20 // of one login
+	idleLink          = time.Minute
+	loginTime         = time.Minute
 )
 
 func newPool(dial func() (*rpc.Conn, error)) *pool {
@@ -213,14 +215,6 @@ func (p *pool) drop(token string) {
 			}
 		}
 	}
-}
-
-// holds asks the master whether a login by token is still one.
-func (k *link) holds(ctx context.Context, token string) bool {
-	ctx, cancel := context.WithTimeout(ctx, loginTime)
-	defer cancel()
-	_, err := logIn(ctx, k.conn, protocol.Login{Token: token}, k.key.address)
-	return rpc.CodeOf(err) != rpc.Denied
 }
 
 // refused is the answer to somebody whom the master does not let in; text is what a

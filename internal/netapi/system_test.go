@@ -42,7 +42,7 @@ func build(t testing.TB) {
 		return
 	}
 	args := []string{"build", "-o", bin + "/"}
-	for _, name := range []string{"salt", "salt-api", "salt-master", "salt-minion", "salt-run"} {
+	for _, name := range []string{"salt", "salt-api", "salt-event", "salt-master", "salt-minion", "salt-run"} {
 		args = append(args, "github.com/brinebus/brine/cmd/"+name)
 	}
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
@@ -93,6 +93,12 @@ pillar_roots: {base: [%[1]s/pillar]}
 // start runs the master and the minions.
 func start(t testing.TB) *system {
 	t.Helper()
+	return startWith(t, "")
+}
+
+// startWith grants admin more; keys are then not accepted by themselves.
+func startWith(t testing.TB, more string) *system {
+	t.Helper()
 	build(t)
 	s := &system{t: t, root: t.TempDir(), port: freePort(t)}
 	s.write("users", users)
@@ -102,7 +108,12 @@ func start(t testing.TB) *system {
 	s.write("srv/x", "")
 	s.write("pillar/top.sls", "base:\n  '*':\n    - all\n")
 	s.write("pillar/all.sls", "secret: s3\n")
-	s.write("etc/master", fmt.Sprintf(masterConf, s.root, s.port, ""))
+	conf := fmt.Sprintf(masterConf, s.root, s.port, more)
+	if more != "" {
+		conf = strings.Replace(conf, "auto_accept: true", "autosign_file: "+s.root+"/autosign", 1)
+		s.write("autosign", "web1\ndb1\n")
+	}
+	s.write("etc/master", conf)
 	s.run("salt-master", "etc", "master")
 	for id, role := range map[string]string{"web1": "web", "db1": "db"} {
 		s.minion(id, role)
@@ -144,6 +155,19 @@ func (s *system) write(name, text string) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+func (s *system) read(name string) []byte {
+	b, err := os.ReadFile(filepath.Join(s.root, name))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.t.Fatal(err)
+	}
+	return b
+}
+
+func (s *system) there(name string) bool {
+	_, err := os.Stat(filepath.Join(s.root, name))
+	return err == nil
 }
 
 // run starts a program that ends with the test.

@@ -116,5 +116,5 @@ func Table(h *Host) function.Table {
 // Wheel returns the wheel functions for a host, sorted by name: those that manage
 // the master itself.
 func Wheel(h *Host) function.Table {
-	return function.Table{configModule(h), keyModule(h)}
+	return function.Table{configModule(h), keyModule(h), minionsModule(h)}
 }

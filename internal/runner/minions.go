@@ -1,0 +1,23 @@
+package runner
+
+import (
+	"context"
+
+	"github.com/brinebus/brine/internal/function"
+)
+
+// minionsModule is what wheel functions tell of minions.
+func minionsModule(h *Host) *function.Module {
+	return &function.Module{Name: "minions", Doc: "The minions of this master.", Functions: []function.Function{
+		{Name: "connected", Class: function.Shared, Doc: "Return the ids of the minions that are connected now.", Example: "salt-run --wheel minions.connected",
+			Run: func(context.Context, *function.Call) (any, error) {
+				there := []any{}
+				for _, id := range h.Accepted() {
+					if ok, _ := h.Presence(id); ok {
+						there = append(there, string(id))
+					}
+				}
+				return there, nil
+			}},
+	}}
+}
