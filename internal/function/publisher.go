@@ -28,6 +28,7 @@ type Publication struct {
 	Returner           string
 	Via                string // the master to go through, as MasterLink names it; "" is any
 	Check              bool   // run nothing: who would be asked, and is it permitted?
+	Async              bool   // start it, and wait for nobody
 }
 
 // Command is a function to be run elsewhere. Texts among the arguments are
@@ -40,11 +41,13 @@ type Command struct {
 
 // Answer is what became of a publication on one minion.
 type Answer struct {
+	JID      salt.JID // of the job
 	ID       salt.MinionID
 	Returned bool
 	Failed   bool // it returned, and the function had failed
 	Return   any
 	Out      string // the outputter that suits Return
+	Retcode  any    // of the function; by return of a compound command
 	Text     string // why it did not return
 }
 

@@ -5,10 +5,15 @@ import (
 	"reflect"
 
 	"github.com/brinebus/brine/internal/authz"
+	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
+
+// maxUnwatched is how many jobs of a minion may run when it starts one that nobody waits
+// for: of others its requests are the bound.
+const maxUnwatched = 100
 
 // peerPublish runs a job for a minion and tells its course to the connection that
 // asked and to no other: the id of a job opens nothing.
@@ -20,11 +25,14 @@ func (m *Master) peerPublish(ctx context.Context, r *rpc.Request) error {
 	if !plain(q) {
 		return rpc.Errorf(rpc.Usage, "a minion publishes to others at once: not in batches, not for later, not to follow, and without settings for their returners")
 	}
-	q.Async = false // nobody could fetch what it returned
+	who := m.authz.Peer(r.From)
+	if q.Async && len(m.dispatch.Runs(func(j *dispatch.Job) bool { return who.Started(j.User, j.Backend) })) >= maxUnwatched {
+		return rpc.Errorf(rpc.Busy, "%d jobs of minion %s are running: that is the limit for those that nobody waits for", maxUnwatched, r.From.Name)
+	}
 	if err := authz.ParseWords(q.Commands); err != nil {
 		return err
 	}
-	return m.publishFor(ctx, r, q, m.authz.Peer(r.From))
+	return m.publishFor(ctx, r, q, who)
 }
 
 // plain says whether a request has nothing in it beside what a minion may ask for.

@@ -34,6 +34,7 @@ var publication = []function.Param{
 	{Name: "via_master", Kind: function.String},
 	{Name: "expr_form", Kind: function.String},
 	{Name: "kwarg", Kind: function.Map},
+	{Name: "asynchronous", Kind: function.Bool},
 }
 
 // publishModule lets minions use each other through the master.
@@ -50,12 +51,15 @@ var publishModule = &function.Module{
 		},
 		{
 			Name:    "full_data",
-			Doc:     "Publish to other minions and return, for each, a dictionary with its return under ret.",
-			Example: `salt-call publish.full_data '*' test.ping`,
+			Doc:     "Publish to other minions and return, for each, a dictionary with its return under ret, retcode, and the jid of the job. One that does not return has no ret, and the reason under error. With asynchronous=True the job is started, and the jid and the minions are returned at once.",
+			Example: "salt-call publish.full_data '*' test.ping\nsalt-call publish.full_data db1 cmd.run /usr/local/bin/backup asynchronous=True",
 			Params:  publication,
 			Calls: &function.Calls{Read: published, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
 				return publishTo(ctx, c, r, func(a function.Answer) any {
-					full := map[string]any{"ret": a.Return}
+					if !a.Returned {
+						return map[string]any{"jid": string(a.JID), "error": unreturned(a)}
+					}
+					full := map[string]any{"jid": string(a.JID), "ret": a.Return, "retcode": a.Retcode}
 					if a.Out != "" {
 						full["out"] = a.Out
 					}
@@ -65,11 +69,16 @@ var publishModule = &function.Module{
 		},
 		{
 			Name:    "publish",
-			Doc:     "Publish to other minions and return what each returned. A minion that does not return is named, with the reason.",
+			Doc:     "Publish to other minions and return what each returned. A minion that does not return is named, with the reason; publish.full_data tells it from one that returned such a text. With asynchronous=True the job is started, and its jid and the minions are returned at once.",
 			Example: "salt-call publish.publish '*' test.ping\nsalt-call publish.publish 'webserv* and not G@os:Ubuntu' test.version tgt_type=compound\nsalt-call publish.publish db1 cmd.run '[uptime, cwd=/tmp]'",
 			Params:  publication,
 			Calls: &function.Calls{Read: published, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
-				return publishTo(ctx, c, r, func(a function.Answer) any { return a.Return })
+				return publishTo(ctx, c, r, func(a function.Answer) any {
+					if !a.Returned {
+						return unreturned(a)
+					}
+					return a.Return
+				})
 			}},
 		},
 		{
@@ -91,19 +100,35 @@ func publishTo(ctx context.Context, c *function.Call, r *function.Caller, show f
 	if err != nil {
 		return nil, err
 	}
+	if c.Bool("asynchronous") {
+		return begun(answers), nil
+	}
 	out := map[string]any{}
 	for _, a := range answers {
 		switch {
 		case !a.Returned:
-			out[string(a.ID)] = "Minion did not return. [" + a.Text + "]"
 			c.SetRetcode(codeNoReturn)
-			continue
 		case a.Failed && c.Retcode() == 0:
 			c.SetRetcode(codeFailed)
 		}
 		out[string(a.ID)] = show(a)
 	}
 	return out, nil
+}
+
+// unreturned is why a minion did not return, in Salt's words.
+func unreturned(a function.Answer) string { return "Minion did not return. [" + a.Text + "]" }
+
+// begun is a job that nobody waits for.
+func begun(answers []function.Answer) map[string]any {
+	jid, ids := "", []any{}
+	for _, a := range answers {
+		jid = string(a.JID)
+		if a.Text == "" { // its id has an accepted key
+			ids = append(ids, string(a.ID))
+		}
+	}
+	return map[string]any{"jid": jid, "minions": ids}
 }
 
 // askMinions puts the question of publish, full_data and check.
@@ -119,7 +144,7 @@ func askMinions(ctx context.Context, c *function.Call, r *function.Caller, check
 	if err != nil {
 		return nil, coded(c, err)
 	}
-	p.Check = check
+	p.Check, p.Async = check, c.Bool("asynchronous") && !check
 	answers, err := publisher.Publish(ctx, p)
 	return answers, coded(c, err)
 }

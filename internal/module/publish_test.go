@@ -33,9 +33,9 @@ func (o *others) Runner(_ context.Context, c function.Command, _ time.Duration) 
 }
 
 func TestPublish(t *testing.T) {
-	ok := function.Answer{ID: "db1", Returned: true, Return: true, Out: "txt"}
+	ok := function.Answer{JID: "1", ID: "db1", Retcode: int64(0), Returned: true, Return: true, Out: "txt"}
 	broken := function.Answer{ID: "db2", Returned: true, Failed: true, Return: "ERROR"}
-	silent := function.Answer{ID: "db3", Text: "no response"}
+	silent := function.Answer{JID: "1", ID: "db3", Text: "no response"}
 	refused := fmt.Errorf("%w: not permitted", function.ErrRefused)
 	for name, c := range map[string]struct {
 		fun     string
@@ -47,7 +47,7 @@ func TestPublish(t *testing.T) {
 		"all answer":         {"publish.publish", []function.Answer{ok}, nil, "{'db1': True}", 0},
 		"one failed":         {"publish.publish", []function.Answer{ok, broken}, nil, "{'db1': True, 'db2': 'ERROR'}", 1},
 		"one did not return": {"publish.publish", []function.Answer{silent, broken, ok}, nil, "{'db1': True, 'db2': 'ERROR', 'db3': 'Minion did not return. [no response]'}", 3},
-		"full":               {"publish.full_data", []function.Answer{ok, silent}, nil, "{'db1': {'out': 'txt', 'ret': True}, 'db3': 'Minion did not return. [no response]'}", 3},
+		"full":               {"publish.full_data", []function.Answer{ok, silent}, nil, "{'db1': {'jid': '1', 'out': 'txt', 'ret': True, 'retcode': 0}, 'db3': {'error': 'Minion did not return. [no response]', 'jid': '1'}}", 3},
 		"refused":            {"publish.publish", nil, refused, "'ERROR: refused: not permitted'", 77},
 		"nobody":             {"publish.publish", nil, function.ErrNoMatch, "'ERROR: no minion matched'", 2},
 		"another failure":    {"publish.publish", nil, errors.New("lost"), "'ERROR: lost'", 1},

@@ -46,7 +46,7 @@ func (c Client) Publish(ctx context.Context, p function.Publication) ([]function
 	if err := stream.Decode(ctx, &start); err != nil {
 		return nil, meaning(err)
 	}
-	if p.Check {
+	if p.Check || p.Async {
 		return expected(start, ""), nil
 	}
 	heard, err := gather(ctx, stream)
@@ -57,6 +57,7 @@ func (c Client) Publish(ctx context.Context, p function.Publication) ([]function
 	for i := range answers {
 		if u, ok := heard[answers[i].ID]; ok {
 			answers[i] = answer(u)
+			answers[i].JID = start.JID
 		}
 	}
 	return answers, nil
@@ -65,7 +66,7 @@ func (c Client) Publish(ctx context.Context, p function.Publication) ([]function
 func request(p function.Publication) protocol.Publish {
 	q := protocol.Publish{
 		Target: p.Target, TargetType: p.TargetType, Compound: p.Compound, Returner: p.Returner, Via: p.Via,
-		Timeout: job.Seconds(p.Timeout.Seconds()), Preview: p.Check, Lines: true,
+		Timeout: job.Seconds(p.Timeout.Seconds()), Preview: p.Check, Async: p.Async, Lines: true,
 	}
 	for _, c := range p.Calls {
 		q.Commands = append(q.Commands, job.Command{Function: c.Function, Args: c.Args, Kwargs: c.Kwargs})
@@ -98,16 +99,16 @@ func gather(ctx context.Context, s *rpc.Stream) (map[salt.MinionID]job.Update, e
 func expected(start job.Start, text string) []function.Answer {
 	var list []function.Answer
 	for _, id := range start.Minions {
-		list = append(list, function.Answer{ID: id, Text: text})
+		list = append(list, function.Answer{JID: start.JID, ID: id, Text: text})
 	}
 	for _, id := range start.Missing {
-		list = append(list, function.Answer{ID: id, Text: "no accepted key has this id"})
+		list = append(list, function.Answer{JID: start.JID, ID: id, Text: "no accepted key has this id"})
 	}
 	return list
 }
 
 func answer(u job.Update) function.Answer {
-	a := function.Answer{ID: u.ID, Returned: u.State.Returned(), Failed: u.State != job.Done, Return: u.Return.V, Out: u.Out, Text: u.Text}
+	a := function.Answer{ID: u.ID, Returned: u.State.Returned(), Failed: u.State != job.Done, Return: u.Return.V, Out: u.Out, Retcode: u.Retcode.V, Text: u.Text}
 	if !a.Returned {
 		a.Text = strings.TrimSuffix(string(u.State)+", "+u.Text, ", ")
 	}
@@ -135,7 +136,11 @@ func (c Client) Runner(ctx context.Context, call function.Command, timeout time.
 		return nil, meaning(err)
 	}
 	if res.Error != "" {
-		return nil, errors.New(res.Error)
+		err := errors.New(res.Error)
+		if res.Retcode == protocol.RunRefused {
+			return nil, marked{err, function.ErrRefused}
+		}
+		return nil, err
 	}
 	return res.Return.V, nil
 }
