@@ -188,7 +188,7 @@ func TestSignatures(t *testing.T) {
 }
 
 func TestPatternsSelectFunctions(t *testing.T) {
-	if all := modules.Functions(""); !slices.Contains(all, "test.ping") || !slices.IsSorted(all) {
+	if all := modules.Functions(""); !slices.Contains(all, "test.ping") {
 		t.Errorf("all functions: %v", all)
 	}
 	for pattern, want := range map[string][]string{
