@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
+	"time"
 	"unsafe"
 )
 
@@ -63,12 +64,28 @@ func (d *disk) cut() error {
 	if err := f.Close(); e != 0 {
 		return errors.Join(fmt.Errorf("shut %s down: %w", d.dir, e), err)
 	}
-	if err := errors.Join(run("umount", d.dir), d.mount()); err != nil {
-		return err
-	}
-	probe := filepath.Join(d.dir, "probe") // somebody may hold the disk as it was
-	return errors.Join(os.WriteFile(probe, []byte("x"), 0o600), os.Remove(probe))
+	return d.again()
 }
+
+// again mounts the disk anew. Another program of the machine may hold it as it was for a
+// while: one that has just made a namespace of its own, say.
+func (d *disk) again() (err error) {
+	for end := time.Now().Add(holdTime); ; time.Sleep(50 * time.Millisecond) {
+		if err = run("umount", d.dir); err == nil {
+			if err = d.mount(); err != nil {
+				return err
+			}
+			probe := filepath.Join(d.dir, "probe")
+			err = errors.Join(os.WriteFile(probe, []byte("x"), 0o600), os.Remove(probe))
+		}
+		if err == nil || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// holdTime is how long a disk may be held.
+const holdTime = 20 * time.Second
 
 // fill leaves no room on the disk.
 func (d *disk) fill() error {
