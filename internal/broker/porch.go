@@ -24,9 +24,9 @@ const (
 	// others, where there are too many: some round trips of a far network.
 	patience = 250 * time.Millisecond
 	// maxStrangers is how many connections may wait for their keys to be accepted,
-	// since anybody can make keys: a large fleet on its first day. What is beyond
-	// tries again; minions with an accepted key do not count.
-	maxStrangers = 10_000
+	// since anybody can make keys: each costs some 80 KB. What is beyond, of a large fleet
+	// on its first day, tries again; minions with an accepted key do not count.
+	maxStrangers = 4000
 	// hostShare is the part of those places that one host gets.
 	hostShare = 2
 	// acceptPause is how long nothing is taken after the kernel had nothing to give.
