@@ -58,7 +58,6 @@ var saltKeys = []string{
 	"auth_mode",
 	"autoload_dynamic_modules",
 	"backup_mode",
-	"beacons",
 	"beacons_before_connect",
 	"bootstrap_delay",
 	"cache",

@@ -15,7 +15,7 @@ var live = map[string][]string{
 		"log_level", "log_level_logfile", "mine_get", "nodegroups", "open_mode", "peer", "peer_run", "permissive_acl", "publisher_acl",
 		"publisher_acl_blacklist", "reactor", "sharedsecret", "sudo_acl", "token_expire", "token_expire_user_override",
 	},
-	"minion": {"event_acl", "log_level", "log_level_logfile", "schedule"},
+	"minion": {"beacons", "event_acl", "log_level", "log_level_logfile", "schedule"},
 }
 
 // ofTools are the settings that the command-line tools read, each time they start.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -194,6 +195,20 @@ func (l *loader) dropIn(by entry, path string, above []string) ([]entry, error) 
 // name is Salt's.
 const ScheduleChanges = "_schedule.conf"
 
+// BeaconChanges is the same for a minion's beacons.
+const BeaconChanges = "_beacons.conf"
+
+// DropIn writes the value of a setting as a file of the configuration.
+func DropIn(key string, v any) (string, error) {
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(map[string]any{key: v}); err != nil {
+		return "", err
+	}
+	return b.String(), e.Close()
+}
+
 // glob returns the files that a pattern names, sorted by name. Hidden files
 // count only where the pattern itself begins with a dot: editors leave them.
 // An empty pattern names nothing.
@@ -251,7 +266,7 @@ func (l *loader) matches(dir, base string) ([]string, error) {
 	var paths []string
 	for _, entry := range names {
 		name := entry.Name()
-		if ok, _ := filepath.Match(base, name); ok && (name[0] != '.' || base[0] == '.') && name != ScheduleChanges {
+		if ok, _ := filepath.Match(base, name); ok && (name[0] != '.' || base[0] == '.') && name != ScheduleChanges && name != BeaconChanges {
 			paths = append(paths, filepath.Join(dir, name))
 		}
 	}

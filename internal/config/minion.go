@@ -60,6 +60,9 @@ type Minion struct {
 	// Grains that are sent with a new key, for the master's
 	// autosign_grains_dir.
 	AutosignGrains []string `yaml:"autosign_grains"`
+	// What the minion watches of its machine, and tells by events: the names of
+	// beacons, each with its settings. See doc/beacons.md.
+	Beacons Located `yaml:"beacons"`
 	// Commands run without a shell unless a caller asks for one.
 	CmdSafe bool `yaml:"cmd_safe" default:"true"`
 	// Modules that are not loaded, by their names, as cmd, or those of their

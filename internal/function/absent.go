@@ -19,7 +19,6 @@ type Absent struct {
 // same name is found before. doc/differences.md is printed from it.
 var absent = []Absent{
 	{"apt.*", "a module of one system", "pkg.* does it on every system"},
-	{"beacons.*", "the beacons of a minion", "a script beside the minion that fires events: salt-event fire --bus minion"},
 	{"bridge.*", "the management of network bridges", "cmd.run with ip, or a program of your own: see doc/modules.md"},
 	{"cloud.*", "the interface to clouds", "the provider's own tool, and salt-key --gen-keys for the new machine"},
 	{"consul.*", "the client of a service", "http.query, or cmd.run with the service's own tool"},

@@ -125,7 +125,7 @@ func (m *Minion) hostOver(u *uplink) *function.Host {
 	return &function.Host{
 		ID: m.id, Version: m.version, Config: m.inForce(), Grains: m.grains.now, Pillar: m.pillarData, Paths: m.paths(), Custom: m.modules, Log: m.log, Publisher: reach,
 		Services: &module.Services{
-			Events: events{m}, Facts: facts{m}, Files: m.files(u), Jobs: m.jobs, Keys: keys{m, u}, Master: masterLink{m}, Mine: reach, Scheduler: m.schedule,
+			Events: events{m}, Facts: facts{m}, Files: m.files(u), Jobs: m.jobs, Keys: keys{m, u}, Master: masterLink{m}, Mine: reach, Scheduler: m.schedule, Beacons: m.beacons,
 			Returners: func() []string { return returner.Names(m.custom) }, Push: peer.Push(conn), Revoke: peer.Revocation(func() *rpc.Conn { return m.conn(nil, "") }),
 		},
 	}

@@ -68,6 +68,7 @@ type Minion struct {
 	events   *eventbus.Bus
 	journal  *journal.Journal
 	schedule *scheduler
+	beacons  *beacons
 	seen     *job.Seen
 	grains   *grains
 	modules  *extension.Set // that people have added
@@ -140,6 +141,9 @@ func (m *Minion) open(ctx context.Context) error {
 		return config.Mistake(fmt.Errorf("setting return: %w", err))
 	}
 	if m.schedule, err = openScheduler(m); err != nil {
+		return err
+	}
+	if m.beacons, err = openBeacons(m); err != nil {
 		return err
 	}
 	return nil
@@ -270,6 +274,7 @@ func (m *Minion) Run(ctx context.Context) error {
 		m.wg.Go(func() { u.keepMine(m.ctx) })
 	}
 	m.wg.Go(func() { m.schedule.run(m.ctx) })
+	m.wg.Go(func() { m.beacons.engine.Run(m.ctx) })
 	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
 	remove, err := daemon.PIDFile(m.cfg.PIDFile)
 	if err != nil {

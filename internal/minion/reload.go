@@ -19,7 +19,8 @@ func Check(cfg *config.Minion) error {
 	if jobs != nil {
 		jobs = cfg.Schedule.At(nil, jobs)
 	}
-	return config.Mistake(errors.Join(grants, jobs))
+	_, watches := configuredBeacons(cfg)
+	return config.Mistake(errors.Join(grants, jobs, watches))
 }
 
 // hangup takes what may change while the minion runs from a configuration that
@@ -59,6 +60,9 @@ func (m *Minion) takeConfig() error {
 		return err
 	}
 	if err := m.schedule.take(cfg, nil); err != nil {
+		return err
+	}
+	if err := m.beacons.take(cfg); err != nil {
 		return err
 	}
 	m.events.SetGrants(grants)

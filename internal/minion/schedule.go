@@ -316,7 +316,7 @@ func (s *scheduler) keep(jobs map[string]any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	changes := schedule.Changes(s.set, jobs)
-	text, err := schedule.Text(changes)
+	text, err := config.DropIn("schedule", changes)
 	if err != nil {
 		return err
 	}

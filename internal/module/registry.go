@@ -33,6 +33,7 @@ import (
 // file, and regular expressions are compiled by the functions that need them.
 var modules = function.Table{
 	archiveModule,
+	beaconsModule,
 	cmdModule,
 	configModule,
 	cpModule,

@@ -13,6 +13,7 @@ import (
 // has a *Services. Each is declared where it is used, and may be nil, as in a call
 // without a daemon; a function that needs it then fails with ErrUnavailable.
 type Services struct {
+	Beacons   Beacons
 	Events    EventBus
 	Facts     Refresher
 	Files     *fileserver.Cache // of the file server

@@ -28,7 +28,7 @@ import (
 // answer as the packages do: nothing is lost between a command line, the master,
 // the minions and what is printed.
 
-// words gives each case of ../argument to salt-call on a minion of fleet.
+// words gives each case of internal/argument to salt-call on a minion of fleet.
 func words(_ *system, ts *testscript.TestScript, _ []string) error {
 	var file struct {
 		Cases []struct {
@@ -82,7 +82,7 @@ func texts(list []any) ([]string, bool) {
 	return out, true
 }
 
-// fixture is the file of cases of ../target.
+// fixture is the file of cases of internal/target.
 type fixture struct {
 	Minions []struct {
 		ID             string
@@ -105,14 +105,14 @@ var letters = map[string]string{
 
 // loadCases reads a file below internal.
 func loadCases(path string, into any) error {
-	b, err := os.ReadFile(filepath.Join("..", path))
+	b, err := os.ReadFile(filepath.Join("..", "..", "internal", path))
 	if err != nil {
 		return err
 	}
 	return json.Unmarshal(b, into)
 }
 
-// fleet sets up a master and the minions of ../target, with their grains, their
+// fleet sets up a master and the minions of internal/target, with their grains, their
 // pillar and the nodegroups.
 func fleet(s *system, ts *testscript.TestScript, _ []string) error {
 	var f fixture
@@ -170,7 +170,7 @@ func writeJSON(path string, v any) error {
 	return os.WriteFile(path, []byte(b), 0o644)
 }
 
-// targets gives each case of ../target to salt. The minions that ran the job must
+// targets gives each case of internal/target to salt. The minions that ran the job must
 // be those that package target means, by the facts that the master shows.
 func targets(_ *system, ts *testscript.TestScript, _ []string) error {
 	var f fixture
@@ -313,7 +313,7 @@ func wrap(id string, err error) error {
 	return fmt.Errorf("%s: %w", id, err)
 }
 
-// outputs gives each case of ../output, whose data can stand on a command line, to
+// outputs gives each case of internal/output, whose data can stand on a command line, to
 // a minion, which returns it, and salt prints it.
 func outputs(_ *system, ts *testscript.TestScript, _ []string) error {
 	var file struct {

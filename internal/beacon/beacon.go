@@ -1,0 +1,136 @@
+// Package beacon watches this machine and says when something is worth an event: load, disks,
+// processes, services, files, logs, certificates. Where the events go, and who may add a
+// beacon, is for its caller.
+//
+// A beacon has the settings of Salt's beacon of the same name:
+//
+//	beacons:
+//	  load:
+//	    - averages: {1m: [0.0, 2.0]}
+//	    - interval: 10
+//	  diskusage:
+//	    - /: 80%
+package beacon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Event is what a beacon has seen.
+type Event struct {
+	Tag  string         // what the tag of the event ends with, behind the beacon's name
+	Data map[string]any // without the minion's id
+}
+
+// Probe looks at one thing. Look is never called twice at once; an error says that it could
+// not look, and is told once until it could again.
+type Probe interface {
+	Look(ctx context.Context, now time.Time) ([]Event, error)
+}
+
+// Beacon is one watch, as configured.
+type Beacon struct {
+	Name     string
+	Kind     string // the name, unless beacon_module says otherwise
+	Interval time.Duration
+	Enabled  bool
+	Runs     string // the program that it runs, "" for none
+	Probe    Probe
+}
+
+// DefaultInterval is how often a beacon looks whose interval is not set, as in Salt.
+const DefaultInterval = time.Second
+
+// MaxEvents bounds what one look of a beacon may bring: the rest is counted in the last.
+const MaxEvents = 100
+
+// kind is a row of the table of what can be watched.
+type kind struct {
+	name string
+	doc  string
+	make func(*settings) (Probe, error)
+}
+
+// kinds are sorted by name.
+var kinds = []kind{
+	{"cert_info", "certificates in files that expire within notify_days", newCertificates},
+	{"diskusage", "file systems fuller than a percentage, by mount point", newDisks},
+	{"inotify", "changes of files and folders", newFiles},
+	{"load", "averages of the load outside of a range", newLoad},
+	{"log", "lines of a file that match regular expressions", newLog},
+	{"memusage", "memory fuller than a percentage", newMemory},
+	{"network_info", "counters of network interfaces beyond a value", newNetwork},
+	{"program", "lines that a program of your own prints, each a JSON object", newProgram},
+	{"ps", "processes that run, or do not", newProcesses},
+	{"service", "services that start or stop", newServices},
+}
+
+// Kinds are the names of what can be watched, sorted.
+func Kinds() []string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// Parse reads the setting beacons. All mistakes are told at once, by beacon.
+func Parse(v any) ([]Beacon, error) {
+	all, ok := v.(map[string]any)
+	if v != nil && !ok {
+		return nil, errors.New("beacons is no dictionary of beacons by name")
+	}
+	var list []Beacon
+	var mistakes []error
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if name == "enabled" {
+			continue
+		}
+		b, err := parse(name, all[name])
+		if err != nil {
+			mistakes = append(mistakes, fmt.Errorf("beacon %s: %w", name, err))
+			continue
+		}
+		if on, isBool := all["enabled"].(bool); isBool && !on {
+			b.Enabled = false
+		}
+		list = append(list, b)
+	}
+	return list, errors.Join(mistakes...)
+}
+
+// validName: the name is a part of tags.
+var validName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
+
+func parse(name string, v any) (Beacon, error) {
+	if !validName.MatchString(name) {
+		return Beacon{}, errors.New("a name is made of letters, digits, hyphens, underscores and full stops")
+	}
+	s, err := newSettings(v)
+	if err != nil {
+		return Beacon{}, err
+	}
+	b := Beacon{Name: name, Kind: s.text("beacon_module", name), Enabled: s.truth("enabled", true)}
+	b.Interval = s.duration("interval", DefaultInterval)
+	s.ignore("disable_during_state_run") // there are no states
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == b.Kind })
+	if i < 0 {
+		return Beacon{}, salt.WithHint(fmt.Errorf("there is no beacon %q", b.Kind), "there are: "+strings.Join(Kinds(), ", "))
+	}
+	if b.Probe, err = kinds[i].make(s); err != nil {
+		return Beacon{}, err
+	}
+	if p, ok := b.Probe.(*program); ok {
+		b.Runs = strings.Join(p.args, " ")
+	}
+	return b, s.done()
+}

@@ -1,0 +1,287 @@
+package beacon
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+type dict = map[string]any
+
+// one parses the settings of one beacon, which must be right.
+func one(t *testing.T, name string, settings any) Beacon {
+	t.Helper()
+	list, err := Parse(dict{name: settings})
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%s: %v, %v", name, list, err)
+	}
+	return list[0]
+}
+
+// look looks once, which must do well.
+func look(t *testing.T, b Beacon) []Event {
+	t.Helper()
+	events, err := b.Probe.Look(t.Context(), time.Now())
+	if err != nil {
+		t.Fatalf("%s: %v", b.Name, err)
+	}
+	return events
+}
+
+func TestTheTableOfKindsIsSorted(t *testing.T) {
+	if !slices.IsSorted(Kinds()) {
+		t.Errorf("%q", Kinds())
+	}
+}
+
+func TestParse(t *testing.T) {
+	list, err := Parse(dict{
+		"load":      []any{dict{"averages": dict{"1m": []any{0.0, int64(2)}}}, dict{"interval": int64(10)}, dict{"disable_during_state_run": true}},
+		"memusage":  dict{"percent": "63%", "enabled": false},
+		"watch_web": []any{dict{"processes": dict{"nginx": "running"}}, dict{"beacon_module": "ps"}, dict{"interval": "1m"}},
+	})
+	if err != nil || len(list) != 3 {
+		t.Fatal(list, err)
+	}
+	if list[0].Interval != 10*time.Second || !list[0].Enabled || list[1].Enabled || list[1].Interval != time.Second || list[2].Kind != "ps" || list[2].Interval != time.Minute {
+		t.Errorf("%+v", list)
+	}
+	if list, err := Parse(dict{"enabled": false, "memusage": dict{"percent": int64(5)}}); err != nil || list[0].Enabled {
+		t.Errorf("all are disabled: %+v, %v", list, err)
+	}
+	for want, bad := range map[string]any{
+		"no dictionary of beacons":              []any{"load"},
+		`there is no beacon "lode"`:             dict{"lode": nil},
+		"no setting \"avreages\"":               dict{"memusage": dict{"percent": int64(5), "avreages": nil}},
+		"percent is lots":                       dict{"memusage": dict{"percent": "lots"}},
+		"no pair of a least and a highest":      dict{"load": dict{"averages": dict{"2m": []any{0.0, 1.0}}}},
+		"is no range":                           dict{"load": dict{"averages": dict{"1m": []any{2.0, 1.0}}}},
+		"averages is empty":                     dict{"load": []any{dict{"averages": dict{}}}},
+		"interval is never":                     dict{"memusage": dict{"percent": int64(5), "interval": "never"}},
+		"interval is 0":                         dict{"memusage": dict{"percent": int64(5), "interval": int64(0)}},
+		"is there twice":                        dict{"memusage": []any{dict{"percent": int64(5)}, dict{"percent": int64(6)}}},
+		"which mount points are meant":          dict{"diskusage": nil},
+		"a percentage are wanted":               dict{"diskusage": dict{"/": "full"}},
+		"neither running nor stopped":           dict{"ps": dict{"processes": dict{"x": "up"}}},
+		"an absolute path is wanted":            dict{"log": dict{"file": "x.log", "tags": dict{"a": dict{"regex": "b"}}}},
+		"a regex is wanted":                     dict{"log": dict{"file": "/x.log", "tags": dict{"a": dict{"regex": "("}}}},
+		"is no absolute path":                   dict{"inotify": dict{"files": dict{"x": nil}}},
+		"there is no change moved":              dict{"inotify": dict{"files": dict{"/x": dict{"mask": []any{"moved"}}}}},
+		`there is no counter "bytes"`:           dict{"network_info": dict{"interfaces": dict{"lo": dict{"bytes": int64(1)}}}},
+		"command is wanted":                     dict{"program": dict{"command": "ls"}},
+		"which files are meant":                 dict{"cert_info": nil},
+		"a name is made of":                     dict{"../x": dict{"beacon_module": "memusage", "percent": int64(5)}},
+		"services: x: it has no setting \"up\"": dict{"service": dict{"services": dict{"x": dict{"up": true}}}},
+	} {
+		if _, err := Parse(bad); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", bad, err, want)
+		}
+	}
+}
+
+func TestTheMachine(t *testing.T) {
+	for name, settings := range map[string]dict{
+		"load":         {"averages": dict{"1m": []any{int64(1e6), int64(2e6)}}},
+		"memusage":     {"percent": int64(0)},
+		"diskusage":    {"/": int64(0)},
+		"network_info": {"interfaces": []any{dict{"lo": dict{"type": "greater", "errin": int64(-1)}}}},
+		"ps":           {"processes": dict{"no-such-program": "stopped"}},
+	} {
+		events := look(t, one(t, name, settings))
+		if len(events) != 1 || len(events[0].Data) == 0 {
+			t.Errorf("%s: %v", name, events)
+		}
+	}
+	for name, settings := range map[string]dict{
+		"load":         {"averages": dict{"1m": []any{int64(0), int64(1e6)}}},
+		"memusage":     {"percent": int64(100)},
+		"diskusage":    {"/no-such-mount": int64(0)},
+		"network_info": {"interfaces": []any{dict{"lo": dict{"type": "equal", "errin": int64(-1)}}}},
+		"ps":           {"processes": dict{"no-such-program": "running"}},
+	} {
+		if events := look(t, one(t, name, settings)); len(events) != 0 {
+			t.Errorf("%s: %v", name, events)
+		}
+	}
+}
+
+func write(t *testing.T, path, text string, flags int) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|flags, 0o600)
+	if err == nil {
+		_, err = f.WriteString(text)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLinesOfALog(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	b := one(t, "log", dict{"file": file, "tags": dict{"fail": dict{"regex": "^error"}}})
+	if _, err := b.Probe.Look(t.Context(), time.Now()); err == nil {
+		t.Error("a file that is not there was read")
+	}
+	raws := func() (list []any) {
+		for _, e := range look(t, b) {
+			if e.Tag != "fail" {
+				t.Errorf("tag %q", e.Tag)
+			}
+			list = append(list, e.Data["raw"])
+		}
+		return list
+	}
+	check := func(want ...any) {
+		t.Helper()
+		if got := raws(); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	write(t, file, "error: old\n", 0)
+	check() // what was there before is not told
+	write(t, file, "error: one\nfine\nerror: tw", os.O_APPEND)
+	check("error: one")
+	write(t, file, "o\n", os.O_APPEND)
+	check("error: two")
+	if err := os.Rename(file, file+".1"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, "error: after rotation\n", 0)
+	check("error: after rotation")
+	write(t, file, "error: cut\n", os.O_TRUNC)
+	check("error: cut")
+	write(t, file, strings.Repeat("error\n", 3*MaxEvents), os.O_APPEND)
+	if a, b, c := len(raws()), len(raws()), len(raws()); a != MaxEvents || b != MaxEvents || c != MaxEvents {
+		t.Errorf("%d, %d and %d events of a look, want %d each", a, b, c, MaxEvents)
+	}
+	write(t, file, strings.Repeat("x", 3*maxLine)+"\nerror: behind a long line\n", os.O_APPEND)
+	check("error: behind a long line")
+}
+
+func TestFilesThatChange(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "f")
+	write(t, file, "a", 0)
+	b := one(t, "inotify", dict{"files": dict{file: dict{"mask": []any{"modify"}}, dir: dict{"mask": []any{"create"}}}})
+	t.Cleanup(func() { b.Probe.(io.Closer).Close() })
+	if events := look(t, b); len(events) != 0 {
+		t.Fatal(events)
+	}
+	write(t, file, "b", os.O_APPEND)
+	write(t, filepath.Join(dir, "new"), "", 0)
+	var got []string
+	for deadline := time.Now().Add(5 * time.Second); len(got) < 2 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		for _, e := range look(t, b) {
+			if what := e.Data["change"].(string) + " " + filepath.Base(e.Data["path"].(string)); !slices.Contains(got, what) {
+				got = append(got, what) // the file and its folder both tell of a change
+			}
+		}
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"IN_CREATE new", "IN_MODIFY f"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestCertificates(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.pem")
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := &x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "web1"}, NotAfter: time.Now().Add(10 * 24 * time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, pub, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), 0)
+	if events := look(t, one(t, "cert_info", dict{"files": []any{file}, "notify_days": int64(5)})); len(events) != 0 {
+		t.Errorf("ten days are left, and %v", events)
+	}
+	events := look(t, one(t, "cert_info", dict{"files": []any{file, file + ".none"}}))
+	if len(events) != 1 || events[0].Data["certificates"].([]any)[0].(dict)["subject"] != "CN=web1" {
+		t.Errorf("%v", events)
+	}
+	write(t, file, "none", os.O_TRUNC)
+	if _, err := one(t, "cert_info", dict{"files": []any{file}}).Probe.Look(t.Context(), time.Now()); err == nil {
+		t.Error("no certificate was read as one")
+	}
+}
+
+func TestPrograms(t *testing.T) {
+	b := one(t, "temperature", dict{"beacon_module": "program", "command": []any{"/bin/sh", "-c", `echo '{"tag": "cpu", "celsius": 71}'; echo; echo '{}'`}})
+	events := look(t, b)
+	if len(events) != 2 || events[0].Tag != "cpu" || events[0].Data["celsius"] != 71.0 || b.Runs == "" {
+		t.Errorf("%v, runs %q", events, b.Runs)
+	}
+	for _, script := range []string{"echo no json", "exit 3"} {
+		if _, err := one(t, "program", dict{"command": []any{"/bin/sh", "-c", script}}).Probe.Look(t.Context(), time.Now()); err == nil {
+			t.Errorf("%s: no error", script)
+		}
+	}
+}
+
+// probe is a Probe of a test.
+type probe func(now time.Time) ([]Event, error)
+
+func (p probe) Look(_ context.Context, now time.Time) ([]Event, error) { return p(now) }
+
+func TestEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		fired := map[string]int{}
+		e := NewEngine(func(_ context.Context, name string, events []Event) error {
+			mu.Lock()
+			defer mu.Unlock()
+			fired[name] += len(events)
+			return nil
+		}, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { e.Run(ctx) })
+		tell := probe(func(time.Time) ([]Event, error) { return []Event{{Data: dict{}}}, nil })
+		e.Set([]Beacon{
+			{Name: "often", Interval: time.Second, Enabled: true, Probe: tell},
+			{Name: "seldom", Interval: 10 * time.Second, Enabled: true, Probe: tell},
+			{Name: "never", Interval: time.Second, Probe: tell},
+			{Name: "broken", Interval: time.Second, Enabled: true, Probe: probe(func(time.Time) ([]Event, error) { panic("x") })},
+			{Name: "slow", Interval: time.Second, Enabled: true, Probe: probe(func(time.Time) ([]Event, error) { time.Sleep(5 * time.Second); return tell(time.Time{}) })},
+			{Name: "flood", Interval: time.Hour, Enabled: true, Probe: probe(func(time.Time) ([]Event, error) {
+				return slices.Repeat([]Event{{Data: dict{}}}, 10*MaxEvents), nil
+			})},
+		})
+		time.Sleep(20*time.Second + 500*time.Millisecond)
+		mu.Lock()
+		if fired["often"] != 21 || fired["seldom"] != 3 || fired["never"] != 0 || fired["slow"] != 3 || fired["flood"] != MaxEvents {
+			t.Errorf("in twenty seconds: %v", fired)
+		}
+		mu.Unlock()
+		e.Set(nil)
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		was := fired["often"]
+		mu.Unlock()
+		time.Sleep(10 * time.Second)
+		if fired["often"] != was {
+			t.Error("a beacon that was taken away looks on")
+		}
+		stop()
+		wg.Wait()
+	})
+}

@@ -1,0 +1,138 @@
+package beacon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Engine looks through beacons as often as each of them says.
+type Engine struct {
+	fire func(ctx context.Context, name string, events []Event) error
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	running []*watch
+	changed chan struct{}
+}
+
+// watch is a beacon that is in force.
+type watch struct {
+	Beacon
+	due     time.Time
+	busy    bool
+	failing bool // told already
+}
+
+// NewEngine makes an engine without beacons. What they see goes to fire, under the name of
+// the beacon; it may be called for several beacons at once.
+func NewEngine(fire func(ctx context.Context, name string, events []Event) error, log *slog.Logger) *Engine {
+	return &Engine{fire: fire, log: log, changed: make(chan struct{}, 1)}
+}
+
+// Set puts beacons in force, in the place of those before.
+func (e *Engine) Set(list []Beacon) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, w := range e.running {
+		if !w.busy {
+			w.close()
+		}
+		w.Enabled = false // a look that is under way closes it at its end
+	}
+	e.running = nil
+	for _, b := range list {
+		e.running = append(e.running, &watch{Beacon: b})
+	}
+	select {
+	case e.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watch) close() {
+	if c, ok := w.Probe.(io.Closer); ok {
+		c.Close()
+	}
+}
+
+// Run looks through the beacons until ctx ends.
+func (e *Engine) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-e.changed:
+		case <-ctx.Done():
+			wg.Wait()
+			e.Set(nil)
+			return
+		}
+		due, next := e.due(time.Now())
+		for _, w := range due {
+			wg.Go(func() { e.look(ctx, w) })
+		}
+		timer.Reset(next)
+	}
+}
+
+// idle is how long nothing is to be done where there is no beacon.
+const idle = time.Minute
+
+// due returns the beacons whose time has come, and when the next one's does.
+func (e *Engine) due(now time.Time) (list []*watch, next time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	next = idle
+	for _, w := range e.running {
+		if !w.Enabled {
+			continue
+		}
+		if !w.due.After(now) {
+			w.due = now.Add(w.Interval)
+			if !w.busy {
+				w.busy = true
+				list = append(list, w)
+			}
+		}
+		next = min(next, max(w.due.Sub(now), time.Millisecond))
+	}
+	return list, next
+}
+
+func (e *Engine) look(ctx context.Context, w *watch) {
+	events, err := e.ask(ctx, w)
+	if more := len(events) - MaxEvents; more > 0 {
+		events = events[:MaxEvents]
+		events[MaxEvents-1].Data["more"] = more
+	}
+	if len(events) > 0 {
+		if err := e.fire(ctx, w.Name, events); err != nil {
+			e.log.Error("the events of a beacon are lost", "beacon", w.Name, "events", len(events), "err", err)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil && !w.failing && ctx.Err() == nil {
+		e.log.Warn("a beacon cannot look", "beacon", w.Name, "err", err)
+	}
+	w.failing, w.busy = err != nil, false
+	if !w.Enabled {
+		w.close()
+	}
+}
+
+// ask is Look; a panic ends that look and nothing else.
+func (e *Engine) ask(ctx context.Context, w *watch) (events []Event, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return w.Probe.Look(ctx, time.Now())
+}

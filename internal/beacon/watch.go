@@ -1,0 +1,387 @@
+package beacon
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/brinebus/brine/internal/process"
+)
+
+// maxLine bounds a line that becomes an event.
+const maxLine = 64 << 10
+
+// lines watches what is written at the end of a file.
+type lines struct {
+	file   string
+	tags   map[string]*regexp.Regexp
+	info   os.FileInfo // of the file that was read last
+	offset int64
+}
+
+func newLog(s *settings) (Probe, error) {
+	l := &lines{file: s.text("file", ""), tags: map[string]*regexp.Regexp{}}
+	if !filepath.IsAbs(l.file) {
+		return nil, fmt.Errorf("file is %q: an absolute path is wanted", l.file)
+	}
+	for tag, v := range s.table("tags") {
+		rule, _ := v.(map[string]any)
+		expr, _ := rule["regex"].(string)
+		re, err := regexp.Compile(expr)
+		if err != nil || expr == "" {
+			return nil, fmt.Errorf("tags: %s: a regex is wanted: %v", tag, cmpErr(err, "there is none"))
+		}
+		l.tags[tag] = re
+	}
+	return l, nil
+}
+
+func cmpErr(err error, otherwise string) string {
+	if err != nil {
+		return err.Error()
+	}
+	return otherwise
+}
+
+// Look implements Probe. It begins at the end of the file as it is at the first look; a file
+// that was rotated or cut off is read from its beginning.
+func (l *lines) Look(_ context.Context, _ time.Time) ([]Event, error) {
+	f, err := os.Open(l.file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case l.info == nil:
+		l.info, l.offset = info, info.Size()
+		return nil, nil
+	case !os.SameFile(l.info, info) || info.Size() < l.offset:
+		l.offset = 0
+	}
+	l.info = info
+	if _, err := f.Seek(l.offset, io.SeekStart); err != nil {
+		return nil, err
+	}
+	var events []Event
+	for r := bufio.NewReaderSize(f, maxLine); len(events) < MaxEvents; {
+		line, err := r.ReadSlice('\n')
+		if errors.Is(err, io.EOF) {
+			return events, nil // an unfinished line is read again
+		}
+		l.offset += int64(len(line))
+		events = append(events, l.matches(strings.TrimRight(string(line), "\r\n"))...)
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return events, err
+		}
+	}
+	return events, nil
+}
+
+func (l *lines) matches(line string) []Event {
+	var events []Event
+	for _, tag := range slices.Sorted(maps.Keys(l.tags)) {
+		if l.tags[tag].MatchString(line) {
+			events = append(events, Event{Tag: tag, Data: map[string]any{"tag": tag, "match": "yes", "raw": line, "error": ""}})
+		}
+	}
+	return events
+}
+
+// files watches for changes of files and folders.
+type files struct {
+	watcher *fsnotify.Watcher
+	rules   map[string]fsnotify.Op // by path
+	missing []string               // paths that are to be watched when they are there
+}
+
+// operations are the changes by the names of inotify that Salt has.
+var operations = map[string]fsnotify.Op{
+	"create": fsnotify.Create, "delete": fsnotify.Remove, "delete_self": fsnotify.Remove, "modify": fsnotify.Write, "close_write": fsnotify.Write,
+	"moved_to": fsnotify.Create, "moved_from": fsnotify.Rename, "move_self": fsnotify.Rename, "attrib": fsnotify.Chmod,
+}
+
+func newFiles(s *settings) (Probe, error) {
+	f := &files{rules: map[string]fsnotify.Op{}}
+	for path, v := range s.table("files") {
+		if !filepath.IsAbs(path) {
+			return nil, fmt.Errorf("files: %s is no absolute path", path)
+		}
+		rule, _ := v.(map[string]any)
+		mask, err := readMask(rule["mask"])
+		if err != nil {
+			return nil, fmt.Errorf("files: %s: %w", path, err)
+		}
+		for key := range rule {
+			if key != "mask" {
+				return nil, fmt.Errorf("files: %s: it has no setting %q", path, key)
+			}
+		}
+		f.rules[filepath.Clean(path)] = mask
+	}
+	f.missing = slices.Sorted(maps.Keys(f.rules))
+	return f, nil
+}
+
+// readMask reads the changes that count; by default those of Salt.
+func readMask(v any) (fsnotify.Op, error) {
+	list, ok := v.([]any)
+	switch {
+	case v == nil:
+		return fsnotify.Create | fsnotify.Remove | fsnotify.Write, nil
+	case !ok:
+		return 0, fmt.Errorf("mask is %v: a list of changes is wanted", v)
+	}
+	var mask fsnotify.Op
+	for _, name := range list {
+		op, known := operations[strings.ToLower(fmt.Sprint(name))]
+		if !known {
+			return 0, fmt.Errorf("mask: there is no change %v; there are: %s", name, strings.Join(slices.Sorted(maps.Keys(operations)), ", "))
+		}
+		mask |= op
+	}
+	return mask, nil
+}
+
+// Close implements io.Closer.
+func (f *files) Close() error {
+	if f.watcher == nil {
+		return nil
+	}
+	return f.watcher.Close()
+}
+
+// Look implements Probe: it takes what the system has told since the last look.
+func (f *files) Look(context.Context, time.Time) ([]Event, error) {
+	if f.watcher == nil {
+		w, err := fsnotify.NewWatcher()
+		if err != nil {
+			return nil, err
+		}
+		f.watcher = w
+	}
+	f.missing = slices.DeleteFunc(f.missing, func(path string) bool { return f.watcher.Add(path) == nil })
+	var events []Event
+	seen := map[string]bool{}
+	for len(events) < MaxEvents {
+		select {
+		case e := <-f.watcher.Events:
+			if one, ok := f.event(e); ok && !seen[e.String()] {
+				seen[e.String()] = true // ten writes between two looks are one change
+				events = append(events, one)
+			}
+		case err := <-f.watcher.Errors:
+			return events, err
+		default:
+			return events, nil
+		}
+	}
+	return events, nil
+}
+
+// changes are the names of what happens, as Salt has them.
+var changes = []struct {
+	op   fsnotify.Op
+	name string
+}{
+	{fsnotify.Create, "IN_CREATE"}, {fsnotify.Remove, "IN_DELETE"}, {fsnotify.Write, "IN_MODIFY"}, {fsnotify.Rename, "IN_MOVED_FROM"}, {fsnotify.Chmod, "IN_ATTRIB"},
+}
+
+func (f *files) event(e fsnotify.Event) (Event, bool) {
+	watched := e.Name
+	mask, ok := f.rules[watched]
+	if !ok {
+		watched = filepath.Dir(e.Name)
+		mask = f.rules[watched]
+	}
+	if e.Has(fsnotify.Remove | fsnotify.Rename) {
+		if _, itself := f.rules[e.Name]; itself && !slices.Contains(f.missing, e.Name) {
+			f.missing = append(f.missing, e.Name) // an editor puts another file in its place
+		}
+	}
+	for _, c := range changes {
+		if e.Has(c.op) && mask.Has(c.op) {
+			return Event{Tag: watched, Data: map[string]any{"path": e.Name, "change": c.name, "tag": watched}}, true
+		}
+	}
+	return Event{}, false
+}
+
+// services watches which run.
+type services struct {
+	rules map[string]serviceRule
+	was   map[string]bool
+}
+
+type serviceRule struct{ onChange, atStart bool }
+
+func newServices(s *settings) (Probe, error) {
+	p := &services{map[string]serviceRule{}, map[string]bool{}}
+	for name, v := range s.table("services") {
+		rule, ok := v.(map[string]any)
+		if v != nil && !ok {
+			return nil, fmt.Errorf("services: %s: %v is no dictionary", name, v)
+		}
+		one := &settings{rest: maps.Clone(rule)}
+		if one.rest == nil {
+			one.rest = map[string]any{}
+		}
+		p.rules[name] = serviceRule{onChange: one.truth("onchangeonly", false), atStart: one.truth("emitatstartup", true)}
+		one.ignore("delay")
+		if err := one.done(); err != nil {
+			return nil, fmt.Errorf("services: %s: %w", name, err)
+		}
+	}
+	return p, nil
+}
+
+// Look implements Probe.
+func (p *services) Look(ctx context.Context, _ time.Time) ([]Event, error) {
+	var events []Event
+	for _, name := range slices.Sorted(maps.Keys(p.rules)) {
+		running, err := isRunning(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		was, seen := p.was[name]
+		p.was[name] = running
+		rule := p.rules[name]
+		if seen && rule.onChange && was == running || !seen && !rule.atStart {
+			continue
+		}
+		events = append(events, Event{Tag: name, Data: map[string]any{"service_name": name, "tag": name, name: map[string]any{"running": running}}})
+	}
+	return events, nil
+}
+
+func isRunning(ctx context.Context, name string) (bool, error) {
+	args := []string{"systemctl", "--quiet", "is-active", "--", name}
+	if _, err := exec.LookPath("systemctl"); err != nil {
+		args = []string{"service", name, "status"}
+	}
+	p := process.Program{Args: args, Env: process.Environ(true), Timeout: lookTime}
+	e, err := p.Run(ctx)
+	return err == nil && e.Code == 0, err
+}
+
+// lookTime bounds what a beacon starts.
+const lookTime = 30 * time.Second
+
+// certificates watches when they expire.
+type certificates struct {
+	files []string
+	days  float64
+}
+
+func newCertificates(s *settings) (Probe, error) {
+	c := certificates{days: 45} // as in Salt
+	if v := s.take("notify_days"); v != nil {
+		n, ok := number(v)
+		if !ok {
+			return nil, fmt.Errorf("notify_days is %v: a number of days is wanted, -1 for always", v)
+		}
+		c.days = n
+	}
+	c.files = s.words("files")
+	if len(c.files) == 0 {
+		return nil, errors.New("which files are meant: files: [/etc/ssl/certs/mine.pem]")
+	}
+	return c, nil
+}
+
+// Look implements Probe.
+func (c certificates) Look(_ context.Context, now time.Time) ([]Event, error) {
+	list := []any{}
+	for _, file := range c.files {
+		b, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		cert, err := readCertificate(b)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if left := cert.NotAfter.Sub(now).Hours() / 24; c.days >= 0 && left > c.days {
+			continue
+		}
+		list = append(list, map[string]any{
+			"cert_path": file, "issuer": cert.Issuer.String(), "subject": cert.Subject.String(), "serial_number": cert.SerialNumber.String(),
+			"notBefore": cert.NotBefore.UTC().Format(time.RFC3339), "notAfter": cert.NotAfter.UTC().Format(time.RFC3339),
+			"has_expired": now.After(cert.NotAfter), "signature_algorithm": cert.SignatureAlgorithm.String(),
+		})
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	return []Event{{Data: map[string]any{"certificates": list}}}, nil
+}
+
+func readCertificate(b []byte) (*x509.Certificate, error) {
+	if block, _ := pem.Decode(b); block != nil {
+		b = block.Bytes
+	}
+	return x509.ParseCertificate(b)
+}
+
+// program asks a program of somebody's own: each line that it prints is a JSON object, the
+// data of an event, whose tag ends with its "tag".
+type program struct{ args []string }
+
+func newProgram(s *settings) (Probe, error) {
+	p := &program{s.words("command")}
+	if len(p.args) == 0 || !filepath.IsAbs(p.args[0]) {
+		return nil, errors.New("command is wanted: the absolute path of a program, and its arguments, as a list")
+	}
+	return p, nil
+}
+
+// Look implements Probe.
+func (p *program) Look(ctx context.Context, _ time.Time) ([]Event, error) {
+	run := process.Program{Args: p.args, Env: process.Environ(true), Timeout: lookTime}
+	e, err := run.Run(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case e.TimedOut:
+		return nil, fmt.Errorf("%s: no end within %v", p.args[0], lookTime)
+	case e.Code != 0:
+		return nil, e.Failure(p.args[0])
+	}
+	var events []Event
+	for line := range bytes.Lines([]byte(e.Stdout)) {
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var data map[string]any
+		if err := json.Unmarshal(line, &data); err != nil {
+			return events, fmt.Errorf("%s: a line is no JSON object: %w", p.args[0], err)
+		}
+		tag, _ := data["tag"].(string)
+		delete(data, "tag")
+		events = append(events, Event{Tag: tag, Data: data})
+	}
+	return events, nil
+}
