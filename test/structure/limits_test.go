@@ -31,7 +31,7 @@ var assemblies = map[string]exception{
 	"authz":        {23, "it decides about what all parts of a master do"},
 	"cli/saltcall": {24, "it is a minion for one function, without the daemon"},
 	"master":       {37, "the daemon"},
-	"minion":       {31, "the daemon"},
+	"minion":       {32, "the daemon"},
 }
 
 // exception is a present figure beyond a limit, and what is to be said of it.
