@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -340,5 +341,145 @@ func TestNextEndsWithItsContext(t *testing.T) {
 	defer cancel()
 	if _, err := l.Next(ctx); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) {
 		t.Error(err)
+	}
+}
+
+// makeCredentials makes a client of its own for a test, which revoke ends.
+func makeCredentials(t *testing.T, name string) (dir string, revoke func()) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), name)
+	if code := salt(t.Context(), "creds", name, "--dir", dir, "--address", "127.0.0.1:"+port, "-c", root); code != 0 {
+		t.Fatal(code)
+	}
+	return dir, func() {
+		if code := salt(t.Context(), "creds", name, "--revoke", "-c", root); code != 0 {
+			t.Error(code)
+		}
+	}
+}
+
+// What a client may run stands under its name below external_auth: nothing else is for it,
+// no rule for users of the machine of that name either.
+func TestJobsOverTLS(t *testing.T) {
+	dash := connect(t, "", client.Credentials(credentials))
+	if got := returns(t, dash, client.Glob("web1"), client.Call("test.ping")); len(got) != 1 || got[0].Value != true {
+		t.Errorf("test.ping: %+v", got)
+	}
+	if v, err := dash.Runner(t.Context(), client.Call("manage.up")); err != nil || fmt.Sprint(v) != "[web1]" {
+		t.Errorf("manage.up: %v, %v", v, err)
+	}
+	jid, err := dash.Publish(t.Context(), client.Glob("web1"), client.Call("test.ping"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own, err := dash.Follow(t.Context(), jid); err != nil {
+		t.Errorf("its own job: %v", err)
+	} else {
+		own.Close()
+	}
+	theirs, err := connect(t, socket).Publish(t.Context(), client.Glob("web1"), client.Call("test.ping"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, _ := makeCredentials(t, "nobody")
+	nobody := connect(t, "", client.Credentials(dir))
+	run := func(c *client.Conn, target, function string) error {
+		j, err := c.Run(t.Context(), client.Glob(target), client.Call(function))
+		if err == nil {
+			j.Close()
+		}
+		return err
+	}
+	follow := func(c *client.Conn, jid string) error { _, err := c.Follow(t.Context(), jid); return err }
+	_, runner := dash.Runner(t.Context(), client.Call("manage.down"))
+	_, wheel := dash.Wheel(t.Context(), client.Call("key.list_all"))
+	for name, err := range map[string]error{
+		"another function": run(dash, "web1", "cmd.run"), "another target": run(dash, "*", "test.ping"), "another runner": runner, "a wheel function": wheel,
+		"another's job": follow(dash, theirs), "without a rule": run(nobody, "web1", "test.ping"), "another client's job": follow(nobody, jid),
+	} {
+		if !errors.Is(err, client.ErrDenied) {
+			t.Errorf("%s: %v, want a refusal", name, err)
+		}
+	}
+}
+
+// Over the network as at home: the connection of a login has the rights of the login, and
+// no longer those of its credentials.
+func TestLoginOverTLS(t *testing.T) {
+	dir, _ := makeCredentials(t, "laptop")
+	c := connect(t, "", client.Credentials(dir))
+	if _, err := c.Login(t.Context(), client.Login{Backend: "client", User: "dash", Password: "x"}); !errors.Is(err, client.ErrDenied) {
+		t.Errorf("as another client: %v", err)
+	}
+	if _, err := c.Login(t.Context(), client.Login{Backend: "sharedsecret", User: "ada", Password: "secret word"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := returns(t, c, client.Glob("web1"), client.Call("test.echo", 1)); len(got) != 1 || got[0].Value != int64(1) {
+		t.Errorf("test.echo: %+v", got)
+	}
+	if _, err := c.Run(t.Context(), client.Glob("web1"), client.Call("cmd.run", "id")); !errors.Is(err, client.ErrDenied) {
+		t.Errorf("what ada may not: %v", err)
+	}
+	d := connect(t, "", client.Credentials(credentials))
+	if _, err := d.Login(t.Context(), client.Login{Backend: "sharedsecret", User: "ada", Password: "secret word"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Fire(t.Context(), client.Event{Tag: "dash/x"}); !errors.Is(err, client.ErrDenied) {
+		t.Errorf("ada fires what dash may: %v", err)
+	}
+	if _, err := d.Runner(t.Context(), client.Call("manage.up")); !errors.Is(err, client.ErrDenied) {
+		t.Errorf("ada runs what dash may: %v", err)
+	}
+}
+
+// What is told as it happens ends when the credentials are revoked, and when the token of
+// the login is.
+func TestRevokedEndsStreams(t *testing.T) {
+	dir, revoke := makeCredentials(t, "gone2")
+	c := connect(t, "", client.Credentials(dir))
+	s, err := c.Login(t.Context(), client.Login{Backend: "sharedsecret", User: "ada", Password: "secret word", MakeToken: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byToken := connect(t, "", client.Credentials(dir))
+	if _, err := byToken.Login(t.Context(), client.Login{Token: s.Token}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := byToken.Listen(t.Context(), client.ListenOptions{Tags: []string{"ada/"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := c.Runner(t.Context(), client.Call("auth.list_tokens"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range tokenIDs(tokens) {
+		if _, err := c.Runner(t.Context(), client.Call("auth.del_token", id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := l.Next(t.Context()); !errors.Is(err, client.ErrDenied) {
+		t.Errorf("the token is gone: %v", err)
+	}
+	other, err := c.Listen(t.Context(), client.ListenOptions{Tags: []string{"ada/"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoke()
+	if _, err := other.Next(t.Context()); !errors.Is(err, client.ErrLost) {
+		t.Errorf("the credentials are gone: %v", err)
+	}
+}
+
+// tokenIDs are those of auth.list_tokens.
+func tokenIDs(v any) iter.Seq[string] {
+	list, _ := v.([]any)
+	return func(yield func(string) bool) {
+		for _, one := range list {
+			m, _ := one.(map[string]any)
+			if id, ok := m["id"].(string); ok && !yield(id) {
+				return
+			}
+		}
 	}
 }

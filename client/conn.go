@@ -2,12 +2,8 @@ package client
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -68,7 +64,7 @@ func dial(address string, o options) (*rpc.Conn, error) {
 	path, isPath := strings.CutPrefix(address, "unix://")
 	switch {
 	case o.credentials != "":
-		return dialTLS(address, o.credentials)
+		return rpc.DialCredentials(address, o.credentials)
 	case isPath, filepath.IsAbs(address):
 		return rpc.Dial(path)
 	}
@@ -76,53 +72,3 @@ func dial(address string, o options) (*rpc.Conn, error) {
 }
 
 var errAddress = errors.New("it is no path of a socket, and without Credentials nothing else can be reached")
-
-// description is the part of client.json that is needed here.
-type description struct {
-	Name       string `json:"name"`
-	URL        string `json:"url"`
-	ServerName string `json:"server_name"`
-	CA         string `json:"ca"`
-	Cert       string `json:"cert"`
-	Key        string `json:"key"`
-}
-
-// dialTLS connects with the credentials in dir.
-func dialTLS(address, dir string) (*rpc.Conn, error) {
-	b, err := os.ReadFile(filepath.Join(dir, "client.json"))
-	if err != nil {
-		return nil, fmt.Errorf("read credentials: %w", err)
-	}
-	var d description
-	if err := json.Unmarshal(b, &d); err != nil {
-		return nil, fmt.Errorf("read credentials %s: %w", dir, err)
-	}
-	conf, err := d.config(dir)
-	if err != nil {
-		return nil, fmt.Errorf("read credentials: %w", err)
-	}
-	if address == "" {
-		address = d.URL
-	}
-	if !strings.HasPrefix(address, "tls://") {
-		return nil, fmt.Errorf("connect to %q: want tls://HOST:PORT", address)
-	}
-	return rpc.DialTLS(address, d.Name, conf)
-}
-
-// config trusts the master of the credentials and nobody else.
-func (d *description) config(dir string) (*tls.Config, error) {
-	ca, err := os.ReadFile(filepath.Join(dir, d.CA))
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(ca) {
-		return nil, fmt.Errorf("there is no certificate in %s", filepath.Join(dir, d.CA))
-	}
-	own, err := tls.LoadX509KeyPair(filepath.Join(dir, d.Cert), filepath.Join(dir, d.Key))
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS13, ServerName: d.ServerName, RootCAs: pool, Certificates: []tls.Certificate{own}}, nil
-}

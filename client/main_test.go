@@ -30,9 +30,15 @@ interface: 127.0.0.1
 auto_accept: True
 event_acl:
   client:dash: {fire: dash/*, listen: dash/*}
+  'sharedsecret:ada': {listen: ada/*}
 external_auth:
   sharedsecret:
-    ada: ['web1': [test.ping, test.echo]]
+    ada: ['web1': [test.ping, test.echo], '@runner': [auth.list_tokens, auth.del_token]]
+  client:
+    dash: ['web1': [test.ping, test.sleep], '@runner': [manage.up]]
+publisher_acl:
+  dash: ['*': ['.*']]
+  '.*': ['*': ['.*']]
 sharedsecret: secret word
 `
 

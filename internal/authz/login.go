@@ -136,14 +136,17 @@ func (a *Authorizer) newToken(ctx context.Context, grant *eauth.Grant, q protoco
 // behind says who pays for logins that fail: the local user who asks, or the address for
 // which one asks who is believed. It becomes the source of the request.
 func (a *Authorizer) behind(ctx context.Context, r *rpc.Request, address string) (payer string, err error) {
-	if address == "" {
+	switch {
+	case address == "" && r.From.Role == bus.RoleUser:
 		return r.From.Name, nil
+	case address == "":
+		return r.From.String(), nil // a client may have the name that is a number of a user
 	}
 	if a, err := netip.ParseAddr(address); err != nil || a.Zone() != "" {
 		return "", rpc.Errorf(rpc.Usage, "%.60q is no address", address)
 	}
 	who := a.Local(ctx, r.From)
-	if !who.subject.Operator && (a.APIUser == "" || who.subject.Name != a.APIUser) {
+	if !who.subject.Operator && (who.subject.Kind != acl.Local || a.APIUser == "" || who.subject.Name != a.APIUser) {
 		return "", rpc.Errorf(rpc.Denied, "user %s may not log others in by their addresses", who.name).
 			WithHint("salt-api runs as the user that api_user names in the master's configuration")
 	}
@@ -187,8 +190,10 @@ func (a *Authorizer) tellLogin(ctx context.Context, from bus.Identity, q protoco
 	if grant != nil {
 		backend, user = grant.Backend, grant.Name
 	}
-	uid := from.UID()
-	e := audit.Entry{Kind: audit.Login, Who: audit.Who{User: user, UID: &uid, Backend: backend, Source: from.Source}, Fun: "login." + proofKind(q)}
+	e := audit.Entry{Kind: audit.Login, Who: audit.Who{User: user, Backend: backend, Source: from.Source}, Fun: "login." + proofKind(q)}
+	if uid := from.UID(); uid >= 0 {
+		e.UID = &uid
+	}
 	log := a.Log.With("user", user, "eauth", backend, "kind", proofKind(q), "source", from.String())
 	if err != nil {
 		// Once a minute is enough for the log; the trail counts what repeats.
@@ -265,6 +270,9 @@ func (a *Authorizer) external(ctx context.Context, i bus.Identity) *Principal {
 
 // unixNames are the names of the local user on a connection, whoever has logged in.
 func (a *Authorizer) unixNames(ctx context.Context, i bus.Identity) []string {
+	if i.Role == bus.RoleClient {
+		return nil
+	}
 	if i.Sudo != "" {
 		return []string{sudoPrefix + i.Sudo, i.Sudo}
 	}

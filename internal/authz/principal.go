@@ -84,8 +84,12 @@ func (a *Authorizer) Principal(ctx context.Context, i bus.Identity) Principal {
 	return a.Local(ctx, i)
 }
 
-// Local is the user whom the kernel names, whoever has logged in.
+// Local is the user whom the kernel names, or the client whom its key does, whoever has
+// logged in.
 func (a *Authorizer) Local(ctx context.Context, i bus.Identity) Principal {
+	if i.Role == bus.RoleClient {
+		return Principal{name: salt.ClientPrefix + i.Name, identity: i, subject: acl.Subject{Kind: acl.External, Name: i.Name, Backend: eauth.Client}}
+	}
 	uid := i.UID()
 	if uid < 0 {
 		return Principal{name: i.String(), identity: i} // no user: no rights
@@ -144,6 +148,8 @@ func (a *Authorizer) OnBus(ctx context.Context, who Principal) eventacl.Principa
 		p := a.Events.External(who.identity.UID(), who.login.Backend, who.login.Name)
 		p.Source = who.identity.Source
 		return p
+	case who.identity.Role == bus.RoleClient:
+		return a.Events.Client(who.identity)
 	case who.subject.Kind != acl.Local:
 		return eventacl.Principal{UID: -1}
 	}

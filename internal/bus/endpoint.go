@@ -136,8 +136,12 @@ var MasterEndpoints = Endpoints{
 
 	{"confirm", clients, EventGrant, shortBody, "clientConfirm", "a durable listener has done its work up to here"},
 	{"fire", clients, EventGrant, LargeBody, "clientFire", "events for the master's bus, answered when stored"},
+	{"follow", clients, Started, tinyBody, "follow", "the course of a job"},
 	{"listen", clients, EventGrant, shortBody, "clientListen", "the events of the master's bus"},
+	{"login", clients, Proof, shortBody, "login", "be a user of external_auth"},
 	{"place", clients, EventGrant, tinyBody, "clientPlace", "where does the journal end?"},
+	{"publish", clients, Published, peerBody, "publish", "a job on minions"},
+	{"run", clients, Published, peerBody, "run", "a runner, or a wheel function"},
 
 	{"confirm", users, EventGrant, shortBody, "userConfirm", "a durable listener has done its work up to here"},
 	{"dead", users, EventGrant, LargeBody, "userDead", "events that a handler could not be brought to take"},

@@ -42,6 +42,10 @@ type guarded struct {
 	slots chan struct{}
 }
 
+// Client is the name below external_auth of the programs that have credentials of
+// salt-event creds: a key of theirs is the proof, and nobody logs in.
+const Client = "client"
+
 // foreign are the backends of Salt that Brine has not.
 var foreign = []string{"django", "keystone", "mysql", "rest", "yubico"}
 
@@ -85,6 +89,9 @@ func Parse(cfg *config.Master, sys System) (*Backends, error) {
 		key := n.Content[i]
 		if slices.Contains(foreign, key.Value) {
 			b.Absent = append(b.Absent, key.Value)
+			continue
+		}
+		if key.Value == Client {
 			continue
 		}
 		made, err := makeBackend(key, options{cfg.ExternalAuth, n.Content[i+1]}, cfg, sys)

@@ -34,13 +34,9 @@ func (r *Bus) RegisterFire(s *rpc.Server, who func(context.Context, bus.Identity
 	s.Handle("userFire", r.handler(r.FireFor, who))
 }
 
-// RegisterClients serves what clients may ask.
-func (r *Bus) RegisterClients(s *rpc.Server) {
-	who := func(_ context.Context, i bus.Identity) eventacl.Principal {
-		client := r.rules.Client(i)
-		client.Source = i.Source
-		return client
-	}
+// RegisterClients serves what clients may ask. who says what one is and may hear: by its
+// key, or by the login on its connection.
+func (r *Bus) RegisterClients(s *rpc.Server, who func(context.Context, bus.Identity) eventacl.Principal) {
 	for name, h := range map[string]func(context.Context, *rpc.Request, eventacl.Principal) error{
 		"clientFire":    r.FireFor,
 		"clientListen":  r.Listen,
@@ -53,7 +49,7 @@ func (r *Bus) RegisterClients(s *rpc.Server) {
 
 func (r *Bus) handler(h func(context.Context, *rpc.Request, eventacl.Principal) error, who func(context.Context, bus.Identity) eventacl.Principal) rpc.Handler {
 	return func(ctx context.Context, req *rpc.Request) error {
-		if r.while == nil || req.From.Role != bus.RoleUser {
+		if r.while == nil || req.From.Role != bus.RoleUser && req.From.Role != bus.RoleClient {
 			return h(ctx, req, who(ctx, req.From))
 		}
 		return r.while(ctx, req.From, func(ctx context.Context) error { return h(ctx, req, who(ctx, req.From)) })

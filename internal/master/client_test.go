@@ -276,7 +276,7 @@ func TestClientMayNothingElse(t *testing.T) {
 	}
 	for _, subject := range []string{"salt.minion.dash.fire", "salt.minion.web1.fire", "salt.minion.web1.req.hello", "salt.minion.web1.ret.20261121113344286549",
 		"salt.minion.web1.job", "salt.minion.dash.req.hello", "salt.user.0.req.publish", "salt.user.0.req.fire", "salt.client.other.req.fire",
-		"salt.client.dash.req.publish", "salt.client.dash.req.run", "salt.client.dash.req.purge", "salt.client.other.ack.1.1", "salt.event.mine",
+		"salt.client.other.req.publish", "salt.client.other.req.login", "salt.client.dash.req.keydeed", "salt.client.dash.req.purge", "salt.client.other.ack.1.1", "salt.event.mine",
 		"$JS.API.INFO", "$JS.API.STREAM.PURGE.EVENTS", other.inbox() + ".x"} {
 		if err := nc.PublishRequest(subject, c.inbox()+".x", []byte(`{}`)); err != nil {
 			t.Fatal(err)

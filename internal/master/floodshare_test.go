@@ -132,7 +132,15 @@ func TestFloodsOfAClient(t *testing.T) {
 	if lines > 150 {
 		t.Errorf("%d lines about the client in the log", lines)
 	}
-	for _, op := range []string{"dead", "publish", "run", "hello", "grains", "letters", "mine", "stat", "purge"} {
+	for _, body := range []string{`{"tgt":"*","tgt_type":"glob","commands":[{"fun":"test.ping"}]}`, `{"tgt":"web1","tgt_type":"list","commands":[{"fun":"test.ping"}]}`} {
+		if m, code := request(t, nc, subject+"publish", body); code != "denied" {
+			t.Errorf("a job without a rule: %q %s", code, m.Data)
+		}
+	}
+	if m, code := request(t, nc, subject+"run", `{"command":{"fun":"manage.up"}}`); code != "denied" {
+		t.Errorf("a runner without a rule: %q %s", code, m.Data)
+	}
+	for _, op := range []string{"dead", "hello", "grains", "letters", "mine", "stat", "purge"} {
 		if err := nc.PublishRequest(subject+op, nc.NewInbox(), []byte(`{}`)); err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func (m *Master) register() {
 		}
 		return m.authz.While(ctx, who, f)
 	})
-	m.events.RegisterClients(s)
+	m.events.RegisterClients(s, local)
 	m.events.Register(s, local)
 	m.events.RegisterFire(s, local)
 }

@@ -291,7 +291,7 @@ func (s *Server) request(m *nats.Msg) {
 		s.tell(from, op, fmt.Errorf("its answer would go elsewhere, to %.200q", m.Reply))
 		return
 	}
-	from.Nonce, from.Source, from.Sudo = nonceOf(m.Reply), owner.Source, owner.Sudo
+	from.Key, from.Nonce, from.Source, from.Sudo = owner.Key, nonceOf(m.Reply), owner.Source, owner.Sudo
 	if from.Role == bus.RoleMinion {
 		from.Role = owner.Role // salt-call speaks as its minion, and may do less
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// ErrServerKey is wrapped by DialTLS where the server is not the one that is trusted.
+// ErrServerKey is wrapped by DialCredentials where the server is not the one that is trusted.
 var ErrServerKey = errors.New("the server is not the master that these credentials are for")
 
 // dialTime bounds how long a master on the network may take to answer.
 const dialTime = 10 * time.Second
 
-// DialTLS connects over the network to the master at url, as the client name with the
+// dialTLS connects over the network to the master at url, as the client name with the
 // certificate and the trust in conf.
-func DialTLS(url, name string, conf *tls.Config) (*Conn, error) {
+func dialTLS(url, name string, conf *tls.Config) (*Conn, error) {
 	leaf, err := x509.ParseCertificate(conf.Certificates[0].Certificate[0])
 	if err != nil {
 		return nil, err

@@ -1,8 +1,10 @@
 #!/usr/bin/env node
-// Fires and hears events of a master's bus with an ordinary NATS client:
+// Fires and hears events of a master's bus, and runs functions on minions, with an
+// ordinary NATS client:
 //
-//   client.js DIR fire TAG DATA     stores one event; DATA is JSON
-//   client.js DIR listen TAG...     prints events whose tags begin so, a line each
+//   client.js DIR fire TAG DATA                   stores one event; DATA is JSON
+//   client.js DIR listen TAG...                   prints events whose tags begin so, a line each
+//   client.js DIR run TARGET FUNCTION [JSON...]   prints what each minion returns, a line each
 //
 // DIR is what salt-event creds has written. It needs the package
 // @nats-io/transport-node.
@@ -46,28 +48,45 @@ async function fire (nc, tag, data) {
   console.log(m.json().outcome) // stored
 }
 
-async function listen (nc, tags) {
-  const answer = `${nc.options.inboxPrefix}.events`
-  const events = nc.subscribe(answer)
-  nc.publish(creds.subjects.listen, JSON.stringify({ tags }), { reply: answer })
+// answers are the messages of the answer to one question, as they come.
+async function * answers (nc, subject, question) {
+  const answer = `${nc.options.inboxPrefix}.answer`
+  const messages = nc.subscribe(answer)
+  nc.publish(subject, JSON.stringify(question), { reply: answer })
   let text = ''
-  for await (const m of events) {
+  for await (const m of messages) {
     check(m)
     if (m.headers?.get('Salt-End')) return
     text += m.string()
     m.respond() // it was taken: without this the master stops after some thousand
     if (m.headers?.get('Salt-Part')) continue // the next message goes on with this one
-    const event = JSON.parse(text)
+    yield JSON.parse(text)
     text = ''
+  }
+  throw await nc.closed() ?? new Error('the connection has ended')
+}
+
+async function listen (nc, tags) {
+  for await (const event of answers(nc, creds.subjects.listen, { tags })) {
     if (event.ready) console.error('listening')
     else console.log(JSON.stringify(event))
   }
-  throw await nc.closed() ?? new Error('the connection has ended')
+}
+
+async function run (nc, target, fun, ...words) {
+  const commands = [{ fun, arg: words.map(w => JSON.parse(w)), kwarg: {} }]
+  const question = { tgt: target, tgt_type: 'glob', commands }
+  for await (const u of answers(nc, creds.subjects.publish, question)) {
+    if (u.jid) console.error(`job ${u.jid} on ${u.minions.join(', ')}`)
+    else if (u.state === 'done' || u.state === 'failed') console.log(JSON.stringify({ [u.id]: u.return }))
+    else if (u.state !== 'received' && u.state !== 'running') console.error(`${u.id}: ${u.state} ${u.text ?? ''}`)
+  }
 }
 
 async function main () {
   const nc = await dial()
   if (verb === 'fire') await fire(nc, ...words)
+  else if (verb === 'run') await run(nc, ...words)
   else await listen(nc, words)
   await nc.close()
 }

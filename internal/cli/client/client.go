@@ -38,6 +38,36 @@ func Dial(env *cli.Env, dir, name string) (*rpc.Conn, error) {
 	return c, nil
 }
 
+// CredsFlag is the option by which a tool reaches a master on another machine.
+func CredsFlag() urcli.Flag {
+	return &urcli.StringFlag{Category: "Connection", Name: "creds", EnvVars: []string{"SALT_CREDS"},
+		Usage: "reach the master over the network, with the credentials of 'salt-event creds' in `DIR`"}
+}
+
+// DialMaster connects to the master: to that of the credentials, where CredsFlag names some,
+// or else to that of this machine.
+func DialMaster(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*rpc.Conn, error) {
+	dir := opts.String("creds")
+	if dir == "" {
+		return Dial(env, cfg.SockDir, MasterSocket)
+	}
+	defer env.Waiting(context.Background(), cli.Patience, func() string { return "the master of " + dir })()
+	c, err := rpc.DialCredentials("", dir)
+	switch {
+	case errors.Is(err, rpc.ErrServerKey):
+		return nil, cli.Fail(cli.NoPermission, salt.WithHint(err, "its key has changed, or it is another machine: have new credentials made, once you know which"))
+	case errors.Is(err, rpc.ErrRefused):
+		return nil, cli.Fail(cli.NoPermission, salt.WithHint(err, "the credentials have expired or were revoked: 'salt-event creds --list' on the master shows which are good"))
+	case errors.Is(err, fs.ErrPermission):
+		return nil, cli.Fail(cli.NoPermission, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, cli.Fail(cli.Usage, salt.WithHint(err, "'salt-event creds' on the master makes credentials"))
+	case err != nil:
+		return nil, cli.Fail(cli.Unavailable, err)
+	}
+	return c, nil
+}
+
 // NobodyListens says of an error of Dial that there is no daemon.
 func NobodyListens(err error) bool { return errors.Is(err, socket.ErrNobody) }
 

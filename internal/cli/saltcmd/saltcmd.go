@@ -94,7 +94,7 @@ func flags() []urcli.Flag {
 		list = append(list, &urcli.BoolFlag{Category: targeting, Name: t.name, Aliases: []string{t.alias}, Usage: t.usage})
 	}
 	list = append(list, &urcli.StringFlag{Category: targeting, Name: "delimiter", Value: ":", Usage: "`TEXT` between the levels of a grain or pillar target"})
-	return append(list, client.LoginFlags("a")...)
+	return append(append(list, client.CredsFlag()), client.LoginFlags("a")...)
 }
 
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
@@ -117,7 +117,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	conn, err := client.Dial(env, cfg.SockDir, client.MasterSocket)
+	conn, err := client.DialMaster(env, opts, cfg)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -33,7 +34,7 @@ func fireSpec() cli.Spec {
 			"jq -c '.[]' readings.json | salt-event fire sensors --stdin", "salt-event listen --until-end --bus minion | salt-event fire --stdin",
 		},
 		Flags: []urcli.Flag{
-			busFlag(),
+			busFlag(), client.CredsFlag(),
 			&urcli.BoolFlag{Category: "Events", Name: "stdin", Usage: "read one JSON document a line: the data of an event with TAG each, or without TAG objects with tag and data, as listen prints them"},
 			&urcli.BoolFlag{Category: "Events", Name: "skip-bad", Usage: "with --stdin: pass over a line that cannot be fired, tell which, and end with code 1; without it such a line ends the reading"},
 			&urcli.BoolFlag{Category: "Events", Name: "text", Usage: `DATA, or each line, is plain text; the event gets {"message": DATA}`},

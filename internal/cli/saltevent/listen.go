@@ -34,6 +34,7 @@ func listenSpec() cli.Spec {
 			`salt-event listen --tag salt/job/ --filter '(.data.retcode // 0) != 0'`, "salt-event listen --durable mailer --tag alarm/ | while read -r e; do notify \"$e\"; done",
 		},
 		Flags: append(chooseFlags(),
+			client.CredsFlag(),
 			&urcli.IntFlag{Category: "Events", Name: "count", Usage: "stop after `N` events"},
 			&urcli.BoolFlag{Category: "Events", Name: "until-end", Usage: "stop behind what is stored now"},
 			&urcli.StringFlag{Category: "Events", Name: "durable", Usage: "keep the place under `NAME` and go on there; an event counts as done once its line was written"},

@@ -87,7 +87,7 @@ func subcommand(args []string) (name string, rest []string) {
 		switch a := args[i]; {
 		case a == "--":
 			return "", args
-		case a == "-c" || a == "-l" || a == "--config-dir" || a == "--log-level" || a == "--log-file" || a == "--log-file-level" || a == "--bus":
+		case a == "-c" || a == "-l" || a == "--config-dir" || a == "--log-level" || a == "--log-file" || a == "--log-file-level" || a == "--bus" || a == "--creds":
 			i++
 		case !strings.HasPrefix(a, "-"):
 			return a, slices.Concat(args[:i], args[i+1:])
@@ -109,7 +109,7 @@ func dial(env *cli.Env, opts *urcli.Context) (*rpc.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		return client.Dial(env, cfg.SockDir, client.MasterSocket)
+		return client.DialMaster(env, opts, cfg)
 	case "minion":
 		cfg, err := client.MinionConfig(env, opts, nil)
 		if err != nil {

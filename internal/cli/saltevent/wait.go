@@ -55,6 +55,7 @@ func waitSpec() cli.Spec {
 			"from the place of the token on nothing is missed.",
 		Examples: waitExamples,
 		Flags: append(chooseFlags(),
+			client.CredsFlag(),
 			&urcli.StringFlag{Category: "Events", Name: "since-now", Usage: "begin behind the place of the `TOKEN` that salt-event token has printed"}),
 		Run: wait,
 	}

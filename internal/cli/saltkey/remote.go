@@ -42,7 +42,7 @@ func (t *tool) reach(ctx context.Context, login *client.Login) error {
 
 // dial logs in at the master, where a login is asked for.
 func (t *tool) dial(ctx context.Context, login *client.Login) error {
-	conn, err := client.Dial(t.env, t.cfg.SockDir, client.MasterSocket)
+	conn, err := client.DialMaster(t.env, t.opts, t.cfg)
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func spec() cli.Spec {
 			"salt-key -d 'web1@SHA256:0f:5b:13:aa' -y",
 			"salt-key --gen-signature --auto-create",
 		},
-		Flags:   slices.Concat(lookFlags(), changeFlags(), makeFlags(), client.LoginFlags()),
+		Flags:   slices.Concat(lookFlags(), changeFlags(), makeFlags(), []urcli.Flag{client.CredsFlag()}, client.LoginFlags()),
 		Ignored: []string{"u,user=", "rotate-aes-key=", "preserve-minions"},
 		Output:  true,
 		Run:     run,
@@ -181,10 +181,11 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	if login != nil {
+	far := login != nil || opts.String("creds") != ""
+	if far {
 		err = forMaster(asked)
 	}
-	if err == nil && (login != nil || t.closed != nil && forMaster(asked) == nil) {
+	if err == nil && (far || t.closed != nil && forMaster(asked) == nil) {
 		err = t.reach(ctx, login)
 	}
 	if err != nil {

@@ -35,6 +35,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 			&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
 			&urcli.BoolFlag{Category: "Running", Name: "wheel", Usage: "run a wheel function, which manages the master itself: key.*, config.values"},
 			&urcli.BoolFlag{Category: "Running", Name: "quiet", Aliases: []string{"q"}, Usage: "show no result, and nothing but errors on standard error"},
+			client.CredsFlag(),
 		}, client.LoginFlags("a")...),
 		Ignored: []string{"skip-grains"},
 		Output:  true,
@@ -79,7 +80,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return cli.Fail(cli.Usage, err)
 	}
-	conn, err := dial(ctx, env, cfg, login)
+	conn, err := dial(ctx, env, opts, cfg, login)
 	if err != nil {
 		return err
 	}
@@ -114,8 +115,8 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 }
 
 // dial connects to the master, as who the options name.
-func dial(ctx context.Context, env *cli.Env, cfg *config.Master, login *client.Login) (*rpc.Conn, error) {
-	conn, err := client.Dial(env, cfg.SockDir, client.MasterSocket)
+func dial(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *client.Login) (*rpc.Conn, error) {
+	conn, err := client.DialMaster(env, opts, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +147,7 @@ func follow(ctx, wait context.Context, env *cli.Env, opts *urcli.Context, cfg *c
 	if err != nil {
 		return err
 	}
-	conn, err := dial(ctx, env, cfg, login)
+	conn, err := dial(ctx, env, opts, cfg, login)
 	if err != nil {
 		return err
 	}
