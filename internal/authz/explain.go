@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/brinebus/brine/internal/acl"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
@@ -20,6 +21,9 @@ func (a *Authorizer) Explain(ctx context.Context, who Principal, e runner.Explai
 	subject, rules, err := a.subjectOf(ctx, who, e, own)
 	if err != nil {
 		return runner.Explained{}, err
+	}
+	if e.Tag != "" {
+		return explainTag(a, subject, e), nil
 	}
 	if e.Kind != "mine" {
 		if err := ParseWords(e.Commands); err != nil { // as a command line does, and the master for a minion
@@ -58,6 +62,32 @@ func (a *Authorizer) Explain(ctx context.Context, who Principal, e runner.Explai
 		out.Outside = append(out.Outside, a.outside(start.Minions, d.Nearest)...)
 	}
 	return out, err
+}
+
+// explainTag answers what would be decided about events.
+func explainTag(a *Authorizer, s acl.Subject, e runner.Explain) runner.Explained {
+	var grant event.Grant
+	allowed := false
+	switch {
+	case s.Kind == acl.Peer:
+		allowed = e.Kind == "fire" && event.CheckMinionTag(salt.MinionID(s.Name), e.Tag) == nil
+	case s.Kind == acl.External:
+		grant, allowed = a.Events.Explain(a.Events.External(-1, s.Backend, s.Name), e.Kind == "listen", e.Tag)
+	case s.Operator && s.Sudo != "" && a.Rules().sudo:
+		grant, allowed = a.Events.Explain(a.Events.User(-1, s.Sudo, false), e.Kind == "listen", e.Tag)
+	case s.Kind == acl.Local:
+		grant, allowed = a.Events.Explain(a.Events.User(-1, s.Name, s.Operator), e.Kind == "listen", e.Tag)
+	}
+	out := runner.Explained{Allowed: allowed, Rule: grant.Rule, Where: grant.Where, Reason: "allowed by a rule"}
+	switch {
+	case allowed && s.Kind == acl.Peer:
+		out.Reason = "minions fire what is in no tag space of the master or of another minion"
+	case !allowed && s.Kind == acl.Peer:
+		out.Reason = "minions fire nothing in a tag space of the master or of another minion, and do not listen"
+	case !allowed:
+		out.Reason = "no rule of event_acl allows it"
+	}
+	return out
 }
 
 // subjectOf is whom a question is about, with the rules that hold for them.

@@ -17,7 +17,8 @@ type Explain struct {
 	Backend string   // of external_auth; "" is a local user
 	Minion  string   // asks for a minion instead of a user
 
-	Kind       string // publish, runner, wheel or mine
+	Kind       string // publish, runner, wheel or mine; fire or listen for a Tag
+	Tag        string // of events
 	Commands   []job.Command
 	Target     string
 	TargetType string
@@ -60,12 +61,12 @@ type Finding struct {
 func aclModule(h *Host) *function.Module {
 	a := access{h}
 	return &function.Module{Name: "acl", Doc: "Who may do what, and why.", Functions: []function.Function{
-		{Name: "explain", Class: function.Secret, Own: true, Doc: "Return whether somebody may do something, and the rule that decides, without doing it. Name a user, an external user with eauth, or a minion for peer, peer_run and mine_get; without a name it is about who asks.",
-			Example: "salt-run acl.explain user=fred fun=cmd.run tgt='web*' arg='[ls]'\nsalt-run acl.explain user=steve eauth=pam groups='[ops]' fun=key.list kind=wheel\nsalt-run acl.explain minion=web1 fun=test.ping tgt='*'\nsalt-run acl.explain minion=web1 fun=manage.up kind=peer_run\nsalt-run acl.explain minion=web1 fun=network.ip_addrs kind=mine_get",
+		{Name: "explain", Class: function.Secret, Own: true, Doc: "Return whether somebody may do something, and the rule that decides, without doing it. Name a user, an external user with eauth, or a minion for peer, peer_run and mine_get; without a name it is about who asks. With a tag it is about events: kind=fire, the default, or kind=listen for all tags that begin with it.",
+			Example: "salt-run acl.explain user=fred fun=cmd.run tgt='web*' arg='[ls]'\nsalt-run acl.explain user=steve eauth=pam groups='[ops]' fun=key.list kind=wheel\nsalt-run acl.explain minion=web1 fun=test.ping tgt='*'\nsalt-run acl.explain minion=web1 fun=manage.up kind=peer_run\nsalt-run acl.explain minion=web1 fun=network.ip_addrs kind=mine_get\nsalt-run acl.explain user=fred tag=deploy/done\nsalt-run acl.explain user=fred tag=deploy/ kind=listen",
 			Params: []function.Param{
 				{Name: "user", Kind: function.String}, {Name: "fun", Kind: function.Any}, {Name: "tgt", Kind: function.String, Default: "*"}, {Name: "tgt_type", Kind: function.String, Default: "glob"},
 				{Name: "arg", Kind: function.Any}, {Name: "kwarg", Kind: function.Any}, {Name: "eauth", Kind: function.String}, {Name: "groups", Kind: function.Any},
-				{Name: "minion", Kind: function.String}, {Name: "kind", Kind: function.String, Default: "publish"},
+				{Name: "minion", Kind: function.String}, {Name: "kind", Kind: function.String, Default: "publish"}, {Name: "tag", Kind: function.String},
 			}, Run: a.explain},
 		{Name: "lint", Class: function.Secret, Doc: "Return what is strange about the access rules: what can never match, what matches more than it seems to, users that do not exist, and why a configuration that was read since is not in force.", Example: "salt-run acl.lint", Run: a.lint},
 		{Name: "mine", Class: function.Shared, Own: true, Doc: "Return what who asks may do, and where: their rules, the blacklist that holds for all, and the events that they may fire and hear.", Example: "salt-run acl.mine\nsalt-run -a pam acl.mine", Run: a.mine},
@@ -112,11 +113,24 @@ func idList(ids []salt.MinionID) []any {
 func question(c *function.Call) (Explain, error) {
 	e := Explain{
 		User: c.String("user"), Backend: c.String("eauth"), Minion: c.String("minion"),
-		Kind: c.String("kind"), Target: c.String("tgt"), TargetType: c.String("tgt_type"),
+		Kind: c.String("kind"), Target: c.String("tgt"), TargetType: c.String("tgt_type"), Tag: c.String("tag"),
 	}
 	switch {
 	case e.User != "" && e.Minion != "":
 		return e, fmt.Errorf("user and minion are both given: ask for one")
+	}
+	var err error
+	if e.Groups, err = texts(c, "groups"); err != nil {
+		return e, err
+	}
+	if e.Tag != "" {
+		if e.Kind == "publish" {
+			e.Kind = "fire"
+		}
+		if e.Kind != "fire" && e.Kind != "listen" || c.Any("fun") != nil {
+			return e, salt.WithHint(fmt.Errorf("a tag is of events"), "with tag= the kinds are fire, the default, and listen, and there is no fun=")
+		}
+		return e, nil
 	}
 	switch e.Kind {
 	case "publish", "runner", "wheel":
@@ -128,10 +142,6 @@ func question(c *function.Call) (Explain, error) {
 		e.Kind = "mine"
 	default:
 		return e, salt.WithHint(fmt.Errorf("kind %q is not known", e.Kind), "the kinds are publish, runner and wheel, and for minions peer, peer_run and mine_get")
-	}
-	var err error
-	if e.Groups, err = texts(c, "groups"); err != nil {
-		return e, err
 	}
 	e.Commands, err = commands(c, e.Kind)
 	return e, err

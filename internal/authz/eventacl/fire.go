@@ -66,12 +66,31 @@ func (r *Rules) mayFire(who Principal, tag string) (event.Grant, error) {
 	if who.operator {
 		return event.Grant{}, nil
 	}
-	if (who.client || who.external) && event.Reserved(tag) {
-		return event.Grant{}, r.ungranted(who, "fire", tag)
-	}
-	grant, ok := r.grants.Load().MayFire(who.name, tag)
+	grant, ok := r.fires(who, tag)
 	if !ok {
 		return event.Grant{}, r.ungranted(who, "fire", tag)
 	}
 	return grant, nil
+}
+
+// fires looks for the rule that lets somebody who is no operator fire a tag.
+func (r *Rules) fires(who Principal, tag string) (event.Grant, bool) {
+	if (who.client || who.external) && event.Reserved(tag) {
+		return event.Grant{}, false
+	}
+	return r.grants.Load().MayFire(who.name, tag)
+}
+
+// Explain answers what would be decided about firing a tag, or about listening to all that
+// begin with it, and tells nobody.
+func (r *Rules) Explain(who Principal, listen bool, tag string) (grant event.Grant, allowed bool) {
+	switch {
+	case event.CheckTag(tag) != nil, !listen && event.IsAudit(tag):
+		return event.Grant{}, false
+	case who.operator:
+		return event.Grant{Rule: "operator"}, true
+	case listen:
+		return who.hearing.Covers(tag)
+	}
+	return r.fires(who, tag)
 }
