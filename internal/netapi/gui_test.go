@@ -66,8 +66,8 @@ func TestSaltGUI(t *testing.T) {
 	b.shoot("run")
 	b.close()
 
-	page("events")
-	b.eval("Array.from(document.querySelectorAll('.small-button')).filter(e => e.offsetParent !== null && e.innerText.includes('\u25b6')).forEach(e => e.click())")
+	page("events", "Recent Events", "press")
+	b.eval("Array.from(document.querySelectorAll('.small-button')).filter(e => e.offsetParent !== null && /[\u25b6\u2bc8]/.test(e.textContent)).forEach(e => e.click())")
 	s.tool("salt", "web1", "test.ping")
 	b.wait("the events of a job", text("salt/job/"))
 	b.shoot("events-live")

@@ -81,6 +81,7 @@ external_auth:
     pepper: ['.*', '@jobs', '@wheel', '@runner']
 sharedsecret: pepper
 token_expire_user_override: {file: [shorty], sharedsecret: [pepper]}
+saltgui_templates: {tpl1: {description: First, target: '*', command: test.ping}}
 nodegroups: {web: 'web*', all: '*'}
 event_acl:
   'file:admin': {listen: '*', fire: 'salt/netapi/hook*'}

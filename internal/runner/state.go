@@ -8,7 +8,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// stateModule has the one function of Salt's module that is about events.
+// stateModule has the functions of Salt's module that are not about states.
 func stateModule() *function.Module {
 	return &function.Module{Name: "state", Doc: "Events as they happen.", Functions: []function.Function{
 		{Name: "event", Class: function.Shared, Doc: "Print the events of the master's bus as they come: tag, tab and data. tagmatch is a shell pattern for the tag; after count events it ends. Scripts are better served by salt-event listen.",
@@ -20,5 +20,8 @@ func stateModule() *function.Module {
 			Run: func(context.Context, *function.Call) (any, error) {
 				return nil, salt.WithHint(errors.New("state.event prints while it runs: it is of use in salt-run only, and not with --async"), "salt-event listen is for scripts")
 			}},
+		{Name: "orchestrate_show_sls", Class: function.Shared, Doc: "Return the orchestrations by name: there are none, nor states. Web pages ask for them.", Example: "salt-run state.orchestrate_show_sls '*'",
+			Params: []function.Param{{Name: "mods", Kind: function.String, Default: "*"}},
+			Run:    func(context.Context, *function.Call) (any, error) { return map[string]any{}, nil }},
 	}}
 }
