@@ -14,12 +14,12 @@ import (
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/keyring"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
 )
 
 // admit says who a peer is. It is called by the broker for every connection.
@@ -125,7 +125,7 @@ func (m *Master) admitLocal(p broker.Peer) bus.Identity {
 // checkVersion refuses, within the handshake, who speaks no protocol that this master
 // does.
 func (m *Master) checkVersion(s tls.ConnectionState) error {
-	err := link.Spoken(m.version).CheckMinion(s)
+	err := upstream.Spoken(m.version).CheckMinion(s)
 	if err != nil && m.often.Few("version", time.Now(), maxUnfit) {
 		id, _, _ := claim(&s) // it is only told
 		m.log.Warn("connection refused", "minion", id, "err", err)

@@ -14,10 +14,10 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
 )
 
 // The attacks of a minion whose key is in the hands of somebody else, who speaks
@@ -27,7 +27,7 @@ import (
 // evil, which may nothing.
 type attacked struct {
 	*world
-	web1, db1, evil *link.Link
+	web1, db1, evil *upstream.Connection
 	violations      chan string // what the server complained of to evil
 
 	mu  sync.Mutex

@@ -8,10 +8,10 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -21,7 +21,7 @@ import (
 func TestReturnsInBatches(t *testing.T) {
 	const minions = 25
 	w := start(t, "auto_accept: True\n")
-	links := map[salt.MinionID]*link.Link{}
+	links := map[salt.MinionID]*upstream.Connection{}
 	envelopes := make(chan *job.Envelope, minions)
 	for i := range minions {
 		id := salt.MinionID(fmt.Sprintf("web%02d", i))

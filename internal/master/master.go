@@ -35,7 +35,6 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/keyring"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/pki"
@@ -44,6 +43,7 @@ import (
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/semaphore"
 	"github.com/brinebus/brine/internal/socket"
+	"github.com/brinebus/brine/internal/upstream"
 )
 
 // SocketName is the file in sock_dir through which local tools reach the master.
@@ -181,7 +181,7 @@ func (m *Master) openBroker() error {
 	if err != nil {
 		return err
 	}
-	speaks, err := link.Spoken(m.version).Extension()
+	speaks, err := upstream.Spoken(m.version).Extension()
 	if err != nil {
 		return err
 	}

@@ -18,12 +18,12 @@ import (
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -111,9 +111,9 @@ func logger(t *testing.T) *slog.Logger {
 }
 
 // knock connects as a minion with this key.
-func (w *world) knock(id salt.MinionID, key *pki.PrivateKey, grains map[string]string) (*link.Link, error) {
+func (w *world) knock(id salt.MinionID, key *pki.PrivateKey, grains map[string]string) (*upstream.Connection, error) {
 	w.t.Helper()
-	l, err := link.Connect(w.t.Context(), link.Options{
+	l, err := upstream.Connect(w.t.Context(), upstream.Options{
 		Address: w.m.Addr().String(), ID: id, Key: key, PinFile: filepath.Join(w.t.TempDir(), "minion_master.pub"), Version: "test",
 		Timeout: 10 * time.Second, PingInterval: 10 * time.Second, Log: logger(w.t), AutosignGrains: grains,
 	})
@@ -143,7 +143,7 @@ func key(t *testing.T) *pki.PrivateKey {
 }
 
 // minion connects an accepted minion that answers jobs with answer.
-func (w *world) minion(id salt.MinionID, answer func(*job.Envelope) *job.Report) *link.Link {
+func (w *world) minion(id salt.MinionID, answer func(*job.Envelope) *job.Report) *upstream.Connection {
 	w.t.Helper()
 	l, err := w.knock(id, key(w.t), nil)
 	if err != nil {
@@ -183,11 +183,11 @@ func (w *world) minion(id salt.MinionID, answer func(*job.Envelope) *job.Report)
 	return l
 }
 
-func (w *world) reknock(l *link.Link, id salt.MinionID) (*link.Link, error) {
+func (w *world) reknock(l *upstream.Connection, id salt.MinionID) (*upstream.Connection, error) {
 	return nil, errors.New("the key of " + string(id) + " is " + string(l.State()))
 }
 
-func hello(t *testing.T, l *link.Link) {
+func hello(t *testing.T, l *upstream.Connection) {
 	t.Helper()
 	var welcome protocol.Welcome
 	if err := l.Ask(t.Context(), protocol.OpHello, protocol.Hello{Grains: value.Value{V: map[string]any{}}}, &welcome); err != nil {
@@ -277,7 +277,7 @@ func TestKeysAtTheDoor(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %s", id, l, err, want)
 		}
 	}
-	if _, err := w.knock("web-bad1", key(t), nil); !errors.Is(err, link.ErrRejected) {
+	if _, err := w.knock("web-bad1", key(t), nil); !errors.Is(err, upstream.ErrRejected) {
 		t.Errorf("autoreject: %v, want ErrRejected", err)
 	}
 	if l, err := w.knock("byuuid", key(t), map[string]string{"uuid": "8a1c"}); err != nil || l.State() != protocol.KeyAccepted {
@@ -298,7 +298,7 @@ func TestKeysAtTheDoor(t *testing.T) {
 func TestAnotherKeyForAnIDIsDenied(t *testing.T) {
 	w := start(t, "auto_accept: True\n")
 	first := w.minion("web1", pong)
-	if _, err := w.knock("web1", key(t), nil); !errors.Is(err, link.ErrDenied) {
+	if _, err := w.knock("web1", key(t), nil); !errors.Is(err, upstream.ErrDenied) {
 		t.Errorf("another key: %v, want ErrDenied", err)
 	}
 	if _, got, err := publish(t, w.user(), ping("web1", "glob")); err != nil || got["web1"].State != job.Done {
@@ -318,7 +318,7 @@ func TestManyKeysOfOneHost(t *testing.T) {
 	w.minion("web1", pong)
 	for range 130 {
 		// Beyond some for one id they are not recorded, and are told that no more are.
-		if l, err := w.knock("web1", key(t), nil); !errors.Is(err, link.ErrDenied) && (err != nil || l.State() != protocol.KeyFull) {
+		if l, err := w.knock("web1", key(t), nil); !errors.Is(err, upstream.ErrDenied) && (err != nil || l.State() != protocol.KeyFull) {
 			t.Fatalf("another key: %v, want it turned away", err)
 		}
 	}
@@ -412,7 +412,7 @@ func TestTheCourseOfAJob(t *testing.T) {
 	w.minion("mute", func(*job.Envelope) *job.Report { return nil })
 	w.minion("away", pong).Close()
 	lost := make(chan struct{})
-	var dying *link.Link
+	var dying *upstream.Connection
 	dying = w.minion("dying", func(*job.Envelope) *job.Report {
 		<-lost
 		dying.Close()

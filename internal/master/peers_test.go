@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
 )
 
 // Many minions publish to all at once: no answer is lost, none is counted twice, and
@@ -15,7 +15,7 @@ import (
 func TestManyPublishAtOnce(t *testing.T) {
 	const n = 25
 	w := start(t, "auto_accept: True\npeer: {.*: [test.ping]}\n")
-	minions := make([]*link.Link, n)
+	minions := make([]*upstream.Connection, n)
 	for i := range minions {
 		minions[i] = w.minion(salt.MinionID(fmt.Sprintf("m%03d", i)), pong)
 	}

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
 )
 
 // showSignature returns the certificate extension with the signature of the
@@ -33,7 +33,7 @@ func (m *Master) showSignature() ([]pkix.Extension, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []pkix.Extension{{Id: link.SignatureOID, Value: sig}}, nil
+	return []pkix.Extension{{Id: upstream.SignatureOID, Value: sig}}, nil
 }
 
 // makeSignature signs with the signing pair, which is made when missing.

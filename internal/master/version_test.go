@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/link"
+	"github.com/brinebus/brine/internal/upstream"
 )
 
 // TestProtocolsThatDoNotFit connects minions of other times: each side names both
@@ -15,17 +15,17 @@ func TestProtocolsThatDoNotFit(t *testing.T) {
 	w, minion := start(t, ""), key(t)
 	for _, test := range []struct {
 		name    string
-		speaks  link.Protocol
+		speaks  upstream.Protocol
 		upgrade string // "" where they fit
 	}{
-		{"newer", link.Protocol{Newest: 9, Oldest: 9, Version: "9.0.0\x1b[2J"}, "upgrade the master"},
-		{"older", link.Protocol{Newest: -1, Oldest: -1, Version: "0.0.1"}, "upgrade the minion"},
-		{"newer, and still understands", link.Protocol{Newest: 9, Oldest: 1, Version: "9.0.0"}, ""},
-		{"the same", link.Spoken("test"), ""},
+		{"newer", upstream.Protocol{Newest: 9, Oldest: 9, Version: "9.0.0\x1b[2J"}, "upgrade the master"},
+		{"older", upstream.Protocol{Newest: -1, Oldest: -1, Version: "0.0.1"}, "upgrade the minion"},
+		{"newer, and still understands", upstream.Protocol{Newest: 9, Oldest: 1, Version: "9.0.0"}, ""},
+		{"the same", upstream.Spoken("test"), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			before := len(w.said())
-			l, err := link.Connect(t.Context(), link.Options{
+			l, err := upstream.Connect(t.Context(), upstream.Options{
 				Address: w.m.Addr().String(), ID: "web1", Key: minion, PinFile: filepath.Join(t.TempDir(), "minion_master.pub"), Version: "test",
 				Speaks: test.speaks, Timeout: 10 * time.Second, PingInterval: 10 * time.Second, Log: logger(t),
 			})

@@ -107,7 +107,7 @@ func (b *beacons) fire(ctx context.Context, name string, seen []beacon.Event) er
 	if _, err := b.m.events.Put(ctx, q, ""); err != nil {
 		return err
 	}
-	if len(b.m.uplinks) == 0 {
+	if len(b.m.boxes) == 0 {
 		return nil
 	}
 	if err := b.m.checkOutgoing(q); err != nil {

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/minion"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/upstream"
 )
 
 // signedMaster runs a master that signs its key with the pair in signDir.
@@ -127,7 +127,7 @@ func TestAllMastersRefused(t *testing.T) {
 	d := startMinion(t, verifying(t, good.PKIDir, "", a, b))
 	select {
 	case err := <-d.ended:
-		if !errors.Is(err, link.ErrSignature) {
+		if !errors.Is(err, upstream.ErrSignature) {
 			t.Errorf("all masters refused: %v, want ErrSignature", err)
 		}
 	case <-time.After(20 * time.Second):

@@ -34,7 +34,7 @@ func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (pro
 	if err == nil && q.Live && len(messages) > 0 {
 		err = errLive()
 	}
-	if err == nil && len(messages) > 0 && len(m.uplinks) == 0 {
+	if err == nil && len(messages) > 0 && len(m.boxes) == 0 {
 		err = errDisabled()
 	}
 	if err == nil {
@@ -241,18 +241,18 @@ const straggler = 300 * time.Millisecond
 // pass sends events to all masters at the same time, or keeps them for those that
 // are away. The answer tells of each; an error is that of a master that refuses.
 func (m *Minion) pass(ctx context.Context, f protocol.Fire, id string) (protocol.Fired, error) {
-	if len(m.uplinks) == 0 {
+	if len(m.boxes) == 0 {
 		return protocol.Fired{}, errDisabled()
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	told := make([]protocol.MasterFired, len(m.uplinks))
-	errs := make([]error, len(m.uplinks))
+	told := make([]protocol.MasterFired, len(m.boxes))
+	errs := make([]error, len(m.boxes))
 	var wg sync.WaitGroup
-	for i, u := range m.uplinks {
+	for i, u := range m.masters.All() {
 		wg.Go(func() {
-			one, err := u.outbox.Send(ctx, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: len(f.Events), ID: id})
-			told[i], errs[i] = protocol.MasterFired{Master: u.name(), Outcome: one.Outcome, Seq: one.Seq}, err
+			one, err := m.boxes[i].Send(ctx, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: len(f.Events), ID: id})
+			told[i], errs[i] = protocol.MasterFired{Master: u.Name(), Outcome: one.Outcome, Seq: one.Seq}, err
 			if err == nil && one.Outcome == protocol.Stored {
 				time.AfterFunc(straggler, cancel)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -25,7 +26,7 @@ const (
 // and no faster than that one reads. It implements process.Watcher.
 type follower struct {
 	m    *Minion
-	up   *uplink // to the master that has sent the job
+	up   *upstream.Uplink // to the master that has sent the job
 	jid  string
 	wake chan struct{} // there is something to send, or an end
 	done chan struct{} // closed when nothing is sent any more
@@ -47,7 +48,7 @@ type line struct {
 }
 
 // follow begins to send what the job's commands write.
-func (m *Minion) follow(e *job.Envelope, u *uplink) *follower {
+func (m *Minion) follow(e *job.Envelope, u *upstream.Uplink) *follower {
 	f := &follower{m: m, up: u, jid: string(e.JID), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	f.room = sync.NewCond(&f.mu)
 	go f.run()
@@ -182,7 +183,7 @@ func (f *follower) giveUp() {
 }
 
 func (f *follower) send(r job.Report) error {
-	s := f.up.session.Load()
+	s := f.up.Session()
 	if s == nil {
 		return rpc.ErrLost
 	}

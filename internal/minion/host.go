@@ -20,6 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/returner"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -98,10 +99,10 @@ func (m *Minion) refreshGrains(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	facts, err := m.grains.get(ctx)
-	told := m.eachSession(func(s *session) error {
+	told := m.masters.Each(func(s *upstream.Session) error {
 		return s.Ask(ctx, protocol.OpGrains, protocol.Hello{Grains: value.Value{V: facts}, Version: m.version}, nil)
 	})
-	if errors.Is(told, errNoMaster) {
+	if errors.Is(told, upstream.ErrNoMaster) {
 		told = nil // hello will tell them
 	}
 	return errors.Join(err, told)
@@ -110,23 +111,23 @@ func (m *Minion) refreshGrains(ctx context.Context) error {
 // host is this minion as functions see it.
 func (m *Minion) host() *function.Host { return m.hostOver(nil) }
 
-// host is this minion as functions see it that are run for the master of the uplink:
+// hostFor is this minion as functions see it that are run for the master of the uplink:
 // with its pillar and its mine.
-func (u *uplink) host() *function.Host {
-	h := u.m.hostOver(u)
-	h.Pillar = u.pillarData
+func (m *Minion) hostFor(u *upstream.Uplink) *function.Host {
+	h := m.hostOver(u)
+	h.Pillar = u.Pillar
 	return h
 }
 
 // hostOver is this minion as functions see it that reach masters over an uplink first,
 // over any for nil.
-func (m *Minion) hostOver(u *uplink) *function.Host {
-	reach, conn := m.peers(u), func() *rpc.Conn { return m.conn(u, "") }
+func (m *Minion) hostOver(u *upstream.Uplink) *function.Host {
+	reach, conn := m.peers(u), func() *rpc.Conn { return m.masters.Conn(u, "") }
 	return &function.Host{
-		ID: m.id, Version: m.version, Config: m.inForce(), Grains: m.grains.now, Pillar: m.pillarData, Paths: m.paths(), Custom: m.modules, Log: m.log, Publisher: reach,
+		ID: m.id, Version: m.version, Config: m.inForce(), Grains: m.grains.now, Pillar: m.masters.Pillar, Paths: m.paths(), Custom: m.modules, Log: m.log, Publisher: reach,
 		Services: &module.Services{
 			Events: events{m}, Facts: facts{m}, Files: m.files(u), Jobs: m.jobs, Keys: keys{m, u}, Master: masterLink{m}, Mine: reach, Scheduler: m.schedule, Beacons: m.beacons,
-			Returners: func() []string { return returner.Names(m.custom) }, Push: peer.Push(conn), Revoke: peer.Revocation(func() *rpc.Conn { return m.conn(nil, "") }),
+			Returners: func() []string { return returner.Names(m.custom) }, Push: peer.Push(conn), Revoke: peer.Revocation(func() *rpc.Conn { return m.masters.Conn(nil, "") }),
 		},
 	}
 }
@@ -142,13 +143,13 @@ type facts struct{ m *Minion }
 func (f facts) RefreshGrains(ctx context.Context) error { return f.m.refreshGrains(ctx) }
 
 // RefreshPillar implements module.Refresher.
-func (f facts) RefreshPillar(ctx context.Context) error { return f.m.refreshPillar(ctx) }
+func (f facts) RefreshPillar(ctx context.Context) error { return f.m.masters.RefreshPillar(ctx) }
 
 // keys implements module.Keys: the minion's own, and that of the master of the uplink, or
 // for nil of the first there is.
 type keys struct {
 	m *Minion
-	u *uplink
+	u *upstream.Uplink
 }
 
 // Fingerprint implements module.Keys.
@@ -156,9 +157,9 @@ func (k keys) Fingerprint() string { return k.m.key.Public().SHA256() }
 
 // MasterFingerprint implements module.Keys.
 func (k keys) MasterFingerprint() string {
-	s := k.m.session()
+	s := k.m.masters.Session()
 	if k.u != nil {
-		if own := k.u.session.Load(); own != nil {
+		if own := k.u.Session(); own != nil {
 			s = own
 		}
 	}
@@ -223,8 +224,8 @@ func single(e module.Event) (protocol.Fire, error) {
 }
 
 // files are those of a master, of preferred while it lasts, or of this machine with file_client local.
-func (m *Minion) files(preferred *uplink) *fileserver.Cache {
-	var source fileserver.Source = peer.Files{Conn: func() *rpc.Conn { return m.conn(preferred, "") }}
+func (m *Minion) files(preferred *upstream.Uplink) *fileserver.Cache {
+	var source fileserver.Source = peer.Files{Conn: func() *rpc.Conn { return m.masters.Conn(preferred, "") }}
 	if m.cfg.FileClient == "local" {
 		source = fileserver.NewRoots(m.cfg.FileRoots)
 	}
@@ -237,9 +238,9 @@ type masterLink struct{ m *Minion }
 // Masters implements module.MasterLink.
 func (l masterLink) Masters() []string {
 	var names []string
-	for _, u := range l.m.uplinks {
-		if s := u.session.Load(); s != nil {
-			names = append(names, s.name)
+	for _, u := range l.m.masters.All() {
+		if s := u.Session(); s != nil {
+			names = append(names, s.Name)
 		}
 	}
 	return names
@@ -249,10 +250,10 @@ func (l masterLink) Masters() []string {
 func (l masterLink) Ping(ctx context.Context, master string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	for _, u := range l.m.uplinks {
-		if s := u.session.Load(); s != nil && (master == "" || s.name == master) {
+	for _, u := range l.m.masters.All() {
+		if s := u.Session(); s != nil && (master == "" || s.Name == master) {
 			return s.NC.FlushWithContext(ctx)
 		}
 	}
-	return errNoMaster
+	return upstream.ErrNoMaster
 }

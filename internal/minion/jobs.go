@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -27,8 +28,8 @@ const answerTime = 10 * time.Second
 
 // onJob takes what came on the job subject. It must not block: the next job is
 // behind it.
-func (m *Minion) onJob(s *session, body []byte) {
-	e, err := job.Open(body, s.Master, s.clock.Now())
+func (m *Minion) onJob(s *upstream.Session, body []byte) {
+	e, err := job.Open(body, s.Master, s.Clock.Now())
 	switch {
 	case errors.Is(err, job.ErrExpired):
 		m.log.Warn("job refused", "jid", e.JID, "err", err)
@@ -38,27 +39,27 @@ func (m *Minion) onJob(s *session, body []byte) {
 		m.log.Error("job refused", "err", err)
 		return
 	}
-	if was := m.origins.claim(e, s); was != fresh {
+	if was := m.origins.Claim(e, s); was != upstream.Fresh {
 		m.repeated(s, e, was)
 		return
 	}
 	if m.seen.Has(e.JID) {
-		m.origins.end(e.JID)
+		m.origins.End(e.JID)
 		m.log.Warn("job not begun: it was before", "jid", e.JID)
 		m.tellAgain(s, e.JID)
 		return
 	}
-	if err := m.book(e, s.up.outbox.Name()); err != nil {
+	if err := m.book(e, m.box(s.Up).Name()); err != nil {
 		m.log.Error("job refused", "jid", e.JID, "err", err)
-		m.tellAll(m.origins.end(e.JID), e.JID, job.Report{State: job.Refused, Text: err.Error()})
+		m.tellAll(m.origins.End(e.JID), e.JID, job.Report{State: job.Refused, Text: err.Error()})
 		return
 	}
-	if meant, err := m.isTarget(e, s.up); err != nil || !meant {
+	if meant, err := m.isTarget(e, s.Up); err != nil || !meant {
 		m.reserves.Drop(e.JID)
 		m.tellNotMeant(e, err)
 		return
 	}
-	m.jobs.spawn(func() { m.runJob(s.up, e) })
+	m.jobs.spawn(func() { m.runJob(s.Up, e) })
 }
 
 // book writes down that a job begins, and keeps space for its return, in the outbox of
@@ -76,7 +77,7 @@ func (m *Minion) book(e *job.Envelope, box string) error {
 
 // tellAgain answers a job that came once more, as one does whose receipt was lost:
 // it is not begun again.
-func (m *Minion) tellAgain(s *session, jid salt.JID) { m.tell(s, jid, m.before(jid)) }
+func (m *Minion) tellAgain(s *upstream.Session, jid salt.JID) { m.tell(s, jid, m.before(jid)) }
 
 // before is where a job stands that came before.
 func (m *Minion) before(jid salt.JID) job.Report {
@@ -90,8 +91,8 @@ func (m *Minion) before(jid salt.JID) job.Report {
 // account tells the master where the jobs stand that it expects something of: it, or
 // the connection, was gone for a while. They may be many, so one is told after the
 // other was heard.
-func (m *Minion) account(ctx context.Context, s *session) {
-	for _, jid := range s.asked {
+func (m *Minion) account(ctx context.Context, s *upstream.Session) {
+	for _, jid := range s.Asked {
 		r := job.Report{State: job.Unknown}
 		if m.seen.Has(jid) {
 			r = m.before(jid)
@@ -110,13 +111,13 @@ func (m *Minion) account(ctx context.Context, s *session) {
 
 // repeated deals with a job whose id is under way: another master of the same system
 // may have sent it too, and is then told of it as the first is.
-func (m *Minion) repeated(s *session, e *job.Envelope, was claimed) {
+func (m *Minion) repeated(s *upstream.Session, e *job.Envelope, was upstream.Claimed) {
 	switch was {
-	case shared:
-		m.log.Debug("job is under way already for another master", "jid", e.JID, "master", s.name)
+	case upstream.Shared:
+		m.log.Debug("job is under way already for another master", "jid", e.JID, "master", s.Name)
 		m.tell(s, e.JID, job.Report{State: job.Received})
-	case another:
-		m.log.Error("job refused: another master has sent another job with this id", "jid", e.JID, "master", s.name)
+	case upstream.Another:
+		m.log.Error("job refused: another master has sent another job with this id", "jid", e.JID, "master", s.Name)
 		m.tell(s, e.JID, job.Report{State: job.Refused, Text: "another job has this id on the minion"})
 	default:
 		m.log.Warn("job not begun: it was before", "jid", e.JID)
@@ -126,7 +127,7 @@ func (m *Minion) repeated(s *session, e *job.Envelope, was claimed) {
 
 // isTarget checks the job's target against the live facts, and the pillar of the
 // master that has sent it.
-func (m *Minion) isTarget(e *job.Envelope, u *uplink) (bool, error) {
+func (m *Minion) isTarget(e *job.Envelope, u *upstream.Uplink) (bool, error) {
 	kind, err := target.ParseKind(e.TargetType)
 	if err != nil {
 		return false, err
@@ -140,15 +141,15 @@ func (m *Minion) isTarget(e *job.Envelope, u *uplink) (bool, error) {
 		f.Grains = m.grains.now()
 	}
 	if t.NeedsPillar() {
-		f.Pillar = u.pillarData()
+		f.Pillar = u.Pillar()
 	}
 	return t.Match(f)
 }
 
 func (m *Minion) tellNotMeant(e *job.Envelope, err error) {
-	senders := m.origins.end(e.JID)
+	senders := m.origins.End(e.JID)
 	if err != nil {
-		m.log.Warn("job refused: its target can not be judged", "jid", e.JID, "err", err)
+		m.log.Warn("job refused: its target cannot be judged", "jid", e.JID, "err", err)
 		m.tellAll(senders, e.JID, job.Report{State: job.Refused, Text: "target: " + err.Error()})
 		return
 	}
@@ -157,24 +158,24 @@ func (m *Minion) tellNotMeant(e *job.Envelope, err error) {
 }
 
 // tellAll tells those of the masters that are connected.
-func (m *Minion) tellAll(senders []sender, jid salt.JID, r job.Report) {
+func (m *Minion) tellAll(senders []upstream.Sender, jid salt.JID, r job.Report) {
 	for _, w := range senders {
-		if s := w.session(); s != nil {
+		if s := w.Session(); s != nil {
 			m.tell(s, jid, r)
 		}
 	}
 }
 
 // tell sends a receipt or a sign of life; if it is lost, nothing is.
-func (m *Minion) tell(s *session, jid salt.JID, r job.Report) {
+func (m *Minion) tell(s *upstream.Session, jid salt.JID, r job.Report) {
 	if err := s.Tell("ret."+string(jid), r); err != nil {
 		m.log.Debug("receipt not sent", "jid", jid, "err", err)
 	}
 }
 
 // runJob runs a job and sees to it that its return reaches the master.
-func (m *Minion) runJob(u *uplink, e *job.Envelope) {
-	waiting := m.beat(e, job.Received)
+func (m *Minion) runJob(u *upstream.Uplink, e *job.Envelope) {
+	waiting := m.heartbeat(e, job.Received)
 	ctx, run, err := m.jobs.begin(m.ctx, e)
 	waiting()
 	if err != nil {
@@ -189,7 +190,7 @@ func (m *Minion) runJob(u *uplink, e *job.Envelope) {
 		return
 	}
 	m.log.Info("job", "jid", e.JID, "fun", e.Fun(), "user", e.User)
-	stop := m.beat(e, job.Running)
+	stop := m.heartbeat(e, job.Running)
 	report := m.execute(ctx, e, u)
 	delivered := m.giveBack(e, report, back)
 	run.end()
@@ -200,24 +201,24 @@ func (m *Minion) runJob(u *uplink, e *job.Envelope) {
 	stop()
 }
 
-// firstBeat is how soon a job that takes time says so. The return of a quicker one
+// firstHeartbeat is how soon a job that takes time says so. The return of a quicker one
 // is its receipt, too: thousands of minions then have half as much to say.
-const firstBeat = 150 * time.Millisecond
+const firstHeartbeat = 150 * time.Millisecond
 
-// beat says where the job stands, soon and then regularly, until stop is called. A
+// heartbeat says where the job stands, soon and then regularly, until stop is called. A
 // master that did not send the job is not told: it would not know what of.
-func (m *Minion) beat(e *job.Envelope, state job.State) (stop func()) {
+func (m *Minion) heartbeat(e *job.Envelope, state job.State) (stop func()) {
 	every := max(e.Beat.Duration(), 100*time.Millisecond)
 	done := make(chan struct{})
-	senders := m.origins.of(e.JID) // the last ones: they are told until the return is delivered
+	senders := m.origins.Of(e.JID) // the last ones: they are told until the return is delivered
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		t := time.NewTimer(min(firstBeat, every))
+		t := time.NewTimer(min(firstHeartbeat, every))
 		defer t.Stop()
 		for {
 			select {
 			case <-t.C:
-				if now := m.origins.of(e.JID); len(now) > 0 {
+				if now := m.origins.Of(e.JID); len(now) > 0 {
 					senders = now
 				}
 				m.tellAll(senders, e.JID, job.Report{State: state})
@@ -236,9 +237,9 @@ func (m *Minion) beat(e *job.Envelope, state job.State) (stop func()) {
 func (m *Minion) finish(e *job.Envelope, r job.Report) (delivered <-chan struct{}) {
 	var wg sync.WaitGroup
 	var left atomic.Bool
-	for _, w := range m.origins.end(e.JID) {
+	for _, w := range m.origins.End(e.JID) {
 		wg.Go(func() {
-			if !m.deliver(w.up, e, r) {
+			if !m.deliver(w.Up, e, r) {
 				left.Store(true)
 			}
 		})
@@ -263,12 +264,12 @@ func (m *Minion) finish(e *job.Envelope, r job.Report) (delivered <-chan struct{
 // then, the next one of the uplink gets it: with it goes what the minion ran. While
 // the outbox cannot take it, it stays in the space that is kept for it; false is that it
 // still does when the daemon ends.
-func (m *Minion) deliver(u *uplink, e *job.Envelope, r job.Report) bool {
+func (m *Minion) deliver(u *upstream.Uplink, e *job.Envelope, r job.Report) bool {
 	ctx := context.WithoutCancel(m.ctx)
 	ret := asSent(e.Commands, r)
 	out := outbox.Outgoing{Op: "ret." + string(e.JID), Body: ret, ID: returnName(e.JID)}
-	_, err := u.outbox.SendWhole(ctx, out)
-	for kept := false; rpc.CodeOf(err) == rpc.Unavailable; _, err = u.outbox.SendWhole(ctx, out) {
+	_, err := m.box(u).SendWhole(ctx, out)
+	for kept := false; rpc.CodeOf(err) == rpc.Unavailable; _, err = m.box(u).SendWhole(ctx, out) {
 		if !kept {
 			if err := m.reserves.Keep(e.JID, ret); err != nil {
 				m.log.Error("the return of a job is not kept", "jid", e.JID, "err", err)
@@ -287,7 +288,7 @@ func (m *Minion) deliver(u *uplink, e *job.Envelope, r job.Report) bool {
 	out.ID = ""
 	// A return that is too large, say: the caller shall not wait for it.
 	out.Body = asSent(e.Commands, report(ctx, function.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1}))
-	if _, err := u.outbox.Send(ctx, out); err != nil {
+	if _, err := m.box(u).Send(ctx, out); err != nil {
 		m.log.Error("not even that was delivered", "jid", e.JID, "err", err)
 	}
 	return true
@@ -310,7 +311,7 @@ func asSent(commands []job.Command, r job.Report) protocol.Return {
 }
 
 // execute runs the commands of a job, one after the other.
-func (m *Minion) execute(ctx context.Context, e *job.Envelope, u *uplink) job.Report {
+func (m *Minion) execute(ctx context.Context, e *job.Envelope, u *upstream.Uplink) job.Report {
 	host := m.hostOf(e, u)
 	if e.Follow && u != nil {
 		f := m.follow(e, u)
@@ -535,3 +536,15 @@ func (m *Minion) recoverJobs(ctx context.Context) error {
 // returnName names the return of a job in the outbox: after a kill it is not put there
 // twice.
 func returnName(jid salt.JID) string { return "job/" + string(jid) }
+
+// sleep returns false when ctx has ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/upstream"
 )
 
 // mineSchedule is the name under which the jobs of mine_return_job are shown. It is
@@ -20,8 +21,7 @@ const mineSchedule = "__mine_interval"
 // as it is connected, then each mine_interval. A connection that is made anew is no
 // reason to run the functions again, another master is. With several masters at once
 // each has a mine.
-func (u *uplink) keepMine(ctx context.Context) {
-	m := u.m
+func (m *Minion) keepMine(ctx context.Context, u *upstream.Uplink) {
 	if !m.cfg.MineEnabled {
 		return
 	}
@@ -32,18 +32,18 @@ func (u *uplink) keepMine(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-u.linked:
+		case <-m.linked[u.Number]:
 		case <-timer.C:
 		}
-		s := u.session.Load()
+		s := u.Session()
 		if s == nil {
 			continue // the next connection wakes this
 		}
-		wait := m.cfg.MineInterval - time.Since(updated[s.name])
+		wait := m.cfg.MineInterval - time.Since(updated[s.Name])
 		if wait <= 0 {
 			wait = m.cfg.MineInterval
-			if u.updateMine(ctx) {
-				updated[s.name] = time.Now()
+			if m.updateMine(ctx, u) {
+				updated[s.Name] = time.Now()
 			}
 		}
 		timer.Reset(wait)
@@ -52,17 +52,16 @@ func (u *uplink) keepMine(ctx context.Context) {
 
 // updateMine runs mine.update. It returns false where that is to be done again as
 // soon as there is a master.
-func (u *uplink) updateMine(ctx context.Context) bool {
-	m := u.m
+func (m *Minion) updateMine(ctx context.Context, u *upstream.Uplink) bool {
 	jid := m.schedule.ids.Next(time.Now())
 	command := job.Command{Function: "mine.update"}
-	res := module.Run(ctx, function.Call{JID: jid, Function: command.Function, Host: u.host(), Reach: function.Reach{Free: true}})
+	res := module.Run(ctx, function.Call{JID: jid, Function: command.Function, Host: m.hostFor(u), Reach: function.Reach{Free: true}})
 	if res.Err != nil {
 		m.log.Warn("the mine is not up to date", "err", res.Err)
 	}
 	if m.cfg.MineReturnJob && res.Return != nil {
 		q := protocol.LocalReturn{JID: jid, Command: command, Report: report(ctx, res), Schedule: mineSchedule}
-		if _, err := u.outbox.Send(ctx, outbox.Outgoing{Op: protocol.OpReturn, Body: q}); err != nil {
+		if _, err := m.box(u).Send(ctx, outbox.Outgoing{Op: protocol.OpReturn, Body: q}); err != nil {
 			m.log.Error("return not delivered", "jid", jid, "err", err)
 		}
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
+	"github.com/brinebus/brine/internal/upstream"
 )
 
 // SocketName is the file in sock_dir through which local tools reach the minion.
@@ -78,13 +79,13 @@ type Minion struct {
 	reload   func() (*config.Minion, error)
 	service  bool                          // refusals do not end it
 	taken    atomic.Pointer[config.Minion] // the configuration that was read last and taken
-	uplinks  []*uplink                     // to the masters; none with master_type disable
-	verdicts verdicts
-	origins  origins
+	masters  *upstream.Uplinks             // none with master_type disable
+	origins  upstream.Origins
 	told     logging.Throttle // of events that were refused
 	every    time.Duration    // between two self-checks
 	reserves *outbox.Reserves
-	boxes    outbox.Boxes // one for each uplink
+	boxes    outbox.Boxes    // one for each uplink
+	linked   []chan struct{} // likewise: signals that a session was made
 	undo     []func()
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -213,7 +214,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 	now, _ := m.broker.Lost()
 	m.tellLost(now)
 	m.broker.WatchStore(m.tellLost)
-	if err := m.openUplinks(ctx); err != nil {
+	if err := m.openMasters(ctx); err != nil {
 		return err
 	}
 	if err := m.recoverJobs(ctx); err != nil {
@@ -253,7 +254,7 @@ func (m *Minion) tellLost(now []blockfile.Lost) {
 }
 
 // Run serves until ctx ends or, unless the minion is a service, all masters refuse it
-// or are refused, which is an error that wraps one of package link. When it returns nothing of the minion
+// or are refused, which is an error that wraps one of package upstream. When it returns nothing of the minion
 // is running.
 func (m *Minion) Run(ctx context.Context) error {
 	defer m.close()
@@ -263,15 +264,15 @@ func (m *Minion) Run(ctx context.Context) error {
 	m.broker.Meter(m.server.Mark)
 	hangups, stop := daemon.Hangups()
 	defer stop()
-	refused := make(chan error, len(m.uplinks))
-	for _, u := range m.uplinks {
+	refused := make(chan error, len(m.boxes))
+	for i, u := range m.masters.All() {
 		m.wg.Go(func() {
-			if err := u.keep(m.ctx); err != nil {
+			if err := u.Keep(m.ctx); err != nil {
 				refused <- err
 			}
 		})
-		m.wg.Go(func() { u.outbox.Drain(m.ctx) })
-		m.wg.Go(func() { u.keepMine(m.ctx) })
+		m.wg.Go(func() { m.boxes[i].Drain(m.ctx) })
+		m.wg.Go(func() { m.keepMine(m.ctx, u) })
 	}
 	m.wg.Go(func() { m.schedule.run(m.ctx) })
 	m.wg.Go(func() { m.beacons.engine.Run(m.ctx) })
@@ -334,7 +335,9 @@ func (m *Minion) close() {
 		m.log.Warn("jobs cut off", "count", left)
 	}
 	m.cancel(errStopping)
-	_ = m.eachSession(func(s *session) error { s.Close(); return nil })
+	if m.masters != nil {
+		m.masters.Close()
+	}
 	if m.server != nil {
 		m.server.Stop()
 	}

@@ -15,12 +15,12 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/minion"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/test/bustest"
 )
 
@@ -315,7 +315,7 @@ func TestRefusedForGood(t *testing.T) {
 	d := startMinion(t, cfg)
 	select {
 	case err := <-d.ended:
-		if !errors.Is(err, link.ErrMasterKey) || salt.Hint(err) == "" {
+		if !errors.Is(err, upstream.ErrMasterKey) || salt.Hint(err) == "" {
 			t.Errorf("wrong master_finger: %v (hint %q)", err, salt.Hint(err))
 		}
 	case <-time.After(20 * time.Second):

@@ -10,64 +10,37 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/upstream"
 )
 
 // peers reaches other minions, and the mine, over a connection to a master: that of
 // preferred while it lasts, else the first there is.
-func (m *Minion) peers(preferred *uplink) peer.Client {
-	return peer.Client{Conn: func(master string) *rpc.Conn { return m.conn(preferred, master) }}
+func (m *Minion) peers(preferred *upstream.Uplink) peer.Client {
+	return peer.Client{Conn: func(master string) *rpc.Conn { return m.masters.Conn(preferred, master) }}
 }
 
 // peersOf reaches other minions over the master of an uplink and no other, unless one
 // is named: it has decided about what the job publishes.
-func (m *Minion) peersOf(u *uplink) peer.Client {
+func (m *Minion) peersOf(u *upstream.Uplink) peer.Client {
 	return peer.Client{Conn: func(master string) *rpc.Conn {
 		if master != "" {
-			return m.conn(u, master)
+			return m.masters.Conn(u, master)
 		}
-		if s := u.session.Load(); s != nil {
+		if s := u.Session(); s != nil {
 			return s.Conn
 		}
 		return nil
 	}}
 }
 
-// conn is the connection to the named master; for "" that of preferred while it
-// lasts, else the first there is. It is nil for none.
-func (m *Minion) conn(preferred *uplink, master string) *rpc.Conn {
-	if master == "" && preferred != nil {
-		if s := preferred.session.Load(); s != nil {
-			return s.Conn
-		}
-	}
-	if s := m.sessionWith(master); s != nil {
-		return s.Conn
-	}
-	return nil
-}
-
-// sessionWith is the connection to the named master, or to the first there is for "";
-// nil for none.
-func (m *Minion) sessionWith(master string) *session {
-	if master == "" {
-		return m.session()
-	}
-	for _, u := range m.uplinks {
-		if s := u.session.Load(); s != nil && s.name == master {
-			return s
-		}
-	}
-	return nil
-}
-
 // hostOf is this minion as the functions of a job see it that came over an uplink,
-// nil for one of the schedule. A job that another minion has published can not
+// nil for one of the schedule. A job that another minion has published cannot
 // publish: two minions would keep each other busy for ever. Programs that it starts
 // are told, for the sake of salt-call.
-func (m *Minion) hostOf(e *job.Envelope, u *uplink) *function.Host {
+func (m *Minion) hostOf(e *job.Envelope, u *upstream.Uplink) *function.Host {
 	h := m.host()
 	if u != nil {
-		h = u.host()
+		h = m.hostFor(u)
 	}
 	if u != nil && !e.Reach.Free {
 		h.Publisher = m.peersOf(u)
@@ -82,7 +55,7 @@ func (m *Minion) hostOf(e *job.Envelope, u *uplink) *function.Host {
 // passFiles asks the master for files, or what else needs no more than a connection,
 // for a local tool.
 func (m *Minion) passFiles(ctx context.Context, r *rpc.Request) error {
-	if m.session() == nil {
+	if m.masters.Session() == nil {
 		return rpc.Errorf(rpc.Unavailable, "there is no connection to a master")
 	}
 	return m.passToMaster(ctx, r)
@@ -97,7 +70,7 @@ func (m *Minion) passToMaster(ctx context.Context, r *rpc.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	s := m.sessionWith(q.Via)
+	s := m.masters.With(q.Via)
 	if s == nil {
 		return rpc.Errorf(rpc.Unavailable, "%w", peer.Away(r.Op))
 	}

@@ -36,11 +36,8 @@ func (m *Minion) hangup() {
 	if err := daemon.Notify("STATUS=" + status); err != nil {
 		m.log.Debug("the service manager was not told", "err", err) // who waited for the start is gone
 	}
-	for _, u := range m.uplinks {
-		select {
-		case u.nudge <- struct{}{}:
-		default:
-		}
+	for _, u := range m.masters.All() {
+		u.Nudge()
 	}
 	if err := m.refreshGrains(m.ctx); err != nil {
 		m.log.Error("facts not refreshed", "err", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/test/bustest"
 )
 
@@ -85,7 +86,7 @@ func serve(t *testing.T, run func(context.Context) error) (stop func()) {
 }
 
 // start runs the minion of the folder and waits for its master.
-func (r *replayed) start(id, dir string) (m *Minion, s *session, stop func()) {
+func (r *replayed) start(id, dir string) (m *Minion, s *upstream.Session, stop func()) {
 	r.t.Helper()
 	host, port, err := net.SplitHostPort(r.addr)
 	if err != nil {
@@ -104,8 +105,8 @@ func (r *replayed) start(id, dir string) (m *Minion, s *session, stop func()) {
 		r.t.Fatal(err)
 	}
 	stop = serve(r.t, m.Run)
-	r.await(id+" to be connected", func() bool { s = m.uplinks[0].session.Load(); return s != nil })
-	<-s.begun
+	r.await(id+" to be connected", func() bool { s = m.masters.Session(); return s != nil })
+	<-s.Begun()
 	return m, s, stop
 }
 
@@ -185,13 +186,13 @@ func TestClocksApart(t *testing.T) {
 	r := recording(t)
 	file := filepath.Join(t.TempDir(), "ran")
 	m, s, _ := r.start("web1", t.TempDir())
-	s.clock = job.NewSteady(time.Now().Add(10 * time.Minute)) // as its welcome would have said
+	s.Clock = job.NewSteady(time.Now().Add(10 * time.Minute)) // as its welcome would have said
 	m.onJob(s, r.seal("20260102030405060711", r.key, time.Now().Add(5*time.Minute), file))
 	r.said("job refused", 1)
 	if !strings.Contains(r.log.String(), "jid=20260102030405060711 err=") {
 		t.Errorf("the log does not tell which job came too late:\n%s", r.log.String())
 	}
-	s.clock = job.NewSteady(time.Now().Add(-10 * time.Minute))
+	s.Clock = job.NewSteady(time.Now().Add(-10 * time.Minute))
 	m.onJob(s, r.seal("20260102030405060712", r.key, time.Now().Add(-5*time.Minute), file))
 	r.await("the job to run", func() bool { _, err := os.Stat(file); return err == nil })
 	m.onJob(s, r.seal("20260102030405060712", r.key, time.Now().Add(-5*time.Minute), file))

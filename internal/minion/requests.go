@@ -10,6 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -92,11 +93,11 @@ func (m *Minion) passReturn(ctx context.Context, r *rpc.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	u := m.uplink()
+	u := m.masters.First()
 	if u == nil {
 		return nil // master_type disable: nobody is to hear of it
 	}
-	fired, err := u.outbox.Send(ctx, outbox.Outgoing{Op: protocol.OpReturn, Body: q, ID: repeatID(r.From, string(q.JID))})
+	fired, err := m.box(u).Send(ctx, outbox.Outgoing{Op: protocol.OpReturn, Body: q, ID: repeatID(r.From, string(q.JID))})
 	if err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (m *Minion) refresh(ctx context.Context, r *rpc.Request) error {
 		failed = m.refreshGrains(ctx)
 	}
 	if q.Pillar {
-		failed = errors.Join(failed, m.refreshPillar(ctx))
+		failed = errors.Join(failed, m.masters.RefreshPillar(ctx))
 	}
 	if failed != nil {
 		return rpc.Errorf(rpc.Unavailable, "%w", failed) // an operator may know why
@@ -128,11 +129,11 @@ func (m *Minion) status(ctx context.Context, r *rpc.Request) error {
 		m.log.Debug("facts are incomplete", "err", err)
 	}
 	s := protocol.Status{ID: m.id, Version: m.version, Grains: value.Value{V: facts}}
-	for _, u := range m.uplinks {
-		one := u.status()
+	for _, u := range m.masters.All() {
+		one := m.masterStatus(u)
 		s.Masters = append(s.Masters, one)
 		s.Outbox += one.Outbox
-		s.OutboxLost += u.outbox.Lost()
+		s.OutboxLost += m.box(u).Lost()
 		if one.Connected && !s.Connected {
 			s.Master, s.Connected = one.Master, true
 		}
@@ -143,10 +144,10 @@ func (m *Minion) status(ctx context.Context, r *rpc.Request) error {
 	return r.Send(ctx, s)
 }
 
-func (u *uplink) status() protocol.MasterStatus {
-	s := protocol.MasterStatus{Master: u.name(), Connected: u.session.Load() != nil, Outbox: u.outbox.Waiting()}
-	if w := u.waiting.Load(); w != nil && !s.Connected {
-		s.Waiting = *w
+func (m *Minion) masterStatus(u *upstream.Uplink) protocol.MasterStatus {
+	s := protocol.MasterStatus{Master: u.Name(), Connected: u.Session() != nil, Outbox: m.box(u).Waiting()}
+	if !s.Connected {
+		s.Waiting = u.Waiting()
 	}
 	return s
 }

@@ -271,9 +271,9 @@ func (s *scheduler) runJob(j schedule.Job) {
 	ret := m.asReturn(e, report)
 	ctx = context.WithoutCancel(m.ctx)
 	back.Early(ctx, ret)
-	if u := m.uplink(); u != nil && j.ReturnJob {
+	if u := m.masters.First(); u != nil && j.ReturnJob {
 		q := protocol.LocalReturn{JID: e.JID, Command: e.Commands[0], Report: report, Schedule: j.Name}
-		if _, err := u.outbox.Send(ctx, outbox.Outgoing{Op: protocol.OpReturn, Body: q}); err != nil {
+		if _, err := m.box(u).Send(ctx, outbox.Outgoing{Op: protocol.OpReturn, Body: q}); err != nil {
 			log.Error("return not delivered", "err", err)
 		}
 	}

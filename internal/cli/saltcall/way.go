@@ -17,7 +17,6 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/function"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/pki"
@@ -25,6 +24,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/internal/version"
 )
@@ -142,7 +142,7 @@ func (d *daemonStatus) Ping(_ context.Context, master string) error {
 
 // direct is a connection of our own to the master, with the minion's key.
 type direct struct {
-	link *link.Link
+	link *upstream.Connection
 	name string // of the master
 	wait time.Duration
 
@@ -177,9 +177,9 @@ func goTo(ctx context.Context, env *cli.Env, cfg *config.Minion, key *pki.Privat
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the master at " + name })()
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	o := link.FromConfig(cfg, key, name, log)
+	o := upstream.FromConfig(cfg, key, name, log)
 	o.Caller, o.Version, o.Timeout = true, version.Version(), wait
-	l, err := link.Connect(ctx, o)
+	l, err := upstream.Connect(ctx, o)
 	if err != nil {
 		return nil, directError(err)
 	}
@@ -211,9 +211,9 @@ func (d *direct) loadPillar(ctx context.Context) error {
 
 func directError(err error) error {
 	switch {
-	case errors.Is(err, link.ErrMasterKey), errors.Is(err, link.ErrSignature):
+	case errors.Is(err, upstream.ErrMasterKey), errors.Is(err, upstream.ErrSignature):
 		return cli.Fail(cli.NoPermission, err)
-	case errors.Is(err, link.ErrRejected), errors.Is(err, link.ErrDenied):
+	case errors.Is(err, upstream.ErrRejected), errors.Is(err, upstream.ErrDenied):
 		return cli.Fail(cli.NoPermission, salt.WithHint(err, "delete the public key for this minion on the Salt Master and run this again"))
 	case salt.Hint(err) != "": // a file of ours is not as it should be
 		return cli.Fail(cli.NoPermission, err)

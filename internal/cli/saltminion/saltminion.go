@@ -12,9 +12,9 @@ import (
 	"github.com/brinebus/brine/internal/cli/serve"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/minion"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/version"
 )
 
@@ -80,13 +80,13 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 // refusal says in Salt's words, and in ours, why the minion ends.
 func refusal(ctx context.Context, log *logging.Log, err error) error {
 	switch {
-	case errors.Is(err, link.ErrRejected), errors.Is(err, link.ErrDenied):
+	case errors.Is(err, upstream.ErrRejected), errors.Is(err, upstream.ErrDenied):
 		log.Log(ctx, logging.LevelCritical, "The Salt Master has rejected this minion's public key!")
 		log.Log(ctx, logging.LevelCritical, "To repair this issue, delete the public key for this minion on the Salt Master and restart this minion.")
 		log.Log(ctx, logging.LevelCritical, "Or restart the Salt Master in open mode to clean out the keys. The Salt Minion will now exit.")
-	case errors.Is(err, link.ErrMasterKey), errors.Is(err, link.ErrSignature):
+	case errors.Is(err, upstream.ErrMasterKey), errors.Is(err, upstream.ErrSignature):
 		// The daemon has said so.
-	case errors.Is(err, link.ErrNoAddress):
+	case errors.Is(err, upstream.ErrNoAddress):
 		return cli.Fail(cli.Unavailable, err)
 	default:
 		return err

@@ -22,12 +22,12 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -153,7 +153,7 @@ func minion(address, dir, pin string, i int) (member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &simulated{epoch: bus.NewNonce(), ready: make(chan struct{}, 1), opts: link.Options{
+	m := &simulated{epoch: bus.NewNonce(), ready: make(chan struct{}, 1), opts: upstream.Options{
 		Address: address, ID: salt.MinionID(id(i)), Key: key, PinFile: pin, Version: "bench", Timeout: time.Minute, PingInterval: 5 * time.Minute,
 		Log: slog.New(slog.DiscardHandler),
 	}}
@@ -168,8 +168,8 @@ func minion(address, dir, pin string, i int) (member, error) {
 // simulated is a minion that answers a job as the daemon does a quick one: by the
 // return from its outbox.
 type simulated struct {
-	opts  link.Options
-	link  atomic.Pointer[link.Link]
+	opts  upstream.Options
+	link  atomic.Pointer[upstream.Connection]
 	epoch string
 	ready chan struct{} // something waits
 	back  comebacks
@@ -181,7 +181,7 @@ type simulated struct {
 
 // connect makes a session as the daemon does: the connection, its jobs, a greeting.
 func (m *simulated) connect() error {
-	l, err := link.Connect(context.Background(), m.opts)
+	l, err := upstream.Connect(context.Background(), m.opts)
 	if err != nil {
 		return err
 	}

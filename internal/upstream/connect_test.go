@@ -1,4 +1,4 @@
-package link_test
+package upstream_test
 
 import (
 	"bufio"
@@ -18,11 +18,11 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/test/bustest"
 )
 
@@ -72,19 +72,19 @@ func startMaster(t *testing.T, states ...protocol.KeyState) *master {
 	return m
 }
 
-func options(t *testing.T, address string) link.Options {
+func options(t *testing.T, address string) upstream.Options {
 	t.Helper()
-	return link.Options{
+	return upstream.Options{
 		Address: address, ID: "web1", Key: bustest.Key(t), PinFile: filepath.Join(t.TempDir(), "minion_master.pub"), Timeout: patience,
 		PingInterval: time.Minute, Log: bustest.Log(t),
 	}
 }
 
-func (m *master) options(t *testing.T) link.Options { return options(t, m.Addr().String()) }
+func (m *master) options(t *testing.T) upstream.Options { return options(t, m.Addr().String()) }
 
-func connect(t *testing.T, o link.Options) *link.Link {
+func connect(t *testing.T, o upstream.Options) *upstream.Connection {
 	t.Helper()
-	l, err := link.Connect(t.Context(), o)
+	l, err := upstream.Connect(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func connect(t *testing.T, o link.Options) *link.Link {
 }
 
 // expectPin fails unless the pin file holds key, or is not there for none.
-func expectPin(t *testing.T, o link.Options, key *pki.PrivateKey) {
+func expectPin(t *testing.T, o upstream.Options, key *pki.PrivateKey) {
 	t.Helper()
 	b, err := os.ReadFile(o.PinFile)
 	switch {
@@ -133,8 +133,8 @@ func TestChangedKeyIsRefused(t *testing.T) {
 	if err := os.WriteFile(o.PinFile, trusted.Public().PEM(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	l, err := link.Connect(t.Context(), o)
-	if !errors.Is(err, link.ErrMasterKey) || l != nil {
+	l, err := upstream.Connect(t.Context(), o)
+	if !errors.Is(err, upstream.ErrMasterKey) || l != nil {
 		t.Fatalf("%v, %v; want ErrMasterKey", l, err)
 	}
 	for _, want := range []string{m.Key.Public().SHA256(), trusted.Public().SHA256(), o.PinFile} {
@@ -157,7 +157,7 @@ func TestFinger(t *testing.T) {
 	o := m.options(t)
 	m.Accept(o.ID, o.Key)
 	o.Trust.Fingers = []string{bustest.Key(t).Public().SHA256()}
-	if _, err := link.Connect(t.Context(), o); !errors.Is(err, link.ErrMasterKey) {
+	if _, err := upstream.Connect(t.Context(), o); !errors.Is(err, upstream.ErrMasterKey) {
 		t.Errorf("another fingerprint: %v, want ErrMasterKey", err)
 	}
 	expectPin(t, o, nil)
@@ -190,10 +190,10 @@ func TestRefusedKeys(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	for state, want := range map[protocol.KeyState]error{protocol.KeyRejected: link.ErrRejected, protocol.KeyDenied: link.ErrDenied} {
+	for state, want := range map[protocol.KeyState]error{protocol.KeyRejected: upstream.ErrRejected, protocol.KeyDenied: upstream.ErrDenied} {
 		m := startMaster(t, state)
 		o := m.options(t)
-		_, err := link.Connect(ctx, o)
+		_, err := upstream.Connect(ctx, o)
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), o.Key.Public().SHA256()) {
 			t.Errorf("%s: %v, want %v with the fingerprint", state, err, want)
 		}
@@ -258,7 +258,7 @@ func TestPinFileThatIsNoProof(t *testing.T) {
 		if err := os.Chmod(o.PinFile, c.mode); err != nil {
 			t.Fatal(err)
 		}
-		l, err := link.Connect(t.Context(), o)
+		l, err := upstream.Connect(t.Context(), o)
 		if err == nil || salt.Hint(err) == "" {
 			t.Errorf("%s: %v, %v (hint %q); want an error with a hint", name, l, err, salt.Hint(err))
 		}
@@ -328,8 +328,8 @@ func TestCopiedCertificateOfTheMaster(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		l, err := link.Connect(t.Context(), o)
-		if err == nil || errors.Is(err, link.ErrMasterKey) {
+		l, err := upstream.Connect(t.Context(), o)
+		if err == nil || errors.Is(err, upstream.ErrMasterKey) {
 			t.Errorf("%s: %v, %v; want an error, and none that says the key has changed", name, l, err)
 		}
 		expectPin(t, o, want)
@@ -370,8 +370,8 @@ func TestNoMaster(t *testing.T) {
 			t.Parallel()
 			said := make(chan []byte, 10)
 			o := options(t, impostor(t, func(conn net.Conn) { said <- c.play(conn) }))
-			l, err := link.Connect(t.Context(), o)
-			if err == nil || errors.Is(err, link.ErrMasterKey) {
+			l, err := upstream.Connect(t.Context(), o)
+			if err == nil || errors.Is(err, upstream.ErrMasterKey) {
 				t.Fatalf("%v, %v; want an error that is no refusal", l, err)
 			}
 			if !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), o.Address) {
@@ -392,7 +392,7 @@ func TestNobodyListens(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if _, err := link.Connect(t.Context(), options(t, l.Addr().String())); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := upstream.Connect(t.Context(), options(t, l.Addr().String())); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("%v, want ECONNREFUSED", err)
 	}
 }
@@ -423,7 +423,7 @@ func TestSilenceIsBounded(t *testing.T) {
 			o := options(t, impostor(t, play))
 			o.Timeout = 100 * time.Millisecond
 			began := time.Now()
-			if l, err := link.Connect(t.Context(), o); err == nil {
+			if l, err := upstream.Connect(t.Context(), o); err == nil {
 				t.Fatalf("connected: %v", l)
 			}
 			if took := time.Since(began); took > limit {
@@ -436,7 +436,7 @@ func TestSilenceIsBounded(t *testing.T) {
 		m := startMaster(t)
 		o := m.options(t)
 		o.Timeout = time.Second
-		if _, err := link.Connect(t.Context(), o); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := upstream.Connect(t.Context(), o); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want a deadline", err)
 		}
 	})
@@ -457,7 +457,7 @@ func TestTheEndOfTheContextEndsTheAttempt(t *testing.T) {
 			o.Timeout = time.Hour
 			done := make(chan error, 1)
 			go func() {
-				_, err := link.Connect(ctx, o)
+				_, err := upstream.Connect(ctx, o)
 				done <- err
 			}()
 			select {
@@ -475,7 +475,7 @@ func TestTheEndOfTheContextEndsTheAttempt(t *testing.T) {
 // Not parallel: it looks at all goroutines.
 func TestAttemptsLeaveNothingBehind(t *testing.T) {
 	bustest.CheckLeaks(t)
-	if _, err := link.Connect(t.Context(), startMaster(t, protocol.KeyRejected).options(t)); !errors.Is(err, link.ErrRejected) {
+	if _, err := upstream.Connect(t.Context(), startMaster(t, protocol.KeyRejected).options(t)); !errors.Is(err, upstream.ErrRejected) {
 		t.Error(err)
 	}
 	m := startMaster(t, protocol.KeyAccepted)
@@ -484,13 +484,13 @@ func TestAttemptsLeaveNothingBehind(t *testing.T) {
 	if err := os.WriteFile(o.PinFile, bustest.Key(t).Public().PEM(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := link.Connect(t.Context(), o); !errors.Is(err, link.ErrMasterKey) {
+	if _, err := upstream.Connect(t.Context(), o); !errors.Is(err, upstream.ErrMasterKey) {
 		t.Error(err)
 	}
 	for name, play := range stuck(t) {
 		o := options(t, impostor(t, play))
 		o.Timeout = 50 * time.Millisecond
-		if _, err := link.Connect(t.Context(), o); err == nil {
+		if _, err := upstream.Connect(t.Context(), o); err == nil {
 			t.Errorf("%s: connected", name)
 		}
 	}

@@ -1,4 +1,4 @@
-package minion
+package upstream
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 //
 // The session stands before the other one is left: a master that greets and does
 // no more than that is no reason to leave one that works.
-func (u *uplink) watchFirst(ctx context.Context, current *session, back chan<- *session) {
+func (u *Uplink) watchFirst(ctx context.Context, current *Session, back chan<- *Session) {
 	first, every := u.roster.first(), u.failbackInterval()
-	if first == "" || first == current.name || every <= 0 {
+	if first == "" || first == current.Name || every <= 0 {
 		return
 	}
 	for sleep(ctx, every) {
 		next, err := u.openFirst(ctx, first)
 		if err != nil {
 			u.log.Debug("the first master is not back", "master", first, "err", err)
-			if refusal(err) {
+			if isRefusal(err) {
 				u.tellRefused(ctx, first, err)
 			}
 			continue
@@ -41,7 +41,7 @@ func (u *uplink) watchFirst(ctx context.Context, current *session, back chan<- *
 
 // openFirst makes a session with the first master; nil while it does not know this
 // minion's key.
-func (u *uplink) openFirst(ctx context.Context, name string) (*session, error) {
+func (u *Uplink) openFirst(ctx context.Context, name string) (*Session, error) {
 	l, err := u.dial(ctx, name)
 	if err != nil {
 		return nil, err
@@ -68,17 +68,17 @@ const (
 // failbackInterval is the pause between two looks for the first master. It doubles
 // with each time that the first master was lost soon after the minion had come
 // back to it, so that one that is half dead does not make the minion go to and fro.
-func (u *uplink) failbackInterval() time.Duration { return u.failbackSetting() << u.doubts }
+func (u *Uplink) failbackInterval() time.Duration { return u.failbackSetting() << u.doubts }
 
-func (u *uplink) failbackSetting() time.Duration {
-	if d := u.m.cfg.MasterFailbackInterval; d > 0 {
+func (u *Uplink) failbackSetting() time.Duration {
+	if d := u.all.Config.MasterFailbackInterval; d > 0 {
 		return d
 	}
-	return u.m.cfg.MasterAliveInterval
+	return u.all.Config.MasterAliveInterval
 }
 
 // doubt notes how long a session lasted that was made to go back.
-func (u *uplink) doubt(s *session, lasted time.Duration) {
+func (u *Uplink) doubt(s *Session, lasted time.Duration) {
 	switch {
 	case !s.first:
 	case lasted < trustAfter*u.failbackSetting():
@@ -90,18 +90,18 @@ func (u *uplink) doubt(s *session, lasted time.Duration) {
 
 // ping fires Salt's event minion_ping on the master's bus every ping_interval, and
 // ends the session when it is not answered.
-func (u *uplink) ping(ctx context.Context, s *session) {
-	every := u.m.cfg.PingInterval
+func (u *Uplink) ping(ctx context.Context, s *Session) {
+	every := u.all.Config.PingInterval
 	if every <= 0 {
 		return
 	}
 	f := protocol.Fire{Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: "minion_ping", Data: []byte(`"ping"`)}}}
 	for sleep(ctx, every) {
-		asking, cancel := context.WithTimeout(ctx, u.m.cfg.AuthTimeout)
+		asking, cancel := context.WithTimeout(ctx, u.all.Config.AuthTimeout)
 		err := s.Ask(asking, protocol.OpFire, f, nil)
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			u.log.Warn("the master does not answer minion_ping; connecting anew", "master", s.name, "err", err)
+			u.log.Warn("the master does not answer minion_ping; connecting anew", "master", s.Name, "err", err)
 			s.Close()
 			return
 		}

@@ -1,9 +1,12 @@
-// Package link is a minion's connection to one master: it proves who both are,
-// asks whether the minion is accepted, and holds the bus.
+// Package upstream is a minion's way to its masters. [Connect] makes one attempt at one
+// master: it proves who both are, and asks whether the minion is accepted; salt-call and
+// the daemon share it. An [Uplink] keeps a connection to one master of a list for as
+// long as the daemon runs, and [Uplinks] are those to all masters that are in use at the
+// same time.
 //
-// It makes one attempt and tells how that ended. Trying again, and which master
-// next, is for its caller; salt-call and the daemon share it.
-package link
+// It runs no job, and keeps nothing for a master that is away: what is done with a
+// [Session] is for a [Daemon].
+package upstream
 
 import (
 	"context"
@@ -53,8 +56,8 @@ type Options struct {
 	Log            *slog.Logger
 }
 
-// Link is a connection over which the keys of both sides are proven.
-type Link struct {
+// Connection is a connection over which the keys of both sides are proven.
+type Connection struct {
 	*rpc.Conn
 	Master pki.PublicKey
 	Closed <-chan struct{}    // closed when the connection has ended
@@ -68,7 +71,7 @@ type Link struct {
 // ErrMasterKey, ErrSignature, ErrRejected or ErrDenied is a refusal by all that
 // could be reached; any other, ErrNoAddress among them, a failure to reach the
 // master.
-func Connect(ctx context.Context, o Options) (*Link, error) {
+func Connect(ctx context.Context, o Options) (*Connection, error) {
 	if o.Name == "" {
 		o.Name = o.Address
 	}
@@ -114,7 +117,7 @@ func isRefusal(err error) bool {
 }
 
 // connectOver makes a link of a connection, which it owns from then on.
-func connectOver(ctx context.Context, o Options, conn net.Conn) (*Link, error) {
+func connectOver(ctx context.Context, o Options, conn net.Conn) (*Connection, error) {
 	dial := &dialed{Conn: conn, stop: context.AfterFunc(ctx, func() { conn.Close() })}
 	defer dial.stop()
 	certificate, err := o.certificate()
@@ -159,7 +162,7 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Link, error) {
 		nc.Close()
 		return nil, hand.unfit
 	}
-	l := &Link{Conn: rpc.NewConn(nc, self), Master: hand.shown, Closed: closed, opts: o}
+	l := &Connection{Conn: rpc.NewConn(nc, self), Master: hand.shown, Closed: closed, opts: o}
 	l.HearComplaints(func(err error) { o.Log.Debug("connection to the master", "master", o.Name, "err", err) })
 	if !o.Caller {
 		l.AsksOften()
@@ -181,7 +184,7 @@ func (o Options) certificate() (tls.Certificate, error) {
 
 // settle asks, and pins the key once a master has answered: the handshake has proven
 // it, but what only greets is no master, and must not be the first that was met.
-func (l *Link) settle(ctx context.Context, h *handshake) error {
+func (l *Connection) settle(ctx context.Context, h *handshake) error {
 	ctx, cancel := context.WithTimeout(ctx, l.opts.Timeout)
 	defer cancel()
 	answered := l.ask(ctx, l.opts.AutosignGrains)
@@ -195,7 +198,7 @@ func (l *Link) settle(ctx context.Context, h *handshake) error {
 }
 
 // ask asks where the key stands, and reads the first answer.
-func (l *Link) ask(ctx context.Context, grains map[string]string) (err error) {
+func (l *Connection) ask(ctx context.Context, grains map[string]string) (err error) {
 	if l.asking, err = l.Call(protocol.OpAsk, protocol.Ask{AutosignGrains: grains, Version: l.opts.Version}); err != nil {
 		return err
 	}
@@ -203,15 +206,17 @@ func (l *Link) ask(ctx context.Context, grains map[string]string) (err error) {
 }
 
 // Ready says whether the connection has the rights of an accepted minion.
-func (l *Link) Ready() bool { return l.answer.State == protocol.KeyAccepted && !l.answer.Reconnect }
+func (l *Connection) Ready() bool {
+	return l.answer.State == protocol.KeyAccepted && !l.answer.Reconnect
+}
 
 // State is where the minion's key stands, as the master said last.
-func (l *Link) State() protocol.KeyState { return l.answer.State }
+func (l *Connection) State() protocol.KeyState { return l.answer.State }
 
 // Wait returns when a key that waits is accepted: nil when the minion should
 // connect anew for its rights, an error that wraps ErrRejected or ErrDenied, or
 // another when the connection ended.
-func (l *Link) Wait(ctx context.Context) error {
+func (l *Connection) Wait(ctx context.Context) error {
 	for l.answer.State != protocol.KeyAccepted {
 		if err := l.next(ctx); err != nil {
 			return err
@@ -221,7 +226,7 @@ func (l *Link) Wait(ctx context.Context) error {
 }
 
 // next reads one word on the state of the key.
-func (l *Link) next(ctx context.Context) error {
+func (l *Connection) next(ctx context.Context) error {
 	if err := l.asking.Decode(ctx, &l.answer); err != nil {
 		return fmt.Errorf("ask the master at %s whether the key is accepted: %w", l.opts.Name, err)
 	}

@@ -1,4 +1,4 @@
-package minion
+package upstream
 
 import (
 	"context"
@@ -6,31 +6,28 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/logging"
-	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// uplink keeps a connection to one master at a time: of a list, one after the
+// Uplink keeps a connection to one master at a time: of a list, one after the
 // other for failover; or, where the minion is connected to all masters of its
-// list, always the same. It has what belongs to that: an outbox and a pillar.
-type uplink struct {
-	m       *Minion
+// list, always the same.
+type Uplink struct {
+	Number  int // of the minion's, from 0
+	all     *Uplinks
 	log     *slog.Logger
 	roster  *roster
-	outbox  *outbox.Box
-	session atomic.Pointer[session] // in use, nil for none
+	session atomic.Pointer[Session] // in use, nil for none
 	pillar  atomic.Pointer[map[string]any]
 	waiting atomic.Pointer[string] // what for, when there is none
-	linked  chan struct{}          // signals that a session was made
 	nudge   chan struct{}          // ends the pause before the next attempt
 
 	// Only the loop that links knows these.
@@ -39,20 +36,15 @@ type uplink struct {
 	nameless   int       // of those in which the name of the only master had no address
 	lastMaster string    // the one that was in use last, or is tried in its place
 	toldAway   time.Time // when the log last said that no master can be reached
-	started    bool      // the start was announced
-	told       logging.Throttle
+	refusals   logging.Throttle
 	doubts     int // how often the first master was lost soon after the minion came back to it
 }
 
-func newUplink(m *Minion, r *roster) *uplink {
-	return &uplink{m: m, log: m.log, roster: r, pauses: pauses{cfg: m.cfg}, linked: make(chan struct{}, 1), nudge: make(chan struct{})}
-}
-
-// name is what the uplink is called in an answer: the master in use, or the first
+// Name is what the uplink is called in an answer: the master in use, or the first
 // that it would try.
-func (u *uplink) name() string {
+func (u *Uplink) Name() string {
 	if s := u.session.Load(); s != nil {
-		return s.name
+		return s.Name
 	}
 	return u.roster.masters[0]
 }
@@ -68,13 +60,13 @@ var (
 	errFull     = errors.New("the master has too many waiting keys")
 )
 
-// keep keeps the connection for as long as ctx lasts. It returns an error when
-// this minion is to end: masters that can not be reached never are a reason.
-func (u *uplink) keep(ctx context.Context) error {
+// Keep keeps the connection for as long as ctx lasts. It returns an error when
+// this minion is to end: masters that cannot be reached never are a reason.
+func (u *Uplink) Keep(ctx context.Context) error {
 	if u.roster.several() {
 		u.log.Info("Got list of available master addresses: " + pythonList(u.roster.masters))
 	}
-	if most := u.m.cfg.RandomStartupDelay; most > 0 && !sleep(ctx, rand.N(most)) {
+	if most := u.all.Config.RandomStartupDelay; most > 0 && !sleep(ctx, rand.N(most)) {
 		return nil
 	}
 	for ctx.Err() == nil {
@@ -83,7 +75,7 @@ func (u *uplink) keep(ctx context.Context) error {
 			return nil
 		}
 		if err == nil {
-			u.m.verdicts.clear(u)
+			u.all.verdicts.clear(u)
 			u.pauses.reset()
 			u.rounds, u.nameless = 0, 0
 			continue
@@ -92,16 +84,16 @@ func (u *uplink) keep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !u.rest(ctx, pause) {
+		if !u.pause(ctx, pause) {
 			return nil
 		}
 	}
 	return nil
 }
 
-// rest returns when the pause is over, or nobody wants it any more; false when ctx has
+// pause returns when the pause is over, or nobody wants it any more; false when ctx has
 // ended first.
-func (u *uplink) rest(ctx context.Context, pause time.Duration) bool {
+func (u *Uplink) pause(ctx context.Context, pause time.Duration) bool {
 	t := time.NewTimer(pause)
 	defer t.Stop()
 	select {
@@ -114,28 +106,28 @@ func (u *uplink) rest(ctx context.Context, pause time.Duration) bool {
 }
 
 // judge says what follows from a round without a master: a pause, or the end.
-func (u *uplink) judge(err error) (time.Duration, error) {
-	if u.rounds++; u.rounds == u.m.cfg.MasterTries {
+func (u *Uplink) judge(err error) (time.Duration, error) {
+	if u.rounds++; u.rounds == u.all.Config.MasterTries {
 		u.log.Error("no master was found in as many rounds as master_tries says; the minion goes on trying", "rounds", u.rounds)
 	}
 	if u.ends(err) {
-		if end := u.m.verdicts.refused(u, err); end != nil {
+		if end := u.all.verdicts.refused(u, err); end != nil {
 			return 0, end
 		}
 		return u.pauses.refused(), nil
 	}
-	u.m.verdicts.clear(u)
+	u.all.verdicts.clear(u)
 	var pause time.Duration
 	switch {
-	case refusal(err) && !u.asksAgain(err):
+	case isRefusal(err) && !u.asksAgain(err):
 		pause = u.pauses.barred()
 		u.tellBarred(err, pause)
 		return pause, nil
-	case refusal(err), errors.Is(err, errFull):
+	case isRefusal(err), errors.Is(err, errFull):
 		pause = u.pauses.refused()
 		u.log.Error(fmt.Sprintf("the master does not take this minion now; waiting %s before the next attempt", pause), "err", err)
 		return pause, nil
-	case errors.Is(err, link.ErrNoAddress) && !u.roster.several() && u.m.cfg.RetryDNS > 0:
+	case errors.Is(err, ErrNoAddress) && !u.roster.several() && u.all.Config.RetryDNS > 0:
 		if u.nameless++; u.givesUp() {
 			return 0, fmt.Errorf("retry_dns_count: %w", err)
 		}
@@ -149,28 +141,28 @@ func (u *uplink) judge(err error) (time.Duration, error) {
 
 // givesUp says whether the name of the only master had no address as often as the
 // configuration allows.
-func (u *uplink) givesUp() bool {
-	most := u.m.cfg.RetryDNSCount
-	return most != nil && u.nameless > *most && len(u.m.uplinks) == 1
+func (u *Uplink) givesUp() bool {
+	most := u.all.Config.RetryDNSCount
+	return most != nil && u.nameless > *most && len(u.all.list) == 1
 }
 
 // ends says whether a refusal by every master of this uplink is final. To a service
 // none is: the right key may come back, and nobody is there to start it again.
-func (u *uplink) ends(err error) bool {
-	return refusal(err) && !u.m.service && !u.asksAgain(err)
+func (u *Uplink) ends(err error) bool {
+	return isRefusal(err) && !u.all.Service && !u.asksAgain(err)
 }
 
 // asksAgain says whether the configuration wants this refusal to be taken for one
 // that may be over soon.
-func (u *uplink) asksAgain(err error) bool {
-	return u.m.cfg.AuthSafemode || u.m.cfg.RejectedRetry && errors.Is(err, link.ErrRejected)
+func (u *Uplink) asksAgain(err error) bool {
+	return u.all.Config.AuthSafemode || u.all.Config.RejectedRetry && errors.Is(err, ErrRejected)
 }
 
 // tellBarred says each time what was seen, and what an operator can do.
-func (u *uplink) tellBarred(err error, pause time.Duration) {
+func (u *Uplink) tellBarred(err error, pause time.Duration) {
 	hint := salt.Hint(err)
-	if errors.Is(err, link.ErrRejected) || errors.Is(err, link.ErrDenied) {
-		u.log.Log(u.m.ctx, logging.LevelCritical, "The Salt Master has rejected this minion's public key!")
+	if errors.Is(err, ErrRejected) || errors.Is(err, ErrDenied) {
+		u.log.Log(context.Background(), logging.LevelCritical, "The Salt Master has rejected this minion's public key!")
 		hint = "delete the public key for this minion on the Salt Master, compare fingerprints, and accept it"
 	}
 	u.setWaiting("the next attempt at its master, after this: " + err.Error())
@@ -182,22 +174,22 @@ func (u *uplink) tellBarred(err error, pause time.Duration) {
 const tellAgain = time.Minute
 
 // tellUnreachable logs a failed round: the first, then once a minute.
-func (u *uplink) tellUnreachable(err error, pause time.Duration) {
+func (u *Uplink) tellUnreachable(err error, pause time.Duration) {
 	level := slog.LevelDebug
 	if u.rounds == 1 || time.Since(u.toldAway) > tellAgain {
 		level, u.toldAway = slog.LevelWarn, time.Now()
 	}
 	text := "no master can be reached, trying again"
-	if len(u.m.uplinks) > 1 { // the others have their own words
-		text = "a master can not be reached, trying again"
+	if len(u.all.list) > 1 { // the others have their own words
+		text = "a master cannot be reached, trying again"
 	}
-	u.log.Log(u.m.ctx, level, text, "err", err, "pause", pause.Round(time.Millisecond))
+	u.log.Log(context.Background(), level, text, "err", err, "pause", pause.Round(time.Millisecond))
 }
 
 // tryAll tries the masters of one round. It returns nil when one of them was in
 // use, or asks to be tried again at once; a refusal if all have refused; else what
 // the last of those said that did not.
-func (u *uplink) tryAll(ctx context.Context) error {
+func (u *Uplink) tryAll(ctx context.Context) error {
 	var refused, failed error
 	for _, name := range u.roster.round() {
 		if u.rounds == 0 {
@@ -212,7 +204,7 @@ func (u *uplink) tryAll(ctx context.Context) error {
 			return nil
 		case errors.Is(err, errShort):
 			failed = err // the next one may be better
-		case refusal(err):
+		case isRefusal(err):
 			refused = errors.Join(refused, err)
 			u.tellRefused(ctx, name, err)
 		default:
@@ -229,38 +221,29 @@ func (u *uplink) tryAll(ctx context.Context) error {
 }
 
 // tellRefused says loudly, and not all the time, that a master is refused or refuses.
-func (u *uplink) tellRefused(ctx context.Context, name string, err error) {
-	if !u.told.First(name, time.Now()) {
+func (u *Uplink) tellRefused(ctx context.Context, name string, err error) {
+	if !u.refusals.First(name, time.Now()) {
 		return
 	}
-	if errors.Is(err, link.ErrMasterKey) || errors.Is(err, link.ErrSignature) {
+	if errors.Is(err, ErrMasterKey) || errors.Is(err, ErrSignature) {
 		u.log.Log(ctx, logging.LevelCritical, "The Salt Master server's public key did not authenticate!")
 	}
-	if u.roster.several() || len(u.m.uplinks) > 1 { // or else these are the last words of the minion
+	if u.roster.several() || len(u.all.list) > 1 { // or else these are the last words of the minion
 		u.log.Error("master "+name+" is passed over", "err", err, "hint", salt.Hint(err))
 	}
 }
 
 // tellChange tells that another master is tried than the last time.
-func (u *uplink) tellChange(name string) {
+func (u *Uplink) tellChange(name string) {
 	if u.lastMaster != "" && u.lastMaster != name {
 		u.log.Warn("Master ip address changed from " + u.lastMaster + " to " + name)
 	}
 	u.lastMaster = name
 }
 
-func refusal(err error) bool {
-	for _, refused := range []error{link.ErrMasterKey, link.ErrSignature, link.ErrRejected, link.ErrDenied} {
-		if errors.Is(err, refused) {
-			return true
-		}
-	}
-	return false
-}
-
 // open makes a session with a master that has accepted this minion. While the key
 // waits to be accepted it waits too.
-func (u *uplink) open(ctx context.Context, name string) (*session, error) {
+func (u *Uplink) open(ctx context.Context, name string) (*Session, error) {
 	u.setWaiting("connecting to the master at " + name)
 	l, err := u.dial(ctx, name)
 	if err != nil {
@@ -274,23 +257,38 @@ func (u *uplink) open(ctx context.Context, name string) (*session, error) {
 }
 
 // dial makes one connection.
-func (u *uplink) dial(ctx context.Context, name string) (*link.Link, error) {
-	m := u.m
+func (u *Uplink) dial(ctx context.Context, name string) (*Connection, error) {
 	u.log.Debug("Attempting to authenticate with the Salt Master at " + name)
-	o := link.FromConfig(m.cfg, m.key, name, u.log)
-	u.log.Debug("Loaded minion key: " + m.keyFile())
-	o.Version, o.AutosignGrains = m.version, m.autosignGrains(ctx)
-	return link.Connect(ctx, o)
+	o := FromConfig(u.all.Config, u.all.Key, name, u.log)
+	u.log.Debug("Loaded minion key: " + filepath.Join(u.all.Config.PKIDir, "minion.pem"))
+	o.Version, o.AutosignGrains = u.all.Version, u.autosignGrains(ctx)
+	return Connect(ctx, o)
+}
+
+// autosignGrains are the facts that may have the key accepted.
+func (u *Uplink) autosignGrains(ctx context.Context) map[string]string {
+	names := u.all.Config.AutosignGrains
+	if len(names) == 0 {
+		return nil
+	}
+	facts, _ := u.all.Daemon.Facts(ctx) // incomplete facts are told by hello
+	shown := map[string]string{}
+	for _, name := range names {
+		if v, ok := facts[name]; ok {
+			shown[name] = fmt.Sprint(v)
+		}
+	}
+	return shown
 }
 
 // awaitAcceptance returns errAccepted when the key was accepted: a new connection
 // has the rights.
-func (u *uplink) awaitAcceptance(ctx context.Context, l *link.Link, name string) error {
+func (u *Uplink) awaitAcceptance(ctx context.Context, l *Connection, name string) error {
 	u.setWaiting("the master at " + name + " to accept this minion's key")
 	switch l.State() {
 	case protocol.KeyPending:
 		u.log.Error("The Salt Master has cached the public key for this node, this salt minion will wait until it is accepted",
-			"master", name, "fingerprint", u.m.key.Public().SHA256())
+			"master", name, "fingerprint", u.all.Key.Public().SHA256())
 	case protocol.KeyFull:
 		return errFull
 	}
@@ -306,7 +304,7 @@ func (u *uplink) awaitAcceptance(ctx context.Context, l *link.Link, name string)
 
 // serve lives with a session until it is lost, and with those that take its place
 // when the minion goes back to the first master of its list.
-func (u *uplink) serve(ctx context.Context, s *session) error {
+func (u *Uplink) serve(ctx context.Context, s *Session) error {
 	for {
 		began := time.Now()
 		next := u.live(ctx, s)
@@ -328,56 +326,53 @@ func (u *uplink) serve(ctx context.Context, s *session) error {
 }
 
 // lost tells of the end of a session that nobody wanted.
-func (u *uplink) lost(s *session, lasted time.Duration) {
-	u.log.Info("Connection to master " + s.name + " lost")
-	u.log.Debug("why the connection was lost", "master", s.name, "err", s.NC.LastError(), "after", lasted.Round(time.Millisecond))
-	u.m.localEvent("__master_disconnected", s.name)
-	u.setWaiting("the connection to the master at " + s.name + ", which was lost")
+func (u *Uplink) lost(s *Session, lasted time.Duration) {
+	u.log.Info("Connection to master " + s.Name + " lost")
+	u.log.Debug("why the connection was lost", "master", s.Name, "err", s.NC.LastError(), "after", lasted.Round(time.Millisecond))
+	u.announce("__master_disconnected", s.Name)
+	u.setWaiting("the connection to the master at " + s.Name + ", which was lost")
 	u.doubt(s, lasted)
 	if u.roster.several() {
 		u.log.Info("Trying to tune in to next master from master-list")
-		u.log.Info("Removing possibly failed master " + s.name + " from list of masters")
-		u.roster.failed(s.name)
+		u.log.Info("Removing possibly failed master " + s.Name + " from list of masters")
+		u.roster.failed(s.Name)
 	}
 }
 
-func (u *uplink) setWaiting(text string) { u.waiting.Store(&text) }
+func (u *Uplink) setWaiting(text string) { u.waiting.Store(&text) }
 
 // pythonList writes names as Salt's log does.
 func pythonList(names []string) string { return "['" + strings.Join(names, "', '") + "']" }
 
-// verdicts remembers which uplinks were refused by all of their masters. The
-// minion ends when every one was.
-type verdicts struct {
-	mu      sync.Mutex
-	uplinks int
-	errs    map[*uplink]error
+// announce fires an event of the minion itself on its own bus.
+func (u *Uplink) announce(tag, master string) {
+	u.all.Announce(tag, map[string]any{"master": master})
 }
 
-// refused notes a refusal. It returns an error when no uplink is left.
-func (v *verdicts) refused(u *uplink, err error) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.uplinks == 1 {
-		return err
+// Session is the one in use, nil for none.
+func (u *Uplink) Session() *Session { return u.session.Load() }
+
+// Waiting says what the uplink waits for, while there is no session.
+func (u *Uplink) Waiting() string {
+	if w := u.waiting.Load(); w != nil {
+		return *w
 	}
-	if v.errs == nil {
-		v.errs = map[*uplink]error{}
-	}
-	v.errs[u] = err
-	if len(v.errs) < v.uplinks {
-		return nil
-	}
-	var all error
-	for _, err := range v.errs {
-		all = errors.Join(all, err)
-	}
-	return all
+	return ""
 }
 
-// clear notes that an uplink is not refused, or not any more.
-func (v *verdicts) clear(u *uplink) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	delete(v.errs, u)
+// Nudge ends the pause before the next attempt.
+func (u *Uplink) Nudge() {
+	select {
+	case u.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// Pillar is what the uplink's master gave last, an empty map for nothing: each master has
+// pillar data of its own. It must not be changed.
+func (u *Uplink) Pillar() map[string]any {
+	if p := u.pillar.Load(); p != nil {
+		return *p
+	}
+	return map[string]any{}
 }

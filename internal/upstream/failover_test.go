@@ -1,4 +1,4 @@
-package minion
+package upstream
 
 import (
 	"encoding/json"
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/link"
 )
 
 // failoverCase is one case of testdata/failover.json, which describes itself.
@@ -121,9 +120,9 @@ func rosterOf(t *testing.T, settings json.RawMessage) *roster {
 	return rosters[0]
 }
 
-// attempt tries the masters of one round, the first of which that is up is used.
+// attemptsOf tries the masters of one round, the first of which that is up is used.
 // A name without an address is no attempt, as in the cases.
-func attempt(r *roster, up func(n int) []string, before int) (attempts []string, used string) {
+func attemptsOf(r *roster, up func(n int) []string, before int) (attempts []string, used string) {
 	known := []string{"A", "B", "C", "salt", "m1.example.com", "m2.example.com"}
 	for _, name := range r.round() {
 		host := name
@@ -149,7 +148,7 @@ func TestOrderOfMastersAsInSalt(t *testing.T) {
 		if r := rosterOf(t, c.Config); r != nil && c.Role == "" {
 			for used := ""; used == "" && len(attempts) < max(len(c.Attempts), 1); {
 				var more []string
-				if more, used = attempt(r, up, len(attempts)); len(more) == 0 {
+				if more, used = attemptsOf(r, up, len(attempts)); len(more) == 0 {
 					break
 				}
 				attempts = append(attempts, more...)
@@ -173,14 +172,14 @@ func TestCourseOfFailoverAsInSalt(t *testing.T) {
 					r.failed(r.masters[slices.IndexFunc(r.masters, func(m string) bool {
 						return strings.TrimSuffix(m, ":4510") == current || strings.TrimSuffix(m, ":4511") == current
 					})])
-					attempts, current = attempt(r, up, 0)
+					attempts, current = attemptsOf(r, up, 0)
 				}
 			case "__master_failback":
 				if first := r.first(); first == step.Master && first != current && slices.Contains(step.Up, first) {
 					attempts, current = []string{first}, first
 				}
 			default:
-				attempts, current = attempt(r, up, 0)
+				attempts, current = attemptsOf(r, up, 0)
 			}
 			got, want = append(got, attempts), append(want, step.Attempts)
 		}
@@ -221,10 +220,10 @@ func TestAnswersOfAMasterAsInSalt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u := newUplink(&Minion{cfg: cfg}, &roster{masters: []string{"a"}})
+		u := (&Uplinks{Setup: Setup{Config: cfg}}).add(&roster{masters: []string{"a"}})
 		answer := errAccepted // one that waits, until it is accepted
 		if !c.Accepted {
-			answer = link.ErrRejected
+			answer = ErrRejected
 		}
 		got := "retry"
 		if u.ends(answer) {
@@ -271,25 +270,24 @@ func TestWhatFollowsFromARound(t *testing.T) {
 		ends    bool
 	}{
 		"unreachable":                     {nil, "a", errors.New("x"), false},
-		"rejected":                        {nil, "a", link.ErrRejected, true},
-		"rejected, a list":                {nil, "a b", link.ErrRejected, true},
-		"rejected_retry":                  {func(c *config.Minion) { c.RejectedRetry = true }, "a", link.ErrRejected, false},
-		"rejected_retry, another refusal": {func(c *config.Minion) { c.RejectedRetry = true }, "a", link.ErrSignature, true},
-		"auth_safemode":                   {func(c *config.Minion) { c.AuthSafemode = true }, "a", link.ErrSignature, false},
+		"rejected":                        {nil, "a", ErrRejected, true},
+		"rejected, a list":                {nil, "a b", ErrRejected, true},
+		"rejected_retry":                  {func(c *config.Minion) { c.RejectedRetry = true }, "a", ErrRejected, false},
+		"rejected_retry, another refusal": {func(c *config.Minion) { c.RejectedRetry = true }, "a", ErrSignature, true},
+		"auth_safemode":                   {func(c *config.Minion) { c.AuthSafemode = true }, "a", ErrSignature, false},
 		"too many keys wait":              {nil, "a", errFull, false},
-		"no address":                      {nil, "a", link.ErrNoAddress, false},
-		"no address, retry_dns_count":     {func(c *config.Minion) { c.RetryDNSCount = &zero }, "a", link.ErrNoAddress, true},
-		"no address, a list":              {func(c *config.Minion) { c.RetryDNSCount = &zero }, "a b", link.ErrNoAddress, false},
-		"no address, retry_dns 0":         {func(c *config.Minion) { c.RetryDNSCount, c.RetryDNS = &zero, 0 }, "a", link.ErrNoAddress, false},
+		"no address":                      {nil, "a", ErrNoAddress, false},
+		"no address, retry_dns_count":     {func(c *config.Minion) { c.RetryDNSCount = &zero }, "a", ErrNoAddress, true},
+		"no address, a list":              {func(c *config.Minion) { c.RetryDNSCount = &zero }, "a b", ErrNoAddress, false},
+		"no address, retry_dns 0":         {func(c *config.Minion) { c.RetryDNSCount, c.RetryDNS = &zero, 0 }, "a", ErrNoAddress, false},
 		"master_tries":                    {func(c *config.Minion) { c.MasterTries = 1 }, "a", errors.New("x"), false},
 	} {
 		cfg := config.NewMinion()
 		if c.change != nil {
 			c.change(cfg)
 		}
-		m := &Minion{cfg: cfg, log: slog.New(slog.NewTextHandler(t.Output(), nil)), ctx: t.Context()}
-		u := newUplink(m, &roster{masters: strings.Fields(c.masters)})
-		m.uplinks, m.verdicts.uplinks = []*uplink{u}, 1
+		all := &Uplinks{Setup: Setup{Config: cfg, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}}
+		u := all.add(&roster{masters: strings.Fields(c.masters)})
 		pause, err := u.judge(fmt.Errorf("round: %w", c.err))
 		if (err != nil) != c.ends || err == nil && pause <= 0 {
 			t.Errorf("%s: pause %s, %v; want an end: %v", name, pause, err, c.ends)
@@ -303,10 +301,9 @@ func TestWhatFollowsFromARound(t *testing.T) {
 // TestAServiceIsNotEnded has nobody who would start it again.
 func TestAServiceIsNotEnded(t *testing.T) {
 	cfg := config.NewMinion()
-	m := &Minion{cfg: cfg, service: true, log: slog.New(slog.NewTextHandler(t.Output(), nil)), ctx: t.Context()}
-	u := newUplink(m, &roster{masters: []string{"a"}})
-	m.uplinks, m.verdicts.uplinks = []*uplink{u}, 1
-	for _, refusal := range []error{link.ErrMasterKey, link.ErrSignature, link.ErrRejected, link.ErrDenied} {
+	all := &Uplinks{Setup: Setup{Config: cfg, Service: true, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}}
+	u := all.add(&roster{masters: []string{"a"}})
+	for _, refusal := range []error{ErrMasterKey, ErrSignature, ErrRejected, ErrDenied} {
 		u.pauses.reset()
 		want := cfg.AcceptanceWaitTime
 		for i := range 10 {
@@ -328,20 +325,19 @@ func TestAServiceIsNotEnded(t *testing.T) {
 
 // TestAllUplinksRefused ends the minion only when no uplink is left.
 func TestAllUplinksRefused(t *testing.T) {
-	m := &Minion{cfg: config.NewMinion(), log: slog.New(slog.NewTextHandler(t.Output(), nil)), ctx: t.Context()}
+	all := &Uplinks{Setup: Setup{Config: config.NewMinion(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}}
 	for _, name := range []string{"a", "b", "c"} {
-		m.uplinks = append(m.uplinks, newUplink(m, &roster{masters: []string{name}}))
+		all.add(&roster{masters: []string{name}})
 	}
-	m.verdicts.uplinks = 3
 	for _, step := range []struct {
 		uplink int
 		err    error
 		ends   bool
 	}{
-		{0, link.ErrRejected, false}, {1, link.ErrSignature, false}, {0, link.ErrRejected, false}, {1, errors.New("unreachable"), false},
-		{2, link.ErrMasterKey, false}, {1, link.ErrDenied, true},
+		{0, ErrRejected, false}, {1, ErrSignature, false}, {0, ErrRejected, false}, {1, errors.New("unreachable"), false},
+		{2, ErrMasterKey, false}, {1, ErrDenied, true},
 	} {
-		if _, err := m.uplinks[step.uplink].judge(step.err); (err != nil) != step.ends {
+		if _, err := all.list[step.uplink].judge(step.err); (err != nil) != step.ends {
 			t.Errorf("uplink %d, %v: %v", step.uplink, step.err, err)
 		}
 	}
@@ -351,15 +347,15 @@ func TestAllUplinksRefused(t *testing.T) {
 func TestDoubts(t *testing.T) {
 	cfg := config.NewMinion()
 	cfg.MasterAliveInterval = time.Second
-	u := newUplink(&Minion{cfg: cfg}, &roster{masters: []string{"a", "b"}, failback: true})
-	back := &session{name: "a", first: true}
+	u := (&Uplinks{Setup: Setup{Config: cfg}}).add(&roster{masters: []string{"a", "b"}, failback: true})
+	back := &Session{Name: "a", first: true}
 	for i := range 10 {
 		if got, want := u.failbackInterval(), time.Second<<min(i, maxDoubts); got != want {
 			t.Errorf("after %d short sessions: %s, want %s", i, got, want)
 		}
 		u.doubt(back, time.Second)
 	}
-	u.doubt(&session{name: "b"}, time.Hour)
+	u.doubt(&Session{Name: "b"}, time.Hour)
 	if u.failbackInterval() == time.Second {
 		t.Error("another master's session says nothing of the first")
 	}

@@ -1,4 +1,4 @@
-package minion
+package upstream
 
 import (
 	"hash/crc32"
@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/link"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -52,7 +51,7 @@ func newRosters(cfg *config.Minion) []*roster {
 func distinct(names []string, port int) []string {
 	var masters, addresses []string
 	for _, name := range names {
-		if a := link.WithPort(name, port); !slices.Contains(addresses, a) {
+		if a := WithPort(name, port); !slices.Contains(addresses, a) {
 			masters, addresses = append(masters, name), append(addresses, a)
 		}
 	}

@@ -1,0 +1,97 @@
+package upstream
+
+import (
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Origins know which masters have sent the jobs that are under way: each is told
+// how its job goes, and gets the return. Masters of one system may all send the
+// same job; it runs once.
+type Origins struct {
+	mu   sync.Mutex
+	jobs map[salt.JID]*origin
+}
+
+// origin is where one job came from.
+type origin struct {
+	job     *job.Envelope
+	senders []Sender
+}
+
+// Sender is one master that has sent a job.
+type Sender struct {
+	Up  *Uplink
+	key pki.PublicKey
+}
+
+// Session is the present one with the master that has sent the job; nil while
+// there is none, or another master is in use.
+func (s Sender) Session() *Session {
+	if now := s.Up.Session(); now != nil && now.Master.Equal(s.key) {
+		return now
+	}
+	return nil
+}
+
+// Claimed is what a job is to those that are under way.
+type Claimed int
+
+const (
+	Fresh   Claimed = iota // its id is new among them
+	Again                  // the same master has sent it twice
+	Another                // it is another job with the id of one of them
+	Shared                 // it is one of them, of another master
+)
+
+// Claim notes a job that has come over a session.
+func (o *Origins) Claim(e *job.Envelope, s *Session) Claimed {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at := o.jobs[e.JID]
+	if at == nil {
+		if o.jobs == nil {
+			o.jobs = map[salt.JID]*origin{}
+		}
+		o.jobs[e.JID] = &origin{job: e, senders: []Sender{{s.Up, s.Master}}}
+		return Fresh
+	}
+	if !reflect.DeepEqual(at.job.Commands, e.Commands) {
+		return Another
+	}
+	for i := range at.senders {
+		if w := &at.senders[i]; w.Up == s.Up {
+			w.key = s.Master // another master of the same system may have taken over
+			return Again
+		}
+	}
+	at.senders = append(at.senders, Sender{s.Up, s.Master})
+	return Shared
+}
+
+// Of returns who has sent a job that is under way.
+func (o *Origins) Of(jid salt.JID) []Sender {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if at := o.jobs[jid]; at != nil {
+		return slices.Clone(at.senders)
+	}
+	return nil
+}
+
+// End forgets a job and returns who has sent it.
+func (o *Origins) End(jid salt.JID) []Sender {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at := o.jobs[jid]
+	delete(o.jobs, jid)
+	if at == nil {
+		return nil
+	}
+	return at.senders
+}

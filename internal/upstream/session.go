@@ -1,0 +1,162 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
+)
+
+// Session is a connection to a master that has accepted this minion.
+type Session struct {
+	*Connection
+	Up    *Uplink
+	Name  string        // of the master, as the configuration has it
+	Asked []salt.JID    // the jobs that the master asks for
+	Clock job.Steady    // the master's
+	first bool          // made to go back to the first master of the list
+	begun chan struct{} // closed when it is the one in use
+}
+
+// Gone is closed when the connection has ended.
+func (s *Session) Gone() <-chan struct{} { return s.Closed }
+
+// Begun is closed when the session is the one in use.
+func (s *Session) Begun() <-chan struct{} { return s.begun }
+
+// greet makes a session of a connection: the master hears that jobs are welcome,
+// and they are taken from then on. After an error the connection is closed.
+func (u *Uplink) greet(ctx context.Context, l *Connection, name string) (*Session, error) {
+	s := &Session{Connection: l, Up: u, Name: name, begun: make(chan struct{})}
+	if err := s.prepare(ctx); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// prepare subscribes before the master hears of it, so that no job is missed. One
+// that comes at once waits until the session can be used: until then the master's
+// time is not known, and nobody is there to be told of the job.
+func (s *Session) prepare(ctx context.Context) error {
+	all := s.Up.all
+	var asm rpc.Assembler
+	sub, err := s.NC.Subscribe(bus.JobSubject(all.Config.ID), func(msg *nats.Msg) {
+		body, done, err := asm.Add(msg.Data)
+		if err != nil {
+			all.Log.Error("unreadable job", "err", err)
+		} else if done && s.wait() {
+			all.Daemon.Job(s, body)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return err
+	}
+	if err := s.hello(ctx); err != nil {
+		return err
+	}
+	if err := s.fetchPillar(ctx); err != nil {
+		all.Log.Error("pillar not loaded, the old one stays", "err", err)
+	}
+	return nil
+}
+
+// wait returns when the session is in use, false if it never will be.
+func (s *Session) wait() bool {
+	select {
+	case <-s.begun:
+		return true
+	case <-s.Closed:
+		return false
+	}
+}
+
+// live uses a session until it ends. It returns the session that is to take its
+// place, nil if it was lost or ctx has ended.
+func (u *Uplink) live(ctx context.Context, s *Session) *Session {
+	u.tune(s)
+	u.session.Store(s)
+	close(s.begun)
+	u.setWaiting("")
+	u.log.Info("Authentication with master successful!")
+	u.log.Info("Minion is ready to receive requests!")
+	u.log.Debug("the master in use", "master", s.Name, "address", s.NC.ConnectedAddr(), "fingerprint", s.Master.SHA256())
+	ctx, stop := context.WithCancel(ctx)
+	back := make(chan *Session)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	wg.Go(func() { u.watchFirst(ctx, s, back) })
+	wg.Go(func() { u.ping(ctx, s) })
+	wg.Go(func() { u.all.Daemon.Attend(ctx, s) })
+	select {
+	case <-ctx.Done():
+	case next := <-back:
+		u.announce("__master_failback", next.Name)
+		u.log.Info("failing back to "+next.Name, "from", s.Name)
+		return next
+	case <-s.Closed:
+	}
+	return nil
+}
+
+// tune tells of the master that is now in use.
+func (u *Uplink) tune(s *Session) {
+	u.tellChange(s.Name)
+	u.announce("__master_connected", s.Name)
+}
+
+// hello tells the master that jobs are welcome, and learns its time.
+func (s *Session) hello(ctx context.Context) error {
+	all := s.Up.all
+	facts, err := all.Daemon.Facts(ctx)
+	if err != nil {
+		all.Log.Warn("facts are incomplete", "err", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, all.Config.AuthTimeout)
+	defer cancel()
+	var w protocol.Welcome
+	asked := time.Now()
+	if err := s.Ask(ctx, protocol.OpHello, protocol.Hello{Grains: value.Value{V: facts}, Version: all.Version}, &w); err != nil {
+		return fmt.Errorf("tell the master at %s that this minion is ready: %w", s.Name, err)
+	}
+	s.Asked = w.Jobs
+	s.Clock = job.NewSteady(w.Time.Add(time.Since(asked) / 2))
+	if offset := time.Until(w.Time); offset.Abs() > time.Minute {
+		all.Log.Warn("the clocks of master and minion differ; jobs are judged by the master's", "offset", offset.Round(time.Second))
+	}
+	return nil
+}
+
+// answerTime bounds how long a master may take for one request.
+const answerTime = 10 * time.Second
+
+// fetchPillar asks the master for this minion's pillar. After an error the old one
+// stays.
+func (s *Session) fetchPillar(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	var p protocol.Pillar
+	if err := s.Ask(ctx, protocol.OpPillar, nil, &p); err != nil {
+		return fmt.Errorf("ask the master at %s for the pillar: %w", s.Name, err)
+	}
+	data, ok := p.Data.V.(map[string]any)
+	if !ok {
+		return errors.New("the pillar that the master sent is no map")
+	}
+	s.Up.pillar.Store(&data)
+	return nil
+}

@@ -1,0 +1,177 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/rpc"
+)
+
+// Daemon is the minion that uses the sessions.
+type Daemon interface {
+	// Facts are the grains that a master is shown, with an error that says what is not
+	// known. The map must not be changed.
+	Facts(ctx context.Context) (map[string]any, error)
+	// Job takes what came on the job subject. It must not block: the next job is
+	// behind it.
+	Job(s *Session, body []byte)
+	// Attend is called when a session is in use, and returns soon after ctx has ended,
+	// as it does with the session.
+	Attend(ctx context.Context, s *Session)
+}
+
+// Setup is what uplinks are made with. All but Service is required.
+type Setup struct {
+	Config  *config.Minion
+	Key     *pki.PrivateKey
+	Version string
+	Service bool // refusals never end it
+	Daemon  Daemon
+	// Announce fires an event of the minion itself on its own bus.
+	Announce func(tag string, data map[string]any)
+	Log      *slog.Logger
+}
+
+// Uplinks are those of a minion: one, or one for each master that it has at the same
+// time; none with master_type disable. Without Setup they are empty.
+type Uplinks struct {
+	Setup
+	list     []*Uplink
+	verdicts verdicts
+}
+
+// New makes the uplinks that the configuration asks for. Keep connects each.
+func New(s Setup) *Uplinks {
+	all := &Uplinks{Setup: s}
+	for _, r := range newRosters(s.Config) {
+		all.add(r)
+	}
+	return all
+}
+
+func (all *Uplinks) add(r *roster) *Uplink {
+	u := &Uplink{Number: len(all.list), all: all, log: all.Log, roster: r, pauses: pauses{cfg: all.Config}, nudge: make(chan struct{})}
+	all.list = append(all.list, u)
+	all.verdicts.uplinks = len(all.list)
+	return u
+}
+
+// All returns the uplinks in the order of the configuration. The slice is shared and
+// must not be changed.
+func (all *Uplinks) All() []*Uplink { return all.list }
+
+// Addresses are host and port of the only, or the first, master of each.
+func (all *Uplinks) Addresses() []string {
+	addresses := make([]string, len(all.list))
+	for i, u := range all.list {
+		addresses[i] = WithPort(u.roster.masters[0], all.Config.MasterPort)
+	}
+	return addresses
+}
+
+// Session is that of the first master of the list that is connected, nil for none.
+func (all *Uplinks) Session() *Session {
+	for _, u := range all.list {
+		if s := u.Session(); s != nil {
+			return s
+		}
+	}
+	return nil
+}
+
+// First is the uplink for what any master may take: the first that is connected, or
+// else the first; nil with master_type disable.
+func (all *Uplinks) First() *Uplink {
+	if s := all.Session(); s != nil {
+		return s.Up
+	}
+	if len(all.list) == 0 {
+		return nil
+	}
+	return all.list[0]
+}
+
+// With is the session with the named master, or with the first there is for ""; nil for
+// none.
+func (all *Uplinks) With(master string) *Session {
+	if master == "" {
+		return all.Session()
+	}
+	for _, u := range all.list {
+		if s := u.Session(); s != nil && s.Name == master {
+			return s
+		}
+	}
+	return nil
+}
+
+// Conn is the connection to the named master; for "" that of preferred while it
+// lasts, else the first there is. It is nil for none; so may preferred be.
+func (all *Uplinks) Conn(preferred *Uplink, master string) *rpc.Conn {
+	if master == "" && preferred != nil {
+		if s := preferred.Session(); s != nil {
+			return s.Conn
+		}
+	}
+	if s := all.With(master); s != nil {
+		return s.Conn
+	}
+	return nil
+}
+
+// ErrNoMaster says that no master is connected.
+var ErrNoMaster = errors.New("no master is connected")
+
+// Each calls f for all sessions at the same time and waits for it. Without a session it
+// returns ErrNoMaster.
+func (all *Uplinks) Each(f func(*Session) error) error {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	err := ErrNoMaster
+	var failed error
+	for _, u := range all.list {
+		s := u.Session()
+		if s == nil {
+			continue
+		}
+		err = nil
+		wg.Go(func() {
+			if e := f(s); e != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = errors.Join(failed, e)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(err, failed)
+}
+
+// Close ends all sessions.
+func (all *Uplinks) Close() {
+	_ = all.Each(func(s *Session) error { s.Close(); return nil })
+}
+
+// Pillar returns what a master gave this minion last, an empty map for nothing. It must
+// not be changed. With several masters it is that of the first that is connected, or
+// else of the first that ever was.
+func (all *Uplinks) Pillar() map[string]any {
+	if s := all.Session(); s != nil {
+		return s.Up.Pillar()
+	}
+	for _, u := range all.list {
+		if u.pillar.Load() != nil {
+			return u.Pillar()
+		}
+	}
+	return map[string]any{}
+}
+
+// RefreshPillar asks all masters again.
+func (all *Uplinks) RefreshPillar(ctx context.Context) error {
+	return all.Each(func(s *Session) error { return s.fetchPillar(ctx) })
+}
