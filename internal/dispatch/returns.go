@@ -239,15 +239,6 @@ func addManner(data map[string]any, rep job.Report) {
 	}
 }
 
-// newEvent makes an event of the master itself, or of a verified sender.
-func newEvent(tag string, data any, from string) (event.Event, error) {
-	raw, err := value.Encode(data)
-	if err != nil {
-		return event.Event{}, fmt.Errorf("event %q: %w", tag, err)
-	}
-	return event.New(tag, raw, from, time.Now())
-}
-
 // LocalReturn takes what salt-call ran on a minion by itself.
 func (d *Dispatcher) LocalReturn(ctx context.Context, r *rpc.Request) error {
 	var q protocol.LocalReturn

@@ -80,20 +80,6 @@ func firstOf(names []string) string {
 	return names[0]
 }
 
-func (m *Minion) autosignGrains(ctx context.Context) map[string]string {
-	if len(m.cfg.AutosignGrains) == 0 {
-		return nil
-	}
-	facts, _ := m.grains.get(ctx) // incomplete facts are told by hello
-	shown := map[string]string{}
-	for _, name := range m.cfg.AutosignGrains {
-		if v, ok := facts[name]; ok {
-			shown[name] = fmt.Sprint(v)
-		}
-	}
-	return shown
-}
-
 func (m *Minion) refreshGrains(ctx context.Context) error {
 	m.grains.collect(ctx)
 	ctx, cancel := context.WithTimeout(ctx, answerTime)

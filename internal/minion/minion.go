@@ -150,9 +150,6 @@ func (m *Minion) open(ctx context.Context) error {
 	return nil
 }
 
-// keyFile is where the minion's private key is.
-func (m *Minion) keyFile() string { return filepath.Join(m.cfg.PKIDir, "minion.pem") }
-
 // warnOfSigningKey looks for what must never be on a minion: who has the private
 // half of the signing pair can make any key a master's.
 func (m *Minion) warnOfSigningKey() {

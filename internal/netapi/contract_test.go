@@ -261,7 +261,7 @@ func plain(t *testing.T, v any) any {
 
 // What differs from one installation to the next.
 var (
-	versions     = regexp.MustCompile(`"[0-9]+\.[0-9]+\.[0-9]+(-[a-z0-9.]+)?"`)
+	versions     = regexp.MustCompile(`"[0-9]+\.[0-9]+\.[0-9]+(-[a-z0-9.]+)?(\+[0-9a-f]{12})?(\.modified)?"`)
 	fingerprints = regexp.MustCompile(`"[0-9a-f]{2}(:[0-9a-f]{2}){31}"`)
 )
 

@@ -134,7 +134,6 @@ type request struct {
 	route   *route
 	rest    []string // parts of the path behind the route's name
 	session *session
-	login   login  // where there is no session: who asks by what the body holds
 	body    any    // decoded
 	raw     []byte // the body
 	form    bool

@@ -16,11 +16,11 @@ import (
 
 // settings are those of rest_cherrypy.
 type settings struct {
-	host                     string
-	port                     int
-	cert, key, chain, prefix string
-	plain                    bool // disable_ssl
-	api                      netapi.Options
+	host             string
+	port             int
+	cert, key, chain string
+	plain            bool // disable_ssl
+	api              netapi.Options
 }
 
 // setter reads one setting.
