@@ -51,6 +51,16 @@ var fileNames = map[string]string{
 	"rh_service": "service", "systemd_service": "service", "useradd": "user", "yumpkg": "pkg",
 }
 
+// KnownModule says whether a module of the table, or one of Salt that is left out on purpose,
+// is meant by a name in disable_modules or whitelist_modules.
+func KnownModule(t Table, name string) bool {
+	if fileNames[name] != "" {
+		return true
+	}
+	_, absent := IsAbsent(salt.Function(name + ".x"))
+	return absent || slices.ContainsFunc(t, func(m *Module) bool { return m.Name == name })
+}
+
 // offers tells whether the configuration lets a module be used: disable_modules and
 // whitelist_modules, which always holds for sys and saltutil too.
 func (h *Host) offers(module string) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/module"
@@ -69,9 +70,9 @@ func (m *Minion) updateMine(ctx context.Context, u *upstream.Uplink) bool {
 }
 
 // checkMine looks at the setting mine_functions.
-func (m *Minion) checkMine() error {
-	if err := module.CheckMineFunctions(m.cfg.MineFunctions.Value()); err != nil {
-		return m.cfg.MineFunctions.At(nil, err)
+func checkMine(cfg *config.Minion) error {
+	if err := module.CheckMineFunctions(cfg.MineFunctions.Value()); err != nil {
+		return cfg.MineFunctions.At(nil, err)
 	}
 	return nil
 }

@@ -131,7 +131,7 @@ func (m *Minion) open(ctx context.Context) error {
 	if m.reserves, err = outbox.OpenReserves(m.cfg.CacheDir, broker.SyncOf(m.cfg.JournalSync) == broker.SyncAlways, m.log); err != nil {
 		return err
 	}
-	if err := m.checkMine(); err != nil {
+	if err := checkMine(m.cfg); err != nil {
 		return err
 	}
 	m.grains = newGrains(m.cfg, m.version, m.log)

@@ -2,12 +2,15 @@ package minion
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/schedule"
 )
 
@@ -20,7 +23,23 @@ func Check(cfg *config.Minion) error {
 		jobs = cfg.Schedule.At(nil, jobs)
 	}
 	_, watches := configuredBeacons(cfg)
-	return config.Mistake(errors.Join(grants, jobs, watches))
+	return config.Mistake(errors.Join(grants, jobs, watches, checkMine(cfg)))
+}
+
+// Lint returns what is strange about a configuration and no mistake: a module that is
+// disabled, or let in, under a name that no module has. Somebody may add one later.
+func Lint(cfg *config.Minion) []config.Place {
+	var list []config.Place
+	look := func(key, text string, names []string) {
+		for _, name := range names {
+			if !function.KnownModule(module.Builtin(), name) {
+				list = append(list, config.Place{Key: key, Text: fmt.Sprintf("there is no module %q%s", name, text)})
+			}
+		}
+	}
+	look("disable_modules", ": nothing is disabled by it", cfg.DisableModules)
+	look("whitelist_modules", "", cfg.WhitelistModules)
+	return list
 }
 
 // hangup takes what may change while the minion runs from a configuration that

@@ -62,7 +62,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s is made of other bytes at the second time", f)
 		}
 	}
-	if len(files) != 9 { // three packages of two kinds, a tarball, materials, sums
+	if len(files) != 11 { // four packages of two kinds, a tarball, materials, sums
 		t.Errorf("made: %s", strings.Join(files, ", "))
 	}
 	t.Run("sums", func(t *testing.T) {
@@ -175,7 +175,7 @@ func debian(t *testing.T, dir string) {
 	}
 	debs, _ := filepath.Glob(filepath.Join(dir, "*.deb"))
 	dpkg(append([]string{"--install"}, debs...)...)
-	for _, program := range []string{"salt", "salt-key", "salt-run", "salt-event", "salt-call", "salt-master", "salt-minion"} {
+	for _, program := range []string{"salt", "salt-key", "salt-run", "salt-event", "salt-call", "salt-api", "salt-master", "salt-minion"} {
 		if out := run(t, filepath.Join(root, "usr/bin", program), "--version"); !strings.HasPrefix(out, program+" ") || strings.Contains(out, "-dev") {
 			t.Errorf("%s --version: %s", program, out)
 		}
@@ -194,12 +194,12 @@ func debian(t *testing.T, dir string) {
 	keep(t, root, "var/cache/salt/master/journal", "events\n")
 	dpkg(append([]string{"--install", "--force-confold"}, debs...)...) // an upgrade
 	stays(t, root, "etc/salt/master", "etc/salt/pki/master/master.pem", "var/cache/salt/master/journal")
-	dpkg("--remove", "brine-master", "brine-minion", "brine-tools")
+	dpkg("--remove", "brine-api", "brine-master", "brine-minion", "brine-tools")
 	stays(t, root, "etc/salt/master", "etc/salt/pki/master/master.pem", "var/cache/salt/master/journal")
 	if _, err := os.Lstat(filepath.Join(root, "usr/bin/salt")); err == nil {
 		t.Error("a program stays after --remove")
 	}
-	out := dpkg("--purge", "brine-master", "brine-minion", "brine-tools")
+	out := dpkg("--purge", "brine-api", "brine-master", "brine-minion", "brine-tools")
 	stays(t, root, "etc/salt/pki/master/master.pem")
 	if !strings.Contains(out, "the keys in /etc/salt/pki stay") {
 		t.Errorf("nobody is told that keys stay: %s", out)

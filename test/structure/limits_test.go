@@ -16,7 +16,7 @@ const mostMethods = 45
 var largeTypes = map[string]exception{
 	"authz.Authorizer": {53, "each decision of the master is a method of it, so that nobody else can make one"},
 	"master.Master":    {93, "keys, runners and reactions are to move out"},
-	"minion.Minion":    {76, "jobs and local requests are to move out"},
+	"minion.Minion":    {70, "jobs and local requests are to move out"},
 	"netapi.request":   {58, "one for each thing that an HTTP client may ask"},
 }
 

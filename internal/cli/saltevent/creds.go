@@ -165,10 +165,17 @@ func makeClient(env *cli.Env, opts *urcli.Context, cfg *config.Master, store *pk
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	fmt.Fprintln(env.Stdout, filepath.Join(dir, "client.json"))
-	if g, err := event.ParseGrants(cfg.EventACL.Node, cfg.EventACL.FileOf); err == nil && !g.Known(salt.ClientPrefix+string(name)) {
-		env.Warn(fmt.Errorf("event_acl has no rule for %s%s yet: it may fire and hear nothing", salt.ClientPrefix, name))
+	if g, err := event.ParseGrants(cfg.EventACL.Node, cfg.EventACL.FileOf); err == nil && !g.Known(salt.ClientPrefix+string(name)) && !mayRun(cfg, name) {
+		env.Warn(fmt.Errorf("event_acl has no rule for %s%s yet, and external_auth none below client: it may do nothing", salt.ClientPrefix, name))
 	}
 	return nil
+}
+
+// mayRun says whether external_auth has a rule for the client.
+func mayRun(cfg *config.Master, name salt.ClientName) bool {
+	backends, _ := cfg.ExternalAuth.Value().(map[string]any)
+	clients, _ := backends["client"].(map[string]any)
+	return clients[string(name)] != nil
 }
 
 // readValid reads a time with a unit; ever is 0.

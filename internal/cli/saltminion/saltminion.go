@@ -40,8 +40,8 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return cfg, notices, err
 	}
 	if opts.Bool("check") {
-		_, notices, err := inspect()
-		return serve.Check(env, serve.Checked{Err: err, Notices: notices})
+		cfg, notices, err := inspect()
+		return serve.Check(env, serve.Checked{Err: err, Notices: notices, Warnings: lint(cfg)})
 	}
 	load := func() (*config.Minion, []config.Notice, error) {
 		cfg, notices, err := inspect()
@@ -60,6 +60,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer log.Close()
+	for _, p := range lint(cfg) {
+		log.Warn("a setting has no effect", "setting", p.Key, "why", p.Text)
+	}
 	m, err := minion.New(ctx, minion.Options{
 		Config: cfg, Version: version.Version(), Log: log.Logger, Service: daemon.Supervised(),
 		Reload: func() (*config.Minion, error) {
@@ -75,6 +78,14 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return serve.Failed(err)
 	}
 	return refusal(ctx, log, serve.Run(ctx, m))
+}
+
+// lint is what is strange about the settings.
+func lint(cfg *config.Minion) []config.Place {
+	if cfg == nil {
+		return nil
+	}
+	return minion.Lint(cfg)
 }
 
 // refusal says in Salt's words, and in ours, why the minion ends.
