@@ -27,7 +27,7 @@ type Keyring struct {
 	accepted []salt.MinionID                        // sorted
 	known    map[salt.MinionID]map[string]pki.State // by fingerprint
 	holders  map[salt.MinionID]string               // the token of the accepted key, see bus.KeyToken
-	changed  map[Name]pki.State                     // what keys were that changed since Take
+	changed  map[Name]history                       // of keys that changed since Take
 	gaveWay  map[Name]bool                          // those of them that were removed to make room
 	rules    rules
 	actions  actions
@@ -47,7 +47,7 @@ func Open(cfg *config.Master, log *slog.Logger) (*Keyring, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keyring{Store: store, log: log, known: map[salt.MinionID]map[string]pki.State{}, holders: map[salt.MinionID]string{}, changed: map[Name]pki.State{}, gaveWay: map[Name]bool{}}
+	k := &Keyring{Store: store, log: log, known: map[salt.MinionID]map[string]pki.State{}, holders: map[salt.MinionID]string{}, changed: map[Name]history{}, gaveWay: map[Name]bool{}}
 	store.GivesWay = k.givesWay
 	return k, k.Configure(cfg)
 }
@@ -167,9 +167,12 @@ func (k *Keyring) compare(id salt.MinionID, now map[string]pki.State) (accepted 
 		}
 		accepted = accepted || was == pki.Accepted || is == pki.Accepted
 		name := Name{id, finger}
-		if _, already := k.changed[name]; !already {
-			k.changed[name] = was
+		h, already := k.changed[name]
+		if !already {
+			h.was = was
 		}
+		h.accepted = h.accepted || is == pki.Accepted
+		k.changed[name] = h
 	}
 	for finger, is := range now {
 		change(finger, before[finger], is)
@@ -213,6 +216,12 @@ func (k *Keyring) isAccepted(id salt.MinionID) bool {
 	return false
 }
 
+// history is what a key went through since Take.
+type history struct {
+	was      pki.State
+	accepted bool // at some moment
+}
+
 // Change is what became of a key.
 type Change struct {
 	Name
@@ -220,13 +229,19 @@ type Change struct {
 	GaveWay       bool      // it was removed to make room
 }
 
-// Take returns what changed since it was last called.
+// Take returns what changed since it was last called. A key that was accepted in between and
+// is no more has two changes: somebody may have come in with it.
 func (k *Keyring) Take() (list []Change) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for name, was := range k.changed {
-		if is := k.known[name.ID][name.Finger]; is != was {
-			list = append(list, Change{name, was, is, k.gaveWay[name]})
+	for name, h := range k.changed {
+		is := k.known[name.ID][name.Finger]
+		if h.accepted && h.was != pki.Accepted && is != pki.Accepted {
+			list = append(list, Change{Name: name, Before: h.was, After: pki.Accepted})
+			h.was = pki.Accepted
+		}
+		if is != h.was {
+			list = append(list, Change{name, h.was, is, k.gaveWay[name]})
 		}
 	}
 	clear(k.changed)

@@ -108,3 +108,29 @@ func TestKeysWithoutEnd(t *testing.T) {
 		t.Errorf("targets: %s", k.IDs())
 	}
 }
+
+// TestAcceptedInBetween: a key that was accepted and is gone at the next look was accepted
+// all the same, and whoever came in with it is to be cut.
+func TestAcceptedInBetween(t *testing.T) {
+	cfg := config.NewMaster()
+	cfg.PKIDir, cfg.AutoAccept = t.TempDir(), true
+	k, err := Open(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := bustest.Key(t).Public()
+	if v, err := k.Admit("web1", key, "192.0.2.1:1", "192.0.2.1"); err != nil || v.State != pki.Accepted {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	if err := os.Remove(filepath.Join(cfg.PKIDir, "minions", "web1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Look("web1"); err != nil {
+		t.Fatal(err)
+	}
+	name := Name{"web1", key.SHA256()}
+	want := []Change{{Name: name, Before: pki.Unknown, After: pki.Accepted}, {Name: name, Before: pki.Accepted, After: pki.Unknown}}
+	if got := k.Take(); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

@@ -295,11 +295,15 @@ func (m *Master) watchKeys(changed <-chan pki.Seen) {
 			}
 			changes := m.lookAtKeys(seen)
 			now := lostBy(changes)
-			maps.Copy(lost, now)
-			if len(now) > 0 || seen.Clients || seen.All {
+			// A minion that was judged by the store may have come in with a key of which
+			// nothing is known here: accepted and deleted again before the first look.
+			suspects := maps.Clone(now)
+			maps.Copy(suspects, seen.IDs)
+			maps.Copy(lost, suspects)
+			if len(suspects) > 0 || seen.Clients || seen.All {
 				again.Reset(secondLook)
 			}
-			m.cutRefused(now, seen.Clients || seen.All)
+			m.cutRefused(suspects, seen.Clients || seen.All)
 			if len(now) > 0 {
 				m.dispatch.Revoke()
 			}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -143,6 +145,24 @@ func TestTheMineIsBounded(t *testing.T) {
 	}
 	if got, err := read(t, web1.Conn, "*", "glob", "one"); err != nil || len(got) != len("web1/one=")+500<<10 {
 		t.Errorf("what was there before is gone: %d bytes, %v", len(got), err)
+	}
+}
+
+// TestAKeyDeletedAtOnceIsCut: a key that is deleted before the watch on the key directory has
+// told of its acceptance ends the connection that came in with it, and leaves nothing.
+func TestAKeyDeletedAtOnceIsCut(t *testing.T) {
+	w := start(t, "auto_accept: True\n")
+	for i := range 5 {
+		id := salt.MinionID(fmt.Sprintf("web%d", i))
+		l := w.minion(id, pong)
+		if err := os.Remove(filepath.Join(w.cfg.PKIDir, "minions", string(id))); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-l.Closed:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s stays, whose key was deleted", id)
+		}
 	}
 }
 
