@@ -122,8 +122,8 @@ func syncDir(dir string) error {
 	return f.Sync()
 }
 
-// rotate makes the next event begin a new file.
-func (d *file) rotate() { d.full = d.rotates() }
+// rotate makes the next event begin a new file, unless this one is new itself.
+func (d *file) rotate() { d.full = d.rotates() && d.size > 0 }
 
 // write appends the events that are not there yet. A file never gets the half of
 // a batch for good: on an error it is cut back.

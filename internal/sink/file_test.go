@@ -262,3 +262,16 @@ func TestFileOnAFullDisk(t *testing.T) {
 		t.Errorf("got %v, want the word of the system", err)
 	}
 }
+
+// TestANewFileIsNotRotated: what a hangup begins anew is not begun anew once more with the
+// second batch of events.
+func TestANewFileIsNotRotated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	d := openOne(t, fileRule(path, ", rotate_size: 1MB"))
+	d.(rotator).rotate()
+	write(t, d, makeEvents(t, 1, 2))
+	write(t, d, makeEvents(t, 3, 2))
+	if old, err := rotated(path); err != nil || len(old) != 0 {
+		t.Errorf("rotated: %v, %v", old, err)
+	}
+}
