@@ -492,14 +492,25 @@ func (w *world) copied() []string {
 // await waits until the file has n lines.
 func (w *world) await(n int) {
 	w.Helper()
+	w.awaitIn(n, w.opts.File)
+}
+
+// awaitIn waits until the files have n lines together.
+func (w *world) awaitIn(n int, files ...string) {
+	w.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		b, err := os.ReadFile(w.opts.File)
-		if err == nil && strings.Count(string(b), "\n") == n {
+		lines := 0
+		var err error
+		for _, name := range files {
+			b, one := os.ReadFile(name)
+			lines, err = lines+strings.Count(string(b), "\n"), errors.Join(err, one)
+		}
+		if err == nil && lines == n {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.Fatalf("%s has %d lines, want %d: %v", w.opts.File, strings.Count(string(b), "\n"), n, err)
+			w.Fatalf("%s: %d lines, want %d: %v", files, lines, n, err)
 		}
 		w.l.copy.wake()
 	}
@@ -547,7 +558,8 @@ func TestCopyFails(t *testing.T) {
 	w := start(t, func(o *Options) { o.File, o.Log = path, log })
 	w.write(1)
 	w.await(1)
-	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+	// What is being copied at this moment goes where the file has gone.
+	if err := errors.Join(os.Rename(path, path+".1"), os.Mkdir(path, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	w.write(3)
@@ -558,8 +570,8 @@ func TestCopyFails(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	w.await(3)
 	w.told(read, "audit_file is written again")
+	w.awaitIn(4, path+".1", path)
 }
 
 // told waits until the log has these words.
