@@ -44,6 +44,18 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 	return syncDir(filepath.Dir(path))
 }
 
+// WriteOwned is Write for a file of somebody else: it is theirs before it has its name, so
+// that nobody who may write to the directory can have another file given away.
+func WriteOwned(path string, data []byte, mode fs.FileMode, uid, gid int) error {
+	err := place(path, data, mode, func(f *os.File) error {
+		return errors.Join(f.Chown(uid, gid), f.Chmod(mode), f.Sync()) // chown takes bits of the mode away
+	})
+	if err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
 // Place is Write for what is brought again if it is lost: a loss of power may leave an
 // empty file.
 func Place(path string, data []byte, mode fs.FileMode) error {

@@ -130,7 +130,7 @@ func parse(name string, v any) (Beacon, error) {
 		return Beacon{}, err
 	}
 	if p, ok := b.Probe.(*program); ok {
-		b.Runs = strings.Join(p.args, " ")
+		b.Runs = strings.Join(p.args, "\x00")
 	}
 	return b, s.done()
 }

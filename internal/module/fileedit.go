@@ -3,6 +3,7 @@ package module
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -50,24 +51,50 @@ func backupSuffix(c *function.Call) string {
 
 // rewrite replaces the content of a file. Its mode and owner stay; one that has several names
 // keeps them, and is written in place. Every other is the old file or the new one at any moment.
+// Whoever else may write to the directory cannot lead it to another file.
 func rewrite(path, old, text, backup string) error {
 	path = destination(path)
-	info, err := os.Stat(path)
+	info, err := os.Lstat(path)
 	if err != nil {
 		return err
 	}
+	stat := info.Sys().(*syscall.Stat_t)
+	put := func(name, text string) error {
+		if os.Geteuid() != 0 {
+			return atomicfile.Write(name, []byte(text), info.Mode())
+		}
+		return atomicfile.WriteOwned(name, []byte(text), info.Mode(), int(stat.Uid), int(stat.Gid))
+	}
 	if backup != "" {
-		if err := errors.Join(atomicfile.Write(path+backup, []byte(old), info.Mode()), keepOwner(path+backup, info)); err != nil {
+		if err := put(path+backup, old); err != nil {
 			return err
 		}
 	}
-	if info.Sys().(*syscall.Stat_t).Nlink > 1 {
-		return os.WriteFile(path, []byte(text), info.Mode())
+	if stat.Nlink > 1 {
+		return overwrite(path, info, text)
 	}
-	if err := atomicfile.Write(path, []byte(text), info.Mode()); err != nil {
+	return put(path, text)
+}
+
+// overwrite writes into the file that was looked at, and into no other that has its name now.
+func overwrite(path string, info fs.FileInfo, text string) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
 		return err
 	}
-	return keepOwner(path, info)
+	defer func() { err = errors.Join(err, f.Close()) }()
+	now, err := f.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !os.SameFile(info, now):
+		return fmt.Errorf("%s has become another file meanwhile", path)
+	}
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return err
 }
 
 // reFlags are the flags of Python's re that Go's expressions have, by number and letter.

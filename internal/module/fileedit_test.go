@@ -98,6 +98,22 @@ func TestEditsKeepNames(t *testing.T) {
 	same(t, "names", good(t, nil, "file.readdir", nil, dir), []any{".", "..", "f", "hard", "soft"})
 }
 
+// The owner and all bits of the mode stay, those too that a change of the owner takes away.
+func TestEditsKeepOwners(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can change owners")
+	}
+	file := filepath.Join(t.TempDir(), "f")
+	if err := errors.Join(os.WriteFile(file, []byte("a\n"), 0o755), os.Chown(file, 65534, 65534), os.Chmod(file, 0o755|os.ModeSetuid)); err != nil {
+		t.Fatal(err)
+	}
+	good(t, nil, "file.replace", nil, file, "a", "b")
+	for _, name := range []string{file, file + ".bak"} {
+		same(t, name+": mode", good(t, nil, "file.get_mode", nil, name), "4755")
+		same(t, name+": owner", good(t, nil, "file.get_uid", nil, name), 65534)
+	}
+}
+
 func TestFilesAreWeighed(t *testing.T) {
 	dir := t.TempDir()
 	for name, n := range map[string]int{"small": 10, "middle": 3000, "large": 1 << 20} {
