@@ -190,7 +190,11 @@ func copyFile(ctx context.Context, src, dst string) (err error) {
 		return err
 	}
 	_, err = io.Copy(out, untilDone{ctx, in})
-	return errors.Join(err, keepOwner(dst, info), out.Chmod(info.Mode()), out.Close())
+	if err == nil && os.Geteuid() == 0 {
+		s := info.Sys().(*syscall.Stat_t)
+		err = out.Chown(int(s.Uid), int(s.Gid)) // of what was written, whatever has its name now
+	}
+	return errors.Join(err, out.Chmod(info.Mode()), out.Close())
 }
 
 // keepOwner gives a copy the owner of the original, which only root can.
