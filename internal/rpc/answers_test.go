@@ -67,6 +67,24 @@ func TestAsksOften(t *testing.T) {
 	}
 }
 
+// Who keeps as many requests under way as one may, and asks again for each that has ended,
+// is never refused.
+func TestAsksAgainAtOnce(t *testing.T) {
+	_, c := asker(t)
+	var wg sync.WaitGroup
+	for range 128 {
+		wg.Go(func() {
+			for i := range 20 {
+				if err := c.Ask(t.Context(), "echo", i, nil); err != nil {
+					t.Errorf("question %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // An answer larger than the window arrives whole.
 func TestAskedForMuch(t *testing.T) {
 	_, c := asker(t)

@@ -473,15 +473,14 @@ type booked struct {
 	asker string
 }
 
-// serve answers a booked request.
+// serve answers a booked request. It is booked no more before its asker learns of its end:
+// who has so many under way, and asks again for each that has ended, is never refused.
 func (s *Server) serve(b booked, h Handler) {
-	size := len(b.Body)
 	defer s.wg.Done()
-	defer func() {
-		s.unbook(b.asker, b.built)
-		s.finish(b.asker, b.reply, size, b.out.cancel)
-	}()
-	s.answer(b.ctx, h, b.Request)
+	end := s.answer(b.ctx, h, b.Request)
+	s.unbook(b.asker, b.built)
+	s.finish(b.asker, b.reply, len(b.Body), b.out.cancel)
+	s.publish(b.Op, end)
 }
 
 // busy says why a request can not be taken now. The caller holds the lock.
@@ -524,7 +523,7 @@ func (s *Server) reject(from bus.Identity, op, reply string, err error) {
 	if from.Role != bus.RoleUser {
 		s.tell(from, op, err)
 	}
-	s.refuse(from.Role, reply, err)
+	s.publish(op, refusal(from.Role, reply, err))
 }
 
 // tell logs that a request was refused, now and then: who sends nonsense, or too much,
@@ -546,9 +545,9 @@ func (s *Server) tell(from bus.Identity, op string, err error) {
 	}
 }
 
-// answer runs the handler and ends the answer, also after a panic: one broken
-// request must not end the daemon.
-func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
+// answer runs the handler and returns what ends the answer, also after a panic: one broken
+// request must not end the daemon. nil ends the answer of an asker that is gone.
+func (s *Server) answer(ctx context.Context, h Handler, r *Request) *nats.Msg {
 	err := func() (err error) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -569,9 +568,9 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 	}()
 	if ctx.Err() != nil && s.ctx.Err() == nil {
 		if r.out.stalled.Load() { // it is told when it looks at last
-			s.refuse(r.From.Role, r.reply, Errorf(Unavailable, "nothing was taken of the answer for %s", s.Stall))
+			return refusal(r.From.Role, r.reply, Errorf(Unavailable, "nothing was taken of the answer for %s", s.Stall))
 		}
-		return // the asker is gone
+		return nil
 	}
 	if s.ctx.Err() != nil {
 		err = Errorf(Unavailable, "the daemon is stopping").WithHint("a job that was started goes on, see 'salt-run jobs.list_jobs'")
@@ -583,11 +582,18 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) {
 		if CodeOf(err) == Usage && r.From.Role != bus.RoleUser {
 			s.tell(r.From, r.Op, err)
 		}
-		s.refuse(r.From.Role, r.reply, err)
+		return refusal(r.From.Role, r.reply, err)
+	}
+	return r.out.message(frame(frameEnd, r.out.last))
+}
+
+// publish sends what ends an answer; nil is nothing.
+func (s *Server) publish(op string, end *nats.Msg) {
+	if end == nil {
 		return
 	}
-	if err := s.nc.PublishMsg(r.out.message(frame(frameEnd, r.out.last))); err != nil && !s.nc.IsClosed() {
-		s.log.Error("answer not sent", "op", r.Op, "err", err)
+	if err := s.nc.PublishMsg(end); err != nil && !s.nc.IsClosed() {
+		s.log.Error("end of an answer not sent", "op", op, "err", err)
 	}
 }
 
@@ -608,17 +614,16 @@ func (s *Server) authorize(ctx context.Context, r *Request) error {
 // asker is whose bounds a request counts in: salt-call counts as its minion.
 func asker(i bus.Identity) string { return i.Role.Kind() + ":" + i.Name }
 
-func (s *Server) refuse(role bus.Role, reply string, err error) {
+// refusal is the message that refuses a request; nil where nobody waits for it.
+func refusal(role bus.Role, reply string, err error) *nats.Msg {
 	if reply == "" {
-		return
+		return nil
 	}
 	m := &nats.Msg{Subject: reply, Data: frame(frameError, encodeError(err))}
 	if role == bus.RoleClient {
 		m = plainMessage(m)
 	}
-	if err := s.nc.PublishMsg(m); err != nil && !s.nc.IsClosed() {
-		s.log.Error("refusal not sent", "err", err)
-	}
+	return m
 }
 
 // credit notes what an asker has taken: "reply total".
