@@ -1,5 +1,5 @@
 // Package acl decides who may do what: rules in, a question in, an answer out.
-// It does no I/O, starts nothing and knows nobody: that the asker is who the
+// It does no I/O, starts nothing and knows nobody: that the principal is who the
 // question says was verified before, by the kernel, a key or a password.
 //
 // One engine serves all the access settings of the master:
@@ -60,7 +60,7 @@ func (v Verdict) String() string {
 }
 
 // Decision is a verdict with its reason. Rule, Where and Reason may be shown to
-// the asker; Outside is for the operator only, since the asker may not know of
+// the principal; Outside is for the operator only, since the principal may not know of
 // those minions.
 type Decision struct {
 	Verdict Verdict
@@ -78,10 +78,10 @@ type Decision struct {
 	// Inner are the commands inside those that were asked for, as far as they were
 	// looked at: functions of minions, and behind @runner, @wheel and @master others.
 	Inner []string
-	// Own says that it is allowed for what is the asker's own alone, since no rule allows
+	// Own says that it is allowed for what is the principal's own alone, since no rule allows
 	// more; Reason says why not.
 	Own bool
-	// Operator says that the asker has all rights, and not those of a rule.
+	// Operator says that the principal has all rights, and not those of a rule.
 	Operator bool
 }
 

@@ -335,16 +335,16 @@ func TestSudo(t *testing.T) {
 	}{
 		"without sudo_acl sudo is root":       {acl, sudo("fred"), "cmd.run", true},
 		"with it fred stays fred":             {acl + "sudo_acl: true", sudo("fred"), "cmd.run", false},
-		"and has his rules":                   {acl + "sudo_acl: true", sudo("fred"), "test.ping", true},
+		"and has their rules":                 {acl + "sudo_acl: true", sudo("fred"), "test.ping", true},
 		"others have none":                    {acl + "sudo_acl: true", sudo("eve"), "test.ping", false},
-		"root himself":                        {acl + "sudo_acl: true", sudo(""), "cmd.run", true},
+		"root alone":                          {acl + "sudo_acl: true", sudo(""), "cmd.run", true},
 		"all who do not come by sudo are out": {"publisher_acl_blacklist: {users: ['^(?!sudo_).*$']}", sudo(""), "test.ping", false},
 		"who comes by sudo is not":            {"publisher_acl_blacklist: {users: ['^(?!sudo_).*$']}", sudo("fred"), "test.ping", true},
-		"of his groups too":                   {"sudo_acl: true\npublisher_acl: {ops%: [cmd.run]}", Subject{Kind: Local, Name: "root", Operator: true, Sudo: "fred", Groups: []string{"ops"}}, "cmd.run", true},
-		"barred as himself":                   {acl + "sudo_acl: true\npublisher_acl_blacklist: {users: [fred]}", sudo("fred"), "test.ping", false},
+		"of their groups too":                 {"sudo_acl: true\npublisher_acl: {ops%: [cmd.run]}", Subject{Kind: Local, Name: "root", Operator: true, Sudo: "fred", Groups: []string{"ops"}}, "cmd.run", true},
+		"barred by the own name":              {acl + "sudo_acl: true\npublisher_acl_blacklist: {users: [fred]}", sudo("fred"), "test.ping", false},
 		"and as one who comes by sudo":        {acl + "sudo_acl: true\npublisher_acl_blacklist: {users: [sudo_fred]}", sudo("fred"), "test.ping", false},
 		"barred, but without sudo_acl":        {acl + "publisher_acl_blacklist: {users: [fred]}", sudo("fred"), "test.ping", true},
-		"a user can not say so":               {acl + "publisher_acl_blacklist: {users: [fred]}", Subject{Kind: Local, Name: "fred", Sudo: "ann"}, "test.ping", false},
+		"a user cannot say so":                {acl + "publisher_acl_blacklist: {users: [fred]}", Subject{Kind: Local, Name: "fred", Sudo: "ann"}, "test.ping", false},
 	} {
 		if d := rules(t, c.text).Decide(ask(c.s, c.fun, "web1")); (d.Verdict == Allow) != c.allow {
 			t.Errorf("%s: %+v, want allowed %v", name, d, c.allow)
@@ -352,7 +352,7 @@ func TestSudo(t *testing.T) {
 	}
 }
 
-// The runners of the audit trail are for those whose rule names them.
+// The runners of the audit log are for those whose rule names them.
 func TestAuditRunners(t *testing.T) {
 	const text = `
 external_auth:

@@ -96,7 +96,7 @@ func refusal(format string, args ...any) Decision {
 }
 
 // standing is the subject as its rules are looked up: with sudo_acl, who came by
-// sudo stands for himself.
+// sudo stands for their own name.
 func (r *Rules) standing(s Subject) Subject {
 	if s.Operator && s.Sudo != "" && r.sudo {
 		s.Name, s.Operator = s.Sudo, false
@@ -132,7 +132,7 @@ func (r *Rules) barredUser(q *Question, s *Subject) (*barred, error) {
 	if q.Subject.Operator && q.Subject.Sudo != "" {
 		names[0] = "sudo_" + q.Subject.Sudo // as Salt calls them, and its users' patterns do
 		if !s.Operator {
-			names = append(names, s.Name) // who stands for himself is barred as himself, too
+			names = append(names, s.Name) // who stands for their own name is barred by it, too
 		}
 	}
 	for _, name := range names {
@@ -157,7 +157,7 @@ func closed(q *Question, s *Subject) (Decision, bool) {
 	}
 	for i := range q.Commands {
 		if q.Scope == Runner && q.Commands[i].Function.Module() == auditModule {
-			return refusal("the audit trail is not for minions"), true
+			return refusal("the audit log is not for minions"), true
 		}
 	}
 	if q.Scope != Minions {

@@ -21,7 +21,7 @@ type Config struct {
 	PeerRun               Setting
 	MineGet               Setting
 	PermissiveACL         bool
-	SudoACL               bool           // who came by sudo has the rights of his own name
+	SudoACL               bool           // who came by sudo has the rights of their own name
 	Nodegroups            map[string]any // that the targets of rules may name
 	// Runners and Wheel are the functions that the master has, so that a rule for
 	// none of them is told. nil when they are not known.

@@ -8,7 +8,7 @@ import (
 // Kind is by what somebody is known. The zero value is nobody, who may nothing.
 type Kind int
 
-// The kinds of askers, each with the setting that holds its rules.
+// The kinds of principals, each with the setting that holds its rules.
 const (
 	Nobody   Kind = iota
 	Local         // a user of this machine, by the kernel's word: publisher_acl

@@ -22,7 +22,7 @@ type rule struct {
 	pillar   [][]string     // keys that targets may look at; such a rule allows no function
 }
 
-// auditModule are the runners that read the audit trail. They are never for minions.
+// auditModule are the runners that read the audit log. They are never for minions.
 const auditModule = "audit"
 
 // names tells whether the rule is about the function, whatever the arguments and

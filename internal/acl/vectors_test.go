@@ -167,7 +167,7 @@ func command(fun, arg any) Command {
 	return c
 }
 
-// resolve finds the minions as the master does. A target that can not be
+// resolve finds the minions as the master does. A target that cannot be
 // understood has none.
 func (c *saltCases) resolve(tgt any, kind string) (*target.Target, []salt.MinionID) {
 	expr, _ := tgt.(string)
@@ -417,7 +417,7 @@ func functionTexts(v any) []string {
 }
 
 // publish asks as the user whose credential is shown. A request in the name of
-// somebody else can not be made to Brine: the kernel names the user.
+// somebody else cannot be made to Brine: the kernel names the user.
 func (all *saltCases) publish(t *testing.T, c *aclCase) (got, want, ok bool) {
 	r, err := Parse(Config{
 		PublisherACL: setting(t, "publisher_acl", c.Config.ACL), PublisherACLBlacklist: setting(t, "publisher_acl_blacklist", c.Config.Blacklist),

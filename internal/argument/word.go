@@ -16,7 +16,7 @@ const byteOrderMark = "\ufeff"
 // float64, []any or map[string]any.
 //
 //   - A list begins with [ and a map with {; what else would be one in YAML
-//     ("a: b", "- a") stays text, and so does what YAML can not read at all.
+//     ("a: b", "- a") stays text, and so does what YAML cannot read at all.
 //
 //   - Leading zeros are decimal: 010 is 10. 10_000 stays text, 1e3 too: a float
 //     has a dot, and its exponent a sign.

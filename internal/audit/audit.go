@@ -1,5 +1,5 @@
-// Package audit keeps the trail of a master's decisions: who wanted what, and
-// whether he got it. The entries are a chain, each with the hash of the one
+// Package audit keeps the audit log of a master's decisions: who wanted what, and
+// whether it was allowed. The entries are a chain, each with the hash of the one
 // before, so that it shows when one is changed or taken out; the head of the
 // chain is kept in a file elsewhere, so that it shows when its end is.
 //
@@ -25,7 +25,7 @@ type Verdict string
 const (
 	Refused Verdict = ""
 	Allowed Verdict = "allowed"
-	// Noted is for what nobody decided: the trail was pruned, the rules were read
+	// Noted is for what nobody decided: the audit log was pruned, the rules were read
 	// anew.
 	Noted Verdict = "noted"
 )
@@ -66,7 +66,7 @@ const (
 	Login   Kind = "login"  // of a user of external_auth
 	Token   Kind = "token"  // it was made, used or revoked
 	Rules   Kind = "rules"  // they were read anew
-	Trail   Kind = "trail"  // this trail itself
+	Trail   Kind = "trail"  // the audit log itself
 )
 
 // Who is who asked, as verified. Sudo alone is what a tool of an operator says.

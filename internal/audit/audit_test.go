@@ -21,7 +21,7 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// world is a journal with a trail in it.
+// world is a journal with an audit log in it.
 type world struct {
 	*testing.T
 	bus  *bustest.Bus
@@ -417,7 +417,7 @@ func TestClosedBus(t *testing.T) {
 	}
 }
 
-// One who is refused again and again fills the trail with a few entries, which
+// One who is refused again and again fills the audit log with a few entries, which
 // have the number of all; others are told as ever.
 func TestFlood(t *testing.T) {
 	w := start(t, nil)
@@ -551,7 +551,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// A file that can not be written is told in the log; what is missing comes later.
+// A file that cannot be written is told in the log; what is missing comes later.
 func TestCopyFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	log, read := logged()
@@ -586,7 +586,7 @@ func (w *world) told(read func() string, words string) {
 	}
 }
 
-// What can not be a file of its own is refused at the start.
+// What cannot be a file of its own is refused at the start.
 func TestCopyRefused(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "folder"), 0o700), os.Symlink("/etc/passwd", filepath.Join(dir, "link"))); err != nil {

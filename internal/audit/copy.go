@@ -16,7 +16,7 @@ import (
 )
 
 // copier writes the entries to a file, a line each. It follows the chain, so a
-// file that can not be written delays nothing and loses nothing: what is missing
+// file that cannot be written delays nothing and loses nothing: what is missing
 // comes when it can be written again. Until then the log says so.
 type copier struct {
 	path     string

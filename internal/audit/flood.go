@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Bounds of what one asker's refusals may fill the trail with: the first in a
+// Bounds of what one principal's refusals may fill the audit log with: the first in a
 // minute are told one by one, of the others the last, with their number.
 const (
-	floodTime  = time.Minute
-	floodLimit = 100
-	maxAskers  = 10_000
+	floodTime     = time.Minute
+	floodLimit    = 100
+	maxPrincipals = 10_000
 )
 
 // flood counts refusals. What is allowed is never counted: it takes effect, and
 // has an entry.
 type flood struct {
-	mu     sync.Mutex
-	askers map[string]*burst
+	mu         sync.Mutex
+	principals map[string]*burst
 }
 
 type burst struct {
@@ -28,22 +28,22 @@ type burst struct {
 	last  Entry // of those
 }
 
-func (f *flood) init() { f.askers = map[string]*burst{} }
+func (f *flood) init() { f.principals = map[string]*burst{} }
 
 // pass says whether the refusal is told by itself.
 func (f *flood) pass(e Entry, now time.Time) bool {
 	key := string(e.Kind) + " " + e.known()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := f.askers[key]
+	b := f.principals[key]
 	if b == nil {
-		if len(f.askers) >= maxAskers {
-			key = "" // askers without number: they share one burst
-			b = f.askers[key]
+		if len(f.principals) >= maxPrincipals {
+			key = "" // principals without number: they share one burst
+			b = f.principals[key]
 		}
 		if b == nil {
 			b = &burst{since: now}
-			f.askers[key] = b
+			f.principals[key] = b
 		}
 	}
 	if b.count++; b.count <= floodLimit {
@@ -54,8 +54,8 @@ func (f *flood) pass(e Entry, now time.Time) bool {
 	return false
 }
 
-// known is by what an asker is known for sure: who tries to log in may call
-// himself anything.
+// known is by what a principal is known for sure: who tries to log in may call
+// themselves anything.
 func (w *Who) known() string {
 	if w.UID != nil {
 		return strconv.Itoa(*w.UID)
@@ -68,11 +68,11 @@ func (f *flood) take(now time.Time) []Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var list []Entry
-	for key, b := range f.askers {
+	for key, b := range f.principals {
 		if now.Sub(b.since) < floodTime {
 			continue
 		}
-		delete(f.askers, key)
+		delete(f.principals, key)
 		if b.more > 0 {
 			b.last.Repeated = b.more
 			list = append(list, b.last)
@@ -82,7 +82,7 @@ func (f *flood) take(now time.Time) []Entry {
 }
 
 // Note writes an entry about what takes no effect, without waiting: a refusal,
-// or a word about the trail. That it could not be written is told to the log. It
+// or a word about the audit log. That it could not be written is told to the log. It
 // returns whether the entry is one by itself, and not among those of which only the
 // number is told: the caller's own log is to leave out the same ones.
 func (l *Log) Note(e Entry) bool {

@@ -30,11 +30,11 @@ func openHead(path string) (h *head, created bool, err error) {
 		err = atomicfile.Write(path, origin.text(), 0o600)
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("head of the audit trail: %w", err)
+		return nil, false, fmt.Errorf("head of the audit log: %w", err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, false, fmt.Errorf("head of the audit trail: %w", err)
+		return nil, false, fmt.Errorf("head of the audit log: %w", err)
 	}
 	return &head{f}, created, nil
 }
@@ -46,7 +46,7 @@ func (h *head) read() (place, error) {
 	text := make([]byte, 128)
 	n, err := h.file.ReadAt(text, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return place{}, fmt.Errorf("head of the audit trail: %w", err)
+		return place{}, fmt.Errorf("head of the audit log: %w", err)
 	}
 	if n == 0 {
 		return place{}, &damaged{h.file.Name(), "it is empty"}

@@ -115,7 +115,7 @@ func openDigester(path string) (digester, error) {
 		return key, atomicfile.Write(path, []byte(hex.EncodeToString(key)+"\n"), 0o400)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("key of the audit trail: %w", err)
+		return nil, fmt.Errorf("key of the audit log: %w", err)
 	}
 	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(key) != sha256.Size {

@@ -33,7 +33,7 @@ type Options struct {
 	Log   *slog.Logger
 }
 
-// Log is an open trail. Its methods may be called concurrently: entries come
+// Log is an open audit log. Its methods may be called concurrently: entries come
 // into one order.
 type Log struct {
 	opts   Options
@@ -66,11 +66,11 @@ const (
 	closeTime = 5 * time.Second
 )
 
-// ErrUnwritten is wrapped by the errors of entries that are not in the trail.
+// ErrUnwritten is wrapped by the errors of entries that are not in the audit log.
 // What was decided must not take effect.
-var ErrUnwritten = errors.New("the audit trail can not be written")
+var ErrUnwritten = errors.New("the audit log cannot be written")
 
-// Open opens the trail and looks whether its end is where it should be: what is
+// Open opens the audit log and looks whether its end is where it should be: what is
 // missing is told to the log and is itself an entry. A file for copies that can
 // not be written is an error.
 func Open(ctx context.Context, o Options) (*Log, error) {
@@ -113,7 +113,7 @@ func (l *Log) begin(ctx context.Context, created bool) error {
 		}
 	}
 	if missing != "" {
-		l.opts.Log.Error("the audit trail is not what it was", "reason", missing)
+		l.opts.Log.Error("the audit log is not what it was", "reason", missing)
 	}
 	if missing != "" && !l.Damaged() {
 		_, err = l.Begin(Entry{Kind: Trail, Verdict: Noted, Fun: "audit.start", Reason: missing})
@@ -174,7 +174,7 @@ func (l *Log) end(ctx context.Context) (place, uint64, error) {
 	return place{e.N, Hash(newest.Body)}, span.Last, err
 }
 
-// Pending is an entry on its way into the trail.
+// Pending is an entry on its way into the audit log.
 type Pending struct {
 	entry Entry
 	line  []byte
@@ -254,7 +254,7 @@ func (l *Log) reconcile() error {
 		return err
 	}
 	if missing != "" {
-		l.opts.Log.Error("the audit trail is not what it was", "reason", missing)
+		l.opts.Log.Error("the audit log is not what it was", "reason", missing)
 	}
 	l.broken.Store(false)
 	return nil
@@ -295,7 +295,7 @@ func (l *Log) writeHead(at place) {
 		err = l.head.write(at)
 	}
 	if err != nil {
-		l.opts.Log.Error("head of the audit trail not written", "err", err)
+		l.opts.Log.Error("head of the audit log not written", "err", err)
 	}
 }
 
@@ -351,7 +351,7 @@ func (l *Log) housekeep() {
 	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
 	defer cancel()
 	if err := l.prune(ctx, l.opts.limits(time.Now())); err != nil {
-		l.opts.Log.Error("audit trail not pruned", "err", err)
+		l.opts.Log.Error("audit log not pruned", "err", err)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // errEnough ends a reading early.
 var errEnough = errors.New("enough was read")
 
-// limits are what of the trail is kept.
+// limits are what of the audit log is kept.
 type limits struct {
 	since time.Time // entries from then on; the zero value keeps the oldest
 	bytes int64     // of the newest; 0 is no limit
@@ -40,7 +40,7 @@ func (l *Log) prune(ctx context.Context, k limits) error {
 	if err := l.Record(ctx, Entry{Kind: Trail, Verdict: Noted, Fun: "audit.prune", Upto: gone.N, Hash: Hash(last.Body)}); err != nil {
 		return err
 	}
-	l.opts.Log.Info("audit trail pruned", "upto", gone.N)
+	l.opts.Log.Info("audit log pruned", "upto", gone.N)
 	return l.opts.Queue.Remove(ctx, last.Seq)
 }
 

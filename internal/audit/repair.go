@@ -50,7 +50,7 @@ func (l *Log) spoiled(err error) bool {
 	}
 	l.damage = append(l.damage, d)
 	l.hurt.Store(true)
-	l.opts.Log.Error("the audit trail cannot be written: a file of it is damaged", "file", d.file, "reason", d.reason, "hint", repairHint)
+	l.opts.Log.Error("the audit log cannot be written: a file of it is damaged", "file", d.file, "reason", d.reason, "hint", repairHint)
 	return true
 }
 
@@ -90,7 +90,7 @@ func (l *Log) Repair(ctx context.Context, who Who) (Repaired, error) {
 	if err := l.renew(r.Files, p.at); err != nil {
 		return Repaired{}, err
 	}
-	l.opts.Log.Warn("the audit trail is repaired", "user", who.User, "reason", p.entry.Reason)
+	l.opts.Log.Warn("the audit log is repaired", "user", who.User, "reason", p.entry.Reason)
 	l.told(p)
 	return r, nil
 }

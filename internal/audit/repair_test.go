@@ -9,7 +9,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// spoil replaces a file of the trail, which nobody has open.
+// spoil replaces a file of the audit log, which nobody has open.
 func (w *world) spoil(path, text string) {
 	w.Helper()
 	if err := errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, []byte(text), 0o600)); err != nil {
@@ -108,8 +108,8 @@ func TestRepairOverAHole(t *testing.T) {
 	w.verify("entry 3 is missing")
 }
 
-// A head that is torn while the trail is in use is told by Verify, and repaired.
-func TestRepairOfAnOpenTrail(t *testing.T) {
+// A head that is torn while the audit log is in use is told by Verify, and repaired.
+func TestRepairOfAnOpenLog(t *testing.T) {
 	w := start(t, nil)
 	w.write(3)
 	w.verify() // waits for the head

@@ -14,7 +14,7 @@ import (
 type Report struct {
 	OK       bool
 	Entries  uint64 // that were looked at
-	First    uint64 // the numbers of the first and the last, 0 in an empty trail
+	First    uint64 // the numbers of the first and the last, 0 in an empty audit log
 	Last     uint64
 	Head     string   // of the last: NUMBER:HASH, to be kept elsewhere
 	Problems []string // at most maxProblems
@@ -28,12 +28,12 @@ func ParseHead(s string) (n uint64, hash string, err error) {
 	number, hash, _ := strings.Cut(s, ":")
 	n, err = strconv.ParseUint(number, 10, 64)
 	if err != nil || len(hash) != len(origin.hash) {
-		return 0, "", fmt.Errorf("%.80q is no head of the audit trail: it is written NUMBER:HASH", s)
+		return 0, "", fmt.Errorf("%.80q is no head of the audit log: it is written NUMBER:HASH", s)
 	}
 	return n, hash, nil
 }
 
-// Verify reads the whole trail and compares it with the head, and with the heads
+// Verify reads the whole audit log and compares it with the head, and with the heads
 // that were kept elsewhere. An error is only what kept it from looking.
 func (l *Log) Verify(ctx context.Context, kept ...string) (Report, error) {
 	c := check{known: map[uint64]string{}, last: origin}

@@ -184,7 +184,7 @@ func (a *Authorizer) verify(ctx context.Context, r *rpc.Request, q protocol.Logi
 }
 
 // tellLogin logs a login, with the reason of a refusal, and writes it to the audit
-// trail. One that is not written there must not take effect.
+// log. One that is not written there must not take effect.
 func (a *Authorizer) tellLogin(ctx context.Context, from bus.Identity, q protocol.Login, grant *eauth.Grant, err error) error {
 	backend, user := logging.Shorten(q.Backend), logging.Shorten(q.User)
 	if grant != nil {
@@ -196,7 +196,7 @@ func (a *Authorizer) tellLogin(ctx context.Context, from bus.Identity, q protoco
 	}
 	log := a.Log.With("user", user, "eauth", backend, "kind", proofKind(q), "source", from.String())
 	if err != nil {
-		// Once a minute is enough for the log; the trail counts what repeats.
+		// Once a minute is enough for the log; the audit log counts what repeats.
 		if !errors.Is(err, eauth.ErrBusy) || a.told.First("login "+from.String(), time.Now()) {
 			log.Warn("login refused", "reason", err.Error())
 		}

@@ -22,7 +22,7 @@ import (
 // allow is refused and reaches nobody.
 func TestEveryRoleOnEverySubject(t *testing.T) {
 	t.Parallel()
-	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleCaller, bus.RoleClient, bus.RoleStranger, bus.RoleUser} {
+	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleCaller, bus.RoleClient, bus.RoleUnaccepted, bus.RoleUser} {
 		t.Run(string(role), func(t *testing.T) {
 			t.Parallel()
 			b := bustest.StartStore(t)
@@ -36,7 +36,7 @@ func TestEveryRoleOnEverySubject(t *testing.T) {
 	}
 }
 
-// A key that shows an id which it has no right to is a stranger, whatever it says.
+// A key that shows an id which it has no right to is unaccepted, whatever it says.
 func TestForeignIDWithOwnKey(t *testing.T) {
 	t.Parallel()
 	b := bustest.StartStore(t)
@@ -46,7 +46,7 @@ func TestForeignIDWithOwnKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.Self.Role = bus.RoleStranger
+	c.Self.Role = bus.RoleUnaccepted
 	subjects := probes(c.Self, victim.Self)
 	tryPublish(t, b, c, subjects)
 	trySubscribe(t, b, c, subjects, "")

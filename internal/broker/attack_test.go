@@ -337,7 +337,7 @@ func serve(t *testing.T, b *bustest.Bus, called chan<- bus.Identity) {
 }
 
 // The daemon may publish anywhere, so it must not be made to answer anywhere.
-func TestAnswersGoToTheAskerOnly(t *testing.T) {
+func TestAnswersGoToThePrincipalOnly(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
 	called := make(chan bus.Identity, 100)
@@ -432,7 +432,7 @@ func TestHeadersOfAPeerHaveNoEffect(t *testing.T) {
 }
 
 // The server can be asked by a header to report the way of a message to a
-// subject; it must not be one that the asker may not speak on.
+// subject; it must not be one that the principal may not speak on.
 func TestTraceReportsGoNowhere(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
@@ -460,7 +460,7 @@ func TestTraceReportsGoNowhere(t *testing.T) {
 	}
 }
 
-func TestFloodOfRequestsIsBusyForItsAskerOnly(t *testing.T) {
+func TestFloodOfRequestsIsBusyForItsPrincipalOnly(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
 	entered := make(chan struct{}, 1000)
@@ -552,15 +552,15 @@ func TestUnfinishedRequests(t *testing.T) {
 	}
 }
 
-// A stranger's only question has one piece.
-func TestStrangersHoldNothing(t *testing.T) {
+// The only question of an unaccepted key has one piece.
+func TestUnacceptedKeysHoldNothing(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
 	b.Server.Handle("ask", func(ctx context.Context, r *rpc.Request) error { return r.SendRaw(ctx, []byte(`"ok"`)) })
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c := b.As(t, bus.RoleStranger, "web1")
+	c := b.As(t, bus.RoleUnaccepted, "web1")
 	answers, err := c.SubscribeSync(c.Self.Inbox() + ".*")
 	if err != nil {
 		t.Fatal(err)
@@ -783,5 +783,5 @@ func TestNothingRunsAfterStop(t *testing.T) {
 	ask(t, local)
 	b.RawLocal(t) // connects and says nothing
 	b.RawTCP(t)
-	b.As(t, bus.RoleStranger, "web2")
+	b.As(t, bus.RoleUnaccepted, "web2")
 }

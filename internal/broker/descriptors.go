@@ -12,7 +12,7 @@ type descriptors struct {
 	limit       int
 	connections int // of the network
 	halfOpen    int // of those, who may have proven nothing yet
-	strangers   int // of those, who may wait for their key to be accepted
+	unaccepted  int // of those, who may wait for their key to be accepted
 }
 
 const (
@@ -30,7 +30,7 @@ func share(limit int) descriptors {
 	reserve := min(max(limit/4, minReserve), maxReserve)
 	d := descriptors{limit: limit, connections: min(max(limit-reserve, limit/4), maxConnections)}
 	d.halfOpen = max(8, min(maxHalfOpen, d.connections/4))
-	d.strangers = max(8, min(maxStrangers, d.connections/2))
+	d.unaccepted = max(8, min(maxUnaccepted, d.connections/2))
 	return d
 }
 
@@ -50,7 +50,7 @@ func openFiles(log *slog.Logger) descriptors {
 		}
 	}
 	d := share(int(min(r.Cur, 1<<30)))
-	log.Info("open files", "limit", d.limit, "connections", d.connections, "unaccepted", d.strangers, "half_open", d.halfOpen)
+	log.Info("open files", "limit", d.limit, "connections", d.connections, "unaccepted", d.unaccepted, "half_open", d.halfOpen)
 	if d.limit < 4*minReserve {
 		log.Warn("the limit on open files is low: raise LimitNOFILE", "limit", d.limit)
 	}

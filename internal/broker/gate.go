@@ -101,7 +101,7 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 	}
 	a := from.arrival
 	i, ok := g.admit(c, o, Peer{Remote: from.String(), Host: a.host, TLS: state, Caller: o.Name == callerName}, &a.tie)
-	return ok && g.porch.letIn(a, i.Role == bus.RoleStranger) && g.register(c, i)
+	return ok && g.porch.letIn(a, i.Role == bus.RoleUnaccepted) && g.register(c, i)
 }
 
 // callerName in CONNECT asks for the role of salt-call. It asks for less, so no

@@ -99,7 +99,7 @@ func TestNothingOutlivesItsConnection(t *testing.T) {
 // What nobody decided to allow is denied: the server takes an empty list of
 // allowed subjects for everything.
 func TestPermissionsOfNobody(t *testing.T) {
-	for _, i := range []bus.Identity{{}, {Role: "operator", Name: "x"}, {Role: bus.RoleMinion}, {Role: bus.RoleUser}, {Role: bus.RoleStranger}} {
+	for _, i := range []bus.Identity{{}, {Role: "operator", Name: "x"}, {Role: bus.RoleMinion}, {Role: bus.RoleUser}, {Role: bus.RoleUnaccepted}} {
 		p := permissions(bus.MasterEndpoints.Rights(), i)
 		if len(p.Publish.Allow) > 0 || len(p.Publish.Deny) != 1 || p.Publish.Deny[0] != ">" {
 			t.Errorf("%+v may publish %+v", i, p.Publish)

@@ -37,7 +37,7 @@ func newHealth(o Options) *Health {
 	return &Health{syncer: blockfile.NewSyncer(o.StoreDir), waits: o.Sync == SyncAlways, dirty: map[string]struct{}{}, soon: make(chan struct{}, 1), failed: make(chan struct{}), alarm: make(chan struct{}, 1), stopped: make(chan struct{})}
 }
 
-// Failed returns a channel that is closed while the store can not be written, and
+// Failed returns a channel that is closed while the store cannot be written, and
 // another one once it can again.
 func (h *Health) Failed() <-chan struct{} {
 	h.mu.Lock()
@@ -45,7 +45,7 @@ func (h *Health) Failed() <-chan struct{} {
 	return h.failed
 }
 
-// Err is why the store can not be written; nil if it can.
+// Err is why the store cannot be written; nil if it can.
 func (h *Health) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,7 +169,7 @@ func (h *Health) stop() { h.end.Do(func() { close(h.stopped) }) }
 const (
 	// healEvery is how often it is tried whether there is room again.
 	healEvery = time.Second
-	// healPause is how long the store stays closed at least: who is writing a lot has
+	// healPause is how long the store stays closed at least: who is writing a batch has
 	// noticed by then that a part of it was refused, and sends no more of it.
 	healPause = 250 * time.Millisecond
 )
@@ -185,7 +185,7 @@ func (b *Broker) heal() {
 		case <-b.health.stopped:
 			return
 		}
-		b.opts.Log.Error("the journal can not be written; nothing is stored until it can", "err", b.health.Err())
+		b.opts.Log.Error("the journal cannot be written; nothing is stored until it can", "err", b.health.Err())
 		streams := b.streams()
 		for again := time.After(healPause); ; again = tick.C {
 			select {
@@ -198,7 +198,7 @@ func (b *Broker) heal() {
 				break
 			}
 			if b.gate.told.First("reopen "+err.Error(), time.Now()) {
-				b.opts.Log.Error("the journal can not be opened again yet", "err", err)
+				b.opts.Log.Error("the journal cannot be opened again yet", "err", err)
 			}
 		}
 		b.health.well()
@@ -232,7 +232,7 @@ func spare() error {
 func (b *Broker) streams() int { return b.gate.account.JetStreamUsage().Streams }
 
 // reopen opens the store anew if the disk takes something, and says whether that many
-// streams came back: the server leaves out what it can not read, and calls it a success.
+// streams came back: the server leaves out what it cannot read, and calls it a success.
 // A panic on the way ends the daemon.
 func (b *Broker) reopen(streams int) (err error) {
 	if err := errors.Join(spare(), b.checkStore()); err != nil {

@@ -139,7 +139,7 @@ const (
 	maxPass = 64 << 10
 )
 
-// pass passes bytes on until either side closes, in larger lots where many come:
+// pass passes bytes on until either side closes, in larger batches where many come:
 // each costs two system calls' time and two goroutines a meeting.
 func pass(to io.Writer, from io.Reader) error {
 	b := make([]byte, minPass)

@@ -130,7 +130,7 @@ func TestRequestsOverTheLocalSocket(t *testing.T) {
 	select {
 	case <-left:
 	case <-ctx.Done():
-		t.Error("the handler was not told that its asker is gone")
+		t.Error("the handler was not told that its principal is gone")
 	}
 	if _, err := s.Next(ctx); !errors.Is(err, rpc.ErrLost) {
 		t.Errorf("after close: %v, want ErrLost", err)

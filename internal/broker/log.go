@@ -10,7 +10,7 @@ import (
 )
 
 // serverLog passes the server's words on to our log. What it calls fatal ends
-// the start, not the process. What it says of a store that can not be written is for
+// the start, not the process. What it says of a store that cannot be written is for
 // health: nobody else is told.
 type serverLog struct {
 	log    *slog.Logger

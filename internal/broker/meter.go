@@ -76,7 +76,7 @@ func newMeter() *meter {
 // join returns the share of an identity for one more connection, which leave gives back.
 func (m *meter) join(i bus.Identity, host string) *flow {
 	key, limit := shareKey(i, host), int64(maxShare)
-	if i.Role == bus.RoleStranger {
+	if i.Role == bus.RoleUnaccepted {
 		limit = strangeShare
 	}
 	m.mu.Lock()
@@ -93,7 +93,7 @@ func (m *meter) join(i bus.Identity, host string) *flow {
 // shareKey names the share that an identity counts in; host is for those without a key.
 func shareKey(i bus.Identity, host string) string {
 	switch i.Role {
-	case bus.RoleStranger:
+	case bus.RoleUnaccepted:
 		return "key of " + host
 	case bus.RoleMinion, bus.RoleCaller:
 		return "minion " + i.Name

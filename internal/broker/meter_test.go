@@ -57,16 +57,16 @@ func TestSharesOfWhatIsUnderWay(t *testing.T) {
 }
 
 // Those who have no accepted key share with those of their host, whatever their keys.
-func TestShareOfStrangers(t *testing.T) {
+func TestShareOfUnacceptedKeys(t *testing.T) {
 	m := newMeter()
 	m.on = true
-	one := m.join(bus.Identity{Role: bus.RoleStranger, Name: "a", Key: "1"}, "10.0.0.1")
-	if m.join(bus.Identity{Role: bus.RoleStranger, Name: "b", Key: "2"}, "10.0.0.1") != one || m.join(bus.Identity{Role: bus.RoleStranger, Name: "c", Key: "3"}, "10.0.0.2") == one {
-		t.Error("strangers of one host do not share, or those of two do")
+	one := m.join(bus.Identity{Role: bus.RoleUnaccepted, Name: "a", Key: "1"}, "10.0.0.1")
+	if m.join(bus.Identity{Role: bus.RoleUnaccepted, Name: "b", Key: "2"}, "10.0.0.1") != one || m.join(bus.Identity{Role: bus.RoleUnaccepted, Name: "c", Key: "3"}, "10.0.0.2") == one {
+		t.Error("unaccepted keys of one host do not share, or those of two do")
 	}
 	m.took(one, strangeShare)
 	if !m.over(one) {
-		t.Error("strangers have more than their share")
+		t.Error("unaccepted keys have more than their share")
 	}
 }
 

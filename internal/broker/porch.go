@@ -23,10 +23,10 @@ const (
 	// patience is how long a peer may leave the daemon waiting before it gives way to
 	// others, where there are too many: some round trips of a far network.
 	patience = 250 * time.Millisecond
-	// maxStrangers is how many connections may wait for their keys to be accepted,
+	// maxUnaccepted is how many connections may wait for their keys to be accepted,
 	// since anybody can make keys: each costs some 80 KB. What is beyond, of a large fleet
 	// on its first day, tries again; minions with an accepted key do not count.
-	maxStrangers = 4000
+	maxUnaccepted = 4000
 	// hostShare is the part of those places that one host gets.
 	hostShare = 2
 	// acceptPause is how long nothing is taken after the kernel had nothing to give.
@@ -46,17 +46,17 @@ type porch struct {
 	room     descriptors
 	wg       sync.WaitGroup
 
-	mu        sync.Mutex
-	open      map[*arrival]bool
-	halfOpen  *crowd
-	strangers *crowd
-	stopped   bool
+	mu         sync.Mutex
+	open       map[*arrival]bool
+	halfOpen   *crowd
+	unaccepted *crowd
+	stopped    bool
 }
 
 func newPorch(l net.Listener, room descriptors, m *meter, log *slog.Logger) *porch {
 	return &porch{
 		listener: l, log: log, room: room, meter: m, turns: newTurns(max(2, runtime.GOMAXPROCS(0))), open: map[*arrival]bool{},
-		halfOpen: newCrowd(room.halfOpen, max(1, room.halfOpen/hostShare)), strangers: newCrowd(room.strangers, max(1, room.strangers/hostShare)),
+		halfOpen: newCrowd(room.halfOpen, max(1, room.halfOpen/hostShare)), unaccepted: newCrowd(room.unaccepted, max(1, room.unaccepted/hostShare)),
 	}
 }
 
@@ -148,7 +148,7 @@ func (p *porch) letIn(a *arrival, strange bool) bool {
 	var victim *arrival
 	taken := !a.ends()
 	if strange && taken {
-		victim, taken = p.strangers.add(a, nobody)
+		victim, taken = p.unaccepted.add(a, nobody)
 	}
 	p.mu.Unlock()
 	if victim != nil {

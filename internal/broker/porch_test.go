@@ -224,9 +224,9 @@ func TestConnectionsLeaveDescriptorsFree(t *testing.T) {
 }
 
 // Who waits for its key to be accepted gives way to those of hosts with fewer.
-func TestStrangersAreBounded(t *testing.T) {
-	b := startTLS(t, Options{Admit: admitAs(bus.RoleStranger)})
-	set(b, func(p *porch) { p.strangers = newCrowd(8, 6) })
+func TestUnacceptedKeysAreBounded(t *testing.T) {
+	b := startTLS(t, Options{Admit: admitAs(bus.RoleUnaccepted)})
+	set(b, func(p *porch) { p.unaccepted = newCrowd(8, 6) })
 	var flood []*nats.Conn
 	for range 6 {
 		nc, err := login(b, "127.0.0.2", 5*time.Second)
@@ -258,7 +258,7 @@ func TestStrangersAreBounded(t *testing.T) {
 // Connections that die while they are judged are not counted afterwards, with a key
 // that is accepted or with none.
 func TestConnectionsThatDieWhileTheyAreJudged(t *testing.T) {
-	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleStranger} {
+	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleUnaccepted} {
 		t.Run(string(role), func(t *testing.T) {
 			judge, judging := make(chan struct{}), make(chan struct{}, 100)
 			as := admitAs(role)
@@ -298,7 +298,7 @@ func TestConnectionsThatDieWhileTheyAreJudged(t *testing.T) {
 				defer p.mu.Unlock()
 				p.turns.mu.Lock()
 				defer p.turns.mu.Unlock()
-				return len(b.gate.all()) == 0 && len(p.open)+p.halfOpen.n+p.strangers.n == 0 && p.turns.free == places
+				return len(b.gate.all()) == 0 && len(p.open)+p.halfOpen.n+p.unaccepted.n == 0 && p.turns.free == places
 			})
 		})
 	}
@@ -387,7 +387,7 @@ func TestShareOfOpenFiles(t *testing.T) {
 	for _, limit := range []int{256, 1024, 4096, 20_000, 524_288, 1 << 30} {
 		d := share(limit)
 		t.Logf("%+v", d)
-		if d.connections <= 0 || d.connections >= limit || d.halfOpen+d.strangers > d.connections || d.halfOpen > maxHalfOpen || d.strangers > maxStrangers {
+		if d.connections <= 0 || d.connections >= limit || d.halfOpen+d.unaccepted > d.connections || d.halfOpen > maxHalfOpen || d.unaccepted > maxUnaccepted {
 			t.Errorf("%d: %+v", limit, d)
 		}
 		if limit >= 1024 && limit-d.connections < minReserve {

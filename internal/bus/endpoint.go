@@ -115,7 +115,7 @@ var (
 
 // MasterEndpoints are all that a master can be asked.
 var MasterEndpoints = Endpoints{
-	{"ask", []Role{RoleMinion, RoleCaller, RoleStranger}, Own, tinyBody, "ask", "am I accepted? With a version, and a few grains where `autosign_grains_dir` is set; else it has 512 B"},
+	{"ask", []Role{RoleMinion, RoleCaller, RoleUnaccepted}, Own, tinyBody, "ask", "am I accepted? With a version, and a few grains where `autosign_grains_dir` is set; else it has 512 B"},
 
 	{"file", minions, Own, shortBody, "sendFile", "a file of file_roots, which are for all minions"},
 	{"files", minions, Own, shortBody, "listFiles", "the names of those files"},
@@ -208,7 +208,7 @@ func (e Endpoints) Rights() Rights {
 }
 
 // roleOrder is that of tables: from the most to the least trusted, users apart.
-var roleOrder = []Role{RoleMaster, RoleMinion, RoleCaller, RoleClient, RoleStranger, RoleUser}
+var roleOrder = []Role{RoleMaster, RoleMinion, RoleCaller, RoleClient, RoleUnaccepted, RoleUser}
 
 func order(r Rule) int {
 	n := 2 * slices.Index(roleOrder, r.Role)

@@ -19,7 +19,7 @@ func TestEndpointsAreSound(t *testing.T) {
 			}
 		}
 	}
-	if ask := MasterEndpoints.Find(RoleStranger, OpAsk); ask.Body > 1<<10 {
+	if ask := MasterEndpoints.Find(RoleUnaccepted, OpAsk); ask.Body > 1<<10 {
 		t.Errorf("anybody may ask with %d bytes", ask.Body)
 	}
 	// Within each group of roles the table is sorted: a row is found, and put, in one place.
@@ -35,7 +35,7 @@ func TestEndpointsAreSound(t *testing.T) {
 	}
 }
 
-// Whatever a row lacks, it can not be asked: the table is refused before anybody is.
+// Whatever a row lacks, it cannot be asked: the table is refused before anybody is.
 func TestARowWithoutACheckIsAFault(t *testing.T) {
 	good := Endpoint{"op", []Role{RoleUser}, Own, 1, "handler", "why"}
 	for name, spoil := range map[string]func(*Endpoint){

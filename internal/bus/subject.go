@@ -25,13 +25,13 @@ type Role string
 // The roles. Who has which is decided by the broker's daemon when a connection
 // is made, from its key or from the kernel's word on the process.
 const (
-	RoleNobody   Role = ""         // refused
-	RoleMaster   Role = "master"   // the daemon itself, on its own embedded server
-	RoleMinion   Role = "minion"   // the daemon of an accepted minion
-	RoleCaller   Role = "caller"   // salt-call with the key of an accepted minion and no daemon
-	RoleClient   Role = "client"   // a program with credentials for the event bus, see doc/clients.md
-	RoleStranger Role = "stranger" // a key that is pending, rejected, denied or unknown
-	RoleUser     Role = "user"     // a local process, by its Unix user
+	RoleNobody     Role = ""           // refused
+	RoleMaster     Role = "master"     // the daemon itself, on its own embedded server
+	RoleMinion     Role = "minion"     // the daemon of an accepted minion
+	RoleCaller     Role = "caller"     // salt-call with the key of an accepted minion and no daemon
+	RoleClient     Role = "client"     // a program with credentials for the event bus, see doc/clients.md
+	RoleUnaccepted Role = "unaccepted" // a key that is pending, rejected, denied or unknown
+	RoleUser       Role = "user"       // a local process, by its Unix user
 )
 
 // Identity is who a connection is, as the broker verified it.
@@ -155,7 +155,7 @@ func RequestSubject(role Role, name, op string) string {
 
 // Operations whose subjects or limits are unlike those of others.
 const (
-	OpAsk    = "ask" // a stranger's
+	OpAsk    = "ask" // of an unaccepted key
 	opFire   = "fire"
 	opRet    = "ret"
 	opReturn = opRet + "." // and the jid
@@ -177,7 +177,7 @@ func (r Role) Kind() string {
 		return "minion"
 	case RoleClient:
 		return "client"
-	case RoleStranger:
+	case RoleUnaccepted:
 		return "key"
 	}
 	return "user"
@@ -225,7 +225,7 @@ func Sender(subject string) (Identity, string, bool) {
 	case "user":
 		return Identity{Role: RoleUser, Name: name}, parts[3], true
 	case "key":
-		return Identity{Role: RoleStranger, Name: name, Key: name}, parts[3], true
+		return Identity{Role: RoleUnaccepted, Name: name, Key: name}, parts[3], true
 	}
 	return Identity{}, "", false
 }

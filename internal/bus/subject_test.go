@@ -36,7 +36,7 @@ func TestSender(t *testing.T) {
 		"salt.minion.web1%2Eexample.fire":      {Role: RoleMinion, Name: "web1.example"},
 		"salt.minion.web1.ret.20261121":        {Role: RoleMinion, Name: "web1"},
 		"salt.user.1000.req.publish":           {Role: RoleUser, Name: "1000"},
-		"salt.key.abc.req.ask":                 {Role: RoleStranger, Name: "abc", Key: "abc"},
+		"salt.key.abc.req.ask":                 {Role: RoleUnaccepted, Name: "abc", Key: "abc"},
 		"salt.minion.web1":                     {},
 		"salt.minion..fire":                    {},
 		"salt.minion.%.fire":                   {},
@@ -104,7 +104,7 @@ func TestUID(t *testing.T) {
 		{Role: RoleUser, Name: "-1"}:         -1,
 		{Role: RoleUser, Name: "4294967296"}: -1,
 		{Role: RoleMinion, Name: "0"}:        -1, // an id of digits is no user
-		{Role: RoleStranger, Name: "0"}:      -1,
+		{Role: RoleUnaccepted, Name: "0"}:    -1,
 		{Role: RoleMaster}:                   -1,
 	} {
 		if got := i.UID(); got != want {

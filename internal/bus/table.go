@@ -48,7 +48,7 @@ var Table = Rights{
 	{RoleClient, Publish, "salt.client.<client>.ack.*.*", "so much of an answer was taken"},
 	{RoleClient, Subscribe, "<inbox>.>", "answers to this connection"},
 
-	{RoleStranger, Subscribe, "<inbox>.>", "the answer, and the word when it changes"},
+	{RoleUnaccepted, Subscribe, "<inbox>.>", "the answer, and the word when it changes"},
 
 	{RoleUser, Publish, "salt.user.<uid>.credit", "room for more of an answer"},
 	{RoleUser, Subscribe, "<inbox>.>", "answers to this connection"},

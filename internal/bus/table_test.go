@@ -194,12 +194,12 @@ func TestSubjectsDoc(t *testing.T) {
 
 // about says what each role is, for the document.
 var about = map[Role]string{
-	RoleMaster:   "The daemon itself, on its own embedded server. Nothing connects in this role from outside the process.",
-	RoleMinion:   "The daemon of a minion whose key is accepted.",
-	RoleCaller:   "`salt-call` with the key of an accepted minion: it takes no jobs and reports none.",
-	RoleClient:   "A program with credentials of `salt-event creds`: events and nothing else. See [clients](clients.md).",
-	RoleStranger: "The holder of a key that is waiting, rejected, denied or unknown.",
-	RoleUser:     "A local process, by the uid that the kernel names.",
+	RoleMaster:     "The daemon itself, on its own embedded server. Nothing connects in this role from outside the process.",
+	RoleMinion:     "The daemon of a minion whose key is accepted.",
+	RoleCaller:     "`salt-call` with the key of an accepted minion: it takes no jobs and reports none.",
+	RoleClient:     "A program with credentials of `salt-event creds`: events and nothing else. See [clients](clients.md).",
+	RoleUnaccepted: "The holder of a key that is waiting, rejected, denied or unknown.",
+	RoleUser:       "A local process, by the uid that the kernel names.",
 }
 
 const docHead = `# Subjects of the bus

@@ -24,7 +24,7 @@ var ErrNoInput = errors.New("the input has ended")
 // where an empty answer means what byDefault says. The answer comes from Stdin
 // also when that is no terminal; at its end, and after three other words, there
 // is an error. A context that ends while the person thinks is an error too; the
-// read is then abandoned, so Stdin can not be used any more.
+// read is then abandoned, so Stdin cannot be used any more.
 func (e *Env) Confirm(ctx context.Context, question string, byDefault bool) (bool, error) {
 	choices := "[N/y]"
 	if byDefault {
@@ -129,7 +129,7 @@ func scanLine(r io.Reader) (string, error) {
 }
 
 // unlessDone returns what read returns, or the cause of ctx when that ends first;
-// read then goes on in the background, since a read of a terminal can not be
+// read then goes on in the background, since a read of a terminal cannot be
 // stopped.
 func unlessDone(ctx context.Context, read func() (string, error)) (string, error) {
 	type result struct {

@@ -56,7 +56,7 @@ type Env struct {
 }
 
 // Talks says whether a person is told more than errors and warnings: on a terminal, and
-// where --progress asks for it. What goes into a log, or a letter of cron, is to be empty
+// where --progress asks for it. What goes into a log, or a mail of cron, is to be empty
 // when all went well.
 func (e *Env) Talks() bool { return !e.quiet && (e.StderrTTY || e.progress) }
 

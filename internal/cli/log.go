@@ -16,7 +16,7 @@ type LogSettings struct {
 	File      string // log_file; "" is none
 	FileLevel string // log_level_logfile; "" is as Level
 
-	// FileRequired makes a log file that can not be written an error, as it is
+	// FileRequired makes a log file that cannot be written an error, as it is
 	// for a daemon. A tool goes on without, with a warning.
 	FileRequired bool
 }

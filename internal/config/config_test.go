@@ -437,7 +437,7 @@ func floatCase(v any) bool {
 }
 
 // masterDifferences are the cases where Salt warns, or does not even that, and
-// goes on with a value that it can not use; here they are errors.
+// goes on with a value that it cannot use; here they are errors.
 var masterDifferences = map[string]string{
 	"master_failover-0012": "a map is no name of a master",
 	"master_failover-0024": "no such master_type; Salt notices when it connects",

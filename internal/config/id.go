@@ -184,7 +184,7 @@ func loopbackNames(l Lookup) []string {
 // firstAddress returns an address of this host that others can see, IPv4 before
 // IPv6, "" for none.
 func firstAddress(l Lookup) string {
-	addresses, _ := l.Addresses() // a host that can not say has none
+	addresses, _ := l.Addresses() // a host that cannot say has none
 	v6 := ""
 	for _, a := range addresses {
 		network, ok := a.(*net.IPNet)

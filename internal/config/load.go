@@ -250,7 +250,7 @@ func (l *loader) glob(by entry, pattern string) ([]string, error) {
 }
 
 // matches returns the files of one directory that match base. A directory that
-// is missing has none; one that can not be read, or a link that leads nowhere, is an
+// is missing has none; one that cannot be read, or a link that leads nowhere, is an
 // error, since leaving out its files would silently change what is allowed.
 func (l *loader) matches(dir, base string) ([]string, error) {
 	names, err := os.ReadDir(dir)

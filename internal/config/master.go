@@ -11,15 +11,15 @@ type Master struct {
 
 	// Minions may let the master forget their key: saltutil.revoke_auth.
 	AllowMinionKeyRevoke bool `yaml:"allow_minion_key_revoke" default:"true"`
-	// The audit trail holds the arguments of functions, not only a digest of
+	// The audit log holds the arguments of functions, not only a digest of
 	// them. There may be secrets among them.
 	AuditArgs bool `yaml:"audit_args"`
-	// A file that gets every entry of the audit trail too, one line of JSON each.
+	// A file that gets every entry of the audit log too, one line of JSON each.
 	AuditFile string `yaml:"audit_file" is:"below root"`
-	// The most that the audit trail may hold; the oldest entries go first, and
+	// The most that the audit log may hold; the oldest entries go first, and
 	// that is noted in it.
 	AuditMaxBytes int64 `yaml:"audit_max_bytes" is:"1MiB..1024TiB" default:"1GiB"`
-	// How long the audit trail keeps entries; 0 keeps them for ever.
+	// How long the audit log keeps entries; 0 keeps them for ever.
 	AuditRetention time.Duration `yaml:"audit_retention" is:"s 0.." default:"365d"`
 	// The log of salt-api.
 	APILogFile string `yaml:"api_logfile" is:"path below root" default:"/var/log/salt/api"`
@@ -28,7 +28,7 @@ type Master struct {
 	// The user whose programs log others in by the addresses that they come from:
 	// the one that salt-api runs as. Empty means nobody but root.
 	APIUser string `yaml:"api_user" default:"salt-api"`
-	// The attribute of a user's groups that names him, and of the user himself
+	// The attribute of a user's groups that names them, and of the user's own entry
 	// in Active Directory.
 	LDAPAccountAttribute string `yaml:"auth.ldap.accountattributename" default:"memberUid"`
 	// The directory is one of Active Directory: groups are those with the

@@ -55,7 +55,7 @@ type Minion struct {
 	// How long each address of a master, and each answer on the way to a
 	// connection, is waited for.
 	AuthTimeout time.Duration `yaml:"auth_timeout" is:"s 100ms..1d" default:"5s"`
-	// Without effect: masters that can not be reached are tried for ever.
+	// Without effect: masters that cannot be reached are tried for ever.
 	AuthTries int `yaml:"auth_tries" is:"1..10000000" default:"7"`
 	// Grains that are sent with a new key, for the master's
 	// autosign_grains_dir.

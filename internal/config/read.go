@@ -62,7 +62,7 @@ func checkDir(path string) error {
 func checkInfo(path string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return errors.New("its owner can not be found out")
+		return errors.New("its owner cannot be found out")
 	}
 	if euid := os.Geteuid(); stat.Uid != 0 && int(stat.Uid) != euid {
 		err := fmt.Errorf("it belongs to the user with the number %d, who could run anything through it", stat.Uid)

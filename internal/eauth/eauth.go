@@ -22,13 +22,13 @@ var (
 	// too many are under way.
 	ErrBusy = errors.New("too many logins")
 	// ErrUnavailable is wrapped where a backend could not be asked.
-	ErrUnavailable = errors.New("the authentication system can not be asked")
-	// errUnknowable is returned by Look of a backend that can not look at an
+	ErrUnavailable = errors.New("the authentication system cannot be asked")
+	// errUnknowable is returned by Look of a backend that cannot look at an
 	// account without its secret.
-	errUnknowable = errors.New("accounts can not be looked at without their secret")
+	errUnknowable = errors.New("accounts cannot be looked at without their secret")
 )
 
-// Account is a user as a backend knows him.
+// Account is a user as a backend knows them.
 type Account struct {
 	Name   string   // as the backend writes it, which may not be what was typed
 	Groups []string // without a percent sign

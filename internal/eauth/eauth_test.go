@@ -416,7 +416,7 @@ func TestTokensDieWithTheAccount(t *testing.T) {
 	}
 }
 
-// A login whose account can not be looked at holds for a while only.
+// A login whose account cannot be looked at holds for a while only.
 func TestLoginsThatCanNotBeLookedAt(t *testing.T) {
 	s := &stub{account: Account{Name: "fred"}, lookErr: errUnknowable}
 	g := stubbed(t, s, "")
@@ -438,7 +438,7 @@ func TestLoginsThatCanNotBeLookedAt(t *testing.T) {
 }
 
 // A token that is made with a token ends with it, so that nobody renews for ever
-// what he once proved: neither past a certificate, nor unseen by a directory.
+// what they once proved: neither past a certificate, nor unseen by a directory.
 func TestTokensOfTokens(t *testing.T) {
 	for name, c := range map[string]struct {
 		lookErr error

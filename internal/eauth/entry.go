@@ -92,7 +92,7 @@ func expired(fileTime, days int64, now time.Time) bool {
 	return fileTime > 0 && fileTime < never && fileTime/10_000_000-fileEpoch <= now.Unix() || days > 0 && days*86_400 <= now.Unix()
 }
 
-// groups returns the names of the groups of a user: those that his entry names,
+// groups returns the names of the groups of a user: those that their entry names,
 // and those of an own search, of the kind that the directory has.
 func (d *directory) groups(c *ldap.Conn, e *ldap.Entry, user string) ([]string, error) {
 	groups := commonNames(e.GetEqualFoldAttributeValues(d.cfg.LDAPGroupAttribute))

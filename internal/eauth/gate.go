@@ -22,7 +22,7 @@ const (
 	// lookEvery is how old what is known of an account may be: one that is
 	// locked or removed loses its tokens within that time.
 	lookEvery = 5 * time.Second
-	// blindTime is how long a login holds where its account can not be looked
+	// blindTime is how long a login holds where its account cannot be looked
 	// at again.
 	blindTime = 5 * time.Minute
 )
@@ -83,7 +83,7 @@ type Grant struct {
 }
 
 // Login verifies a user. From names the source, which pays for failures. Every
-// refusal takes the same time and, to the asker, has the same words.
+// refusal takes the same time and, to the principal, has the same words.
 func (g *Gate) Login(ctx context.Context, from, backend, user string, p Proof) (*Grant, error) {
 	leave, err := g.limits.enter(ctx, from)
 	if err != nil {

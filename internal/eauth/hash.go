@@ -17,7 +17,7 @@ import (
 	"github.com/go-crypt/crypt/algorithm/shacrypt"
 )
 
-// maxSecret bounds a password: what a hash is computed over is the asker's
+// maxSecret bounds a password: what a hash is computed over is the principal's
 // choice, and pays for it is the master.
 const maxSecret = 1024
 

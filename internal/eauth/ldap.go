@@ -204,7 +204,7 @@ func (d *directory) Verify(ctx context.Context, user string, p Proof) (Account, 
 	return d.account(reader, entry, user)
 }
 
-// verifyDirect binds as the user, who then reads what there is about himself.
+// verifyDirect binds as the user, who then reads their own entry.
 func (d *directory) verifyDirect(ctx context.Context, user, secret string) (Account, error) {
 	c, done, err := d.connect(ctx)
 	if err != nil {
@@ -229,9 +229,9 @@ func (d *directory) verifyDirect(ctx context.Context, user, secret string) (Acco
 	} else {
 		entry, err = d.find(c, user)
 	}
-	if isDN && errors.Is(err, ErrRefused) { // he may not read himself
+	if isDN && errors.Is(err, ErrRefused) { // they may not read their own entry
 		if user != strings.ToLower(user) {
-			return Account{}, fmt.Errorf("%w: how %s is written can not be told: write it in small letters", ErrRefused, d.name)
+			return Account{}, fmt.Errorf("%w: how %s is written cannot be told: write it in small letters", ErrRefused, d.name)
 		}
 		return Account{Name: user}, nil
 	}

@@ -23,7 +23,7 @@ type pamBackend struct {
 var pamDirs = []string{"/etc/pam.d", "/usr/lib/pam.d", "/usr/share/pam.d"}
 
 // newPAM takes the service of the configuration and of nowhere else: who could
-// name one could choose one that lets him in.
+// name one could choose one that lets them in.
 func newPAM(cfg *config.Master, sys System) (Backend, error) {
 	if _, err := os.Stat(sys.PAMHelper); err != nil {
 		return nil, salt.WithHint(fmt.Errorf("the program that talks to PAM is not there: %w", err), "install salt-pam beside salt-master")

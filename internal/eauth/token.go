@@ -28,7 +28,7 @@ type Store interface {
 const (
 	tokenBytes = 32
 	// maxTokens bounds what a program that never uses its tokens can fill, and
-	// maxOfUser what one user can, so that he does not keep others from theirs.
+	// maxOfUser what one user can, so that they do not keep others from theirs.
 	maxTokens = 100_000
 	maxOfUser = 10_000
 	// maxLine is how many tokens may have been made one by the other: each use of
@@ -53,7 +53,7 @@ type stored struct {
 }
 
 // Listed is a token as operators see it. Its id is the beginning of its digest:
-// it names the token and can not be used as one.
+// it names the token and cannot be used as one.
 type Listed struct {
 	ID, Backend, User string
 	Groups            []string
@@ -92,7 +92,7 @@ func tokenKey(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TokenID is what operators name a token by, and what can not be used as one.
+// TokenID is what operators name a token by, and what cannot be used as one.
 func TokenID(token string) string { return idOf(tokenKey(token)) }
 
 func idOf(key string) string { return key[:2*shortest] }
@@ -303,7 +303,7 @@ func (g *Gate) Find(ctx context.Context, id string, of *Grant) (TokenKey, error)
 	return "", fmt.Errorf("%d tokens have ids that begin with %s", len(found), id)
 }
 
-// TokenKey names one token in the store, and can not be used as one.
+// TokenKey names one token in the store, and cannot be used as one.
 type TokenKey string
 
 // Delete forgets a token, and with it those that it has made.

@@ -211,7 +211,7 @@ var masterSpaces = []string{
 	"salt/presence", "salt/run", "salt/wheel",
 }
 
-// AuditSpace holds the events of the audit trail, JournalSpace what the journal says of
+// AuditSpace holds the events of the audit log, JournalSpace what the journal says of
 // its own room and files.
 const (
 	AuditSpace   = "salt/audit"
@@ -222,7 +222,7 @@ const (
 // else the daemon keeps, that cannot be read any more.
 const JournalLost = JournalSpace + "/lost"
 
-// IsAudit says whether tag belongs to the audit trail.
+// IsAudit says whether tag belongs to the audit log.
 func IsAudit(tag string) bool { return tag == AuditSpace || strings.HasPrefix(tag, AuditSpace+"/") }
 
 // CheckMinionTag checks that the minion id may fire tag on the master's bus:

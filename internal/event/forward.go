@@ -16,7 +16,7 @@ import (
 const ForwardPrefix = "fire_master"
 
 // ErrForward is wrapped by the errors of ParseForward.
-var ErrForward = errors.New("this can not be forwarded to the master")
+var ErrForward = errors.New("this cannot be forwarded to the master")
 
 // Item is an event that is not stored yet.
 type Item struct {

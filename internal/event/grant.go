@@ -162,7 +162,7 @@ func parseTags(n *yaml.Node) ([]*yaml.Node, error) {
 }
 
 // MayFire says whether user may fire tag, and the rule that allows it. The
-// events of the audit trail are the daemon's own, whatever is granted.
+// events of the audit log are the daemon's own, whatever is granted.
 func (g *Grants) MayFire(user, tag string) (Grant, bool) {
 	if g == nil || IsAudit(tag) {
 		return Grant{}, false
@@ -227,13 +227,13 @@ func (g *Grants) Hearing(user string) Hearing {
 	return h
 }
 
-// May says whether an event of this tag may be heard. Those of the audit trail
+// May says whether an event of this tag may be heard. Those of the audit log
 // may be by a pattern that names them: not by * alone.
 func (h Hearing) May(tag string) bool {
 	return h.all || slices.ContainsFunc(h.tags, func(t right) bool { return t.Match(tag) && (!IsAudit(tag) || t.namesAudit()) })
 }
 
-// namesAudit says whether the pattern is about the audit trail in so many words.
+// namesAudit says whether the pattern is about the audit log in so many words.
 func (r right) namesAudit() bool { return IsAudit(r.Prefix()) }
 
 // Limits are the patterns to which the hearing is limited; nil is no limit.

@@ -120,8 +120,8 @@ func TestHearingCovers(t *testing.T) {
 	}
 }
 
-// The audit trail is for those whose rule names it, and nobody fires in it.
-func TestGrantsOfTheAuditTrail(t *testing.T) {
+// The audit log is for those whose rule names it, and nobody fires in it.
+func TestGrantsOfTheAuditLog(t *testing.T) {
 	g, err := parseGrants(t, `
 all: '*'
 salt: [salt/*, 'salt/aud*']
@@ -151,7 +151,7 @@ half: {listen: salt/audit/refused}
 			t.Errorf("%s: Covers(%s) = %v", name, c.tag, got)
 		}
 		if _, ok := g.MayFire(c.user, "salt/audit/refused"); ok {
-			t.Errorf("%s may fire in the audit trail", c.user)
+			t.Errorf("%s may fire in the audit log", c.user)
 		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// arena is memory for the texts of a lot, a few pieces for all of them: one for each
+// arena is memory for the texts of a batch, a few pieces for all of them: one for each
 // costs the collector more than the texts. A piece stays while one of its texts does.
 type arena struct {
 	left int // bytes that are still to come, about

@@ -30,8 +30,8 @@ import (
 //
 //	go test ./internal/eventbus -run xxx -bench . -benchtime 3x
 
-// lotSize is how many events are fired at once, as salt-event fire --stdin does.
-const lotSize = 1000
+// batchSize is how many events are fired at once, as salt-event fire --stdin does.
+const batchSize = 1000
 
 // bare is a bare server with a stream that takes the subject "e".
 type bare struct {
@@ -73,10 +73,10 @@ func (x *bare) dial() *nats.Conn {
 	return nc
 }
 
-// publish stores n messages and waits for the last word of each lot.
+// publish stores n messages and waits for the last word of each batch.
 func (x *bare) publish(n int, body []byte) {
-	for range n / lotSize {
-		acks := make([]jetstream.PubAckFuture, lotSize)
+	for range n / batchSize {
+		acks := make([]jetstream.PubAckFuture, batchSize)
 		for i := range acks {
 			var err error
 			if acks[i], err = x.js.PublishAsync("e", body); err != nil {
@@ -135,16 +135,16 @@ func payload(size int) json.RawMessage {
 	return json.RawMessage(`{"message":"` + strings.Repeat("x", max(1, size-14)) + `"}`)
 }
 
-// fireLots stores n events.
-func (w *world) fireLots(c *rpc.Conn, n int, data json.RawMessage) { w.lots(c, n, data, false) }
+// fireBatches stores n events.
+func (w *world) fireBatches(c *rpc.Conn, n int, data json.RawMessage) { w.batches(c, n, data, false) }
 
-// lots fires n events; those that are live are not stored.
-func (w *world) lots(c *rpc.Conn, n int, data json.RawMessage, live bool) {
-	events := make([]protocol.FireEvent, lotSize)
+// batches fires n events; those that are live are not stored.
+func (w *world) batches(c *rpc.Conn, n int, data json.RawMessage, live bool) {
+	events := make([]protocol.FireEvent, batchSize)
 	for i := range events {
 		events[i] = protocol.FireEvent{Tag: "bench/tag", Data: data}
 	}
-	for range n / lotSize {
+	for range n / batchSize {
 		if err := c.Ask(context.Background(), protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Live: live, Events: events}, nil); err != nil {
 			w.t.Fatal(err)
 		}
@@ -208,8 +208,8 @@ func BenchmarkFireStored(b *testing.B) {
 		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
 			w, x := start(b), startBare(b)
 			c, data := w.dial(), payload(size)
-			const n = 20 * lotSize
-			pair(b, n, func() { w.fireLots(c, n, data) }, func() { x.publish(n, data) })
+			const n = 20 * batchSize
+			pair(b, n, func() { w.fireBatches(c, n, data) }, func() { x.publish(n, data) })
 		})
 	}
 }
@@ -222,10 +222,10 @@ func BenchmarkFireToListen(b *testing.B) {
 			w, x := start(b), startBare(b)
 			c, data, nc := w.dial(), payload(size), x.dial()
 			h := w.mustListen(w.dial(), protocol.Listen{Tags: []string{"bench/"}})
-			const n = 20 * lotSize
+			const n = 20 * batchSize
 			pair(b, n, func() {
 				done := h.hear(n)
-				w.fireLots(c, n, data)
+				w.fireBatches(c, n, data)
 				<-done
 			}, func() {
 				done := x.consume(nc, x.last()+1, n)
@@ -246,10 +246,10 @@ func BenchmarkFireToListenBareNATS(b *testing.B) {
 				c, data := w.dial(), payload(size)
 				h := w.mustListen(w.dial(), protocol.Listen{Tags: []string{"bench/"}, Live: live})
 				pub, sub := x.dial(), x.dial()
-				const n = 10 * lotSize // what is not stored may be that far ahead of a listener
+				const n = 10 * batchSize // what is not stored may be that far ahead of a listener
 				pair(b, n, func() {
 					done := h.hear(n)
-					w.lots(c, n, data, live)
+					w.batches(c, n, data, live)
 					<-done
 				}, func() { fanOut(b, pub, []*nats.Conn{sub}, n, data) })
 			})
@@ -290,7 +290,7 @@ func fanOut(b *testing.B, pub *nats.Conn, subs []*nats.Conn, n int, body []byte)
 
 // BenchmarkHundredListeners compares one publisher with a hundred listeners.
 func BenchmarkHundredListeners(b *testing.B) {
-	const listeners, n = 100, 2 * lotSize
+	const listeners, n = 100, 2 * batchSize
 	data := payload(100)
 	setUp := func(b *testing.B) (*world, *rpc.Conn, func()) {
 		w := start(b)
@@ -304,7 +304,7 @@ func BenchmarkHundredListeners(b *testing.B) {
 			for _, h := range all {
 				done = append(done, h.hear(n))
 			}
-			w.fireLots(c, n, data)
+			w.fireBatches(c, n, data)
 			for _, d := range done {
 				<-d
 			}
@@ -414,10 +414,10 @@ func BenchmarkReplay(b *testing.B) {
 func fill(b *testing.B, j *journal.Journal, n int, data json.RawMessage) {
 	b.Helper()
 	e := event.Event{Tag: "bench/tag", From: "user:root", Data: data}
-	pending := make([]*journal.Pending, 0, lotSize)
-	for range n / lotSize {
+	pending := make([]*journal.Pending, 0, batchSize)
+	for range n / batchSize {
 		pending = pending[:0]
-		for range lotSize {
+		for range batchSize {
 			p, err := j.Begin(e, "")
 			if err != nil {
 				b.Fatal(err)

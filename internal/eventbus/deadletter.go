@@ -92,22 +92,22 @@ func (s *DeadLetters) addFor(ctx context.Context, who eventacl.Principal, l *pro
 // roomOf is how many bytes a letter of an owner may have. Its caller holds mu and
 // has counted.
 func (s *DeadLetters) roomOf(owner string, l *protocol.DeadLetter) int {
-	his, all := 0, 0
+	own, all := 0, 0
 	for _, p := range s.known {
 		if p.owner == owner {
-			his += p.size
+			own += p.size
 		}
 		if p.owner != daemonOwner {
 			all += p.size
 		}
 	}
 	if old, again := s.known[letterKey(owner, l.Name, l.Seq)]; again {
-		his, all = his-old.size, all-old.size
+		own, all = own-old.size, all-old.size
 	}
 	if owner == daemonOwner {
-		return maxOfDaemon - his
+		return maxOfDaemon - own
 	}
-	return min(maxOfUser-his, maxOfUsers-all)
+	return min(maxOfUser-own, maxOfUsers-all)
 }
 
 // letterPlace is what is known of a letter without reading it: to read all at each
@@ -305,7 +305,7 @@ const (
 )
 
 // Add keeps a dead letter of the daemon's own handler. That of a sender who has
-// his share takes the place of his oldest, and a return counts as its minion's; the
+// its share takes the place of its oldest, and a return counts as its minion's; the
 // daemon's own events have no share.
 func (s *DeadLetters) Add(ctx context.Context, l *protocol.DeadLetter) error {
 	s.mu.Lock()

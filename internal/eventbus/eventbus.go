@@ -158,8 +158,8 @@ func (r *Bus) Put(ctx context.Context, f protocol.Fire, from string) (protocol.F
 // drafts makes what is stored of the events. The name begins with that of the verified
 // sender, so that nobody can make the journal take somebody else's event for a
 // repetition.
-func drafts(f protocol.Fire, from string) journal.Lot {
-	l := journal.Lot{Count: len(f.Events)}
+func drafts(f protocol.Fire, from string) journal.Batch {
+	l := journal.Batch{Count: len(f.Events)}
 	id := f.ID
 	if f.Series != "" {
 		id, l.First = f.Series, f.First
@@ -183,13 +183,13 @@ func drafts(f protocol.Fire, from string) journal.Lot {
 // hand gives events to those who listen at this moment, and to nobody later.
 func (r *Bus) hand(events []protocol.FireEvent, origin event.Origin) {
 	from := origin.From()
-	lot := make([]line, len(events))
+	batch := make([]line, len(events))
 	texts := arenaFor(events, origin)
 	for i, e := range events {
 		text := origin.AppendNew(texts.room(origin.Room(e.Tag, e.Data)), e.Tag, e.Data)
-		lot[i] = line{head: event.Head{Tag: e.Tag, From: from}, text: texts.keep(append(text, '\n'))}
+		batch[i] = line{head: event.Head{Tag: e.Tag, From: from}, text: texts.keep(append(text, '\n'))}
 	}
-	r.tail.offer(lot)
+	r.tail.offer(batch)
 }
 
 // NotStored tells who fires why the journal takes nothing; other errors are ours.

@@ -286,7 +286,7 @@ func TestTagsAreCarriedExactlyOrRefused(t *testing.T) {
 }
 
 // FuzzTag fires any text as a tag: it is heard exactly, or refused. What is no
-// UTF-8 can not travel in JSON; CheckTag, which every tool asks first, refuses it.
+// UTF-8 cannot travel in JSON; CheckTag, which every tool asks first, refuses it.
 func FuzzTag(f *testing.F) {
 	for _, tag := range append(oddTags(), "", "\xff", "a\nb") {
 		f.Add(tag)
@@ -335,7 +335,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true}).tags(); len(got) > 0 {
-		t.Errorf("of refused lots these were stored: %q", got)
+		t.Errorf("of refused batches these were stored: %q", got)
 	}
 }
 
@@ -414,21 +414,21 @@ func TestSlowListenerLosesNothing(t *testing.T) {
 	w := start(t)
 	slow, quick, firer := w.dial(), w.dial(), w.dial()
 	s, q := w.mustListen(slow, protocol.Listen{Tags: []string{"n/"}}), w.mustListen(quick, protocol.Listen{Tags: []string{"n/"}})
-	const lots, each = 27, 1000
+	const batches, each = 27, 1000
 	data := json.RawMessage(`"` + strings.Repeat("z", 1000) + `"`)
-	for lot := range lots {
+	for batch := range batches {
 		var events []protocol.FireEvent
 		for n := range each {
-			events = append(events, protocol.FireEvent{Tag: fmt.Sprintf("n/%d", lot*each+n), Data: data})
+			events = append(events, protocol.FireEvent{Tag: fmt.Sprintf("n/%d", batch*each+n), Data: data})
 		}
 		if _, err := w.fire(firer, events...); err != nil {
 			t.Fatal(err)
 		}
 		for n := range each {
-			q.wantTag(fmt.Sprintf("n/%d", lot*each+n))
+			q.wantTag(fmt.Sprintf("n/%d", batch*each+n))
 		}
 	}
-	for n := range lots * each {
+	for n := range batches * each {
 		s.wantTag(fmt.Sprintf("n/%d", n))
 	}
 }
@@ -550,7 +550,7 @@ func TestPurge(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.fire(c, protocol.FireEvent{Tag: "salt/audit/x"}); rpc.CodeOf(err) != rpc.Denied { // not even root
-		t.Errorf("an event of the audit trail: %v, want a refusal", err)
+		t.Errorf("an event of the audit log: %v, want a refusal", err)
 	}
 	w.mustFire(c, "b/2")
 	purge := func(q protocol.Purge) (n uint64, err error) {
@@ -566,7 +566,7 @@ func TestPurge(t *testing.T) {
 		t.Errorf("left are %q, want %q", got, want)
 	}
 	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true}).tags(); !slices.Equal(got, []string{"b/1", "b/2"}) {
-		t.Errorf("who does not name the audit trail hears %q", got)
+		t.Errorf("who does not name the audit log hears %q", got)
 	}
 	if _, err := purge(protocol.Purge{Match: "nonsense", Tags: []string{"x"}}); rpc.CodeOf(err) != rpc.Usage {
 		t.Errorf("unknown match: %v", err)
@@ -619,7 +619,7 @@ func TestOrdinaryUsersNeedGrants(t *testing.T) {
 		for name, do := range map[string]func() error{
 			"fire other": func() error { _, err := w.fire(c, protocol.FireEvent{Tag: "other/2"}); return err },
 			"fire heard": func() error { _, err := w.fire(c, protocol.FireEvent{Tag: "note"}); return err },
-			"lot": func() error {
+			"batch": func() error {
 				_, err := w.fire(c, protocol.FireEvent{Tag: "mine/2"}, protocol.FireEvent{Tag: "salt/job/x"})
 				return err
 			},
@@ -648,7 +648,7 @@ func TestOrdinaryUsersNeedGrants(t *testing.T) {
 	w.as("")
 	refusals := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true, Tags: []string{"salt/audit/refused"}}).tags()
 	if len(refusals) < 10 {
-		t.Errorf("the audit trail has %d refusals", len(refusals))
+		t.Errorf("the audit log has %d refusals", len(refusals))
 	}
 }
 
@@ -682,7 +682,7 @@ func TestPositionsOfOneUserAreBounded(t *testing.T) {
 	}
 	w.left("7")
 	if err := c.Ask(w.bounded(), protocol.OpPurge, protocol.Purge{Durable: "7"}, nil); err != nil {
-		t.Errorf("bob forgets his own position: %v", err)
+		t.Errorf("bob forgets their own position: %v", err)
 	}
 	w.mustListen(c, protocol.Listen{Durable: "more", UntilEnd: true})
 }
@@ -819,7 +819,7 @@ func TestStat(t *testing.T) {
 	}
 }
 
-// A sender whose events no handler can do drops his own oldest letters, and takes
+// A sender whose events no handler can do drops its own oldest letters, and takes
 // nobody else's room.
 func TestDeadLettersOfOneSender(t *testing.T) {
 	w := start(t)

@@ -80,7 +80,7 @@ type listener struct {
 	effort  effort             // of match
 	judged  event.Head         // of the latest event; no event has the zero value
 	wanted  bool               // what was made of it
-	audit   bool               // it asks for the audit trail
+	audit   bool               // it asks for the audit log
 	recall  context.CancelFunc // ends the answer; the caller may come back
 	started time.Time
 	next    atomic.Uint64 // the place that is looked at next
@@ -108,7 +108,7 @@ func (r *Bus) listener(req *rpc.Request, who eventacl.Principal) (*listener, err
 		return nil, rpc.Errorf(rpc.Usage, "%d patterns for one listener: the limit is %d", len(l.q.Tags)+len(l.q.Senders), maxTags)
 	}
 	if l.q.Live && (l.q.UntilEnd || l.q.Durable != "") {
-		return nil, rpc.Errorf(rpc.Usage, "events that are not stored can not be read back: they are not for a listener with a position or an end")
+		return nil, rpc.Errorf(rpc.Usage, "events that are not stored cannot be read back: they are not for a listener with a position or an end")
 	}
 	var err error
 	if l.match, err = event.NewMatcher(l.q.Match, l.q.Tags); err != nil {
@@ -457,7 +457,7 @@ func (l *listener) judge(h event.Head) (bool, error) {
 	return l.who.Hearing().May(h.Tag) && (l.audit || !event.IsAudit(h.Tag)), nil
 }
 
-// namesAudit says whether one of the patterns is about the audit trail in so many
+// namesAudit says whether one of the patterns is about the audit log in so many
 // words. Other listeners do not get it: each listener leaves an entry itself, and one
 // who waits for any event would hear that.
 func namesAudit(patterns []string) bool {

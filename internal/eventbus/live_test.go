@@ -112,12 +112,12 @@ func TestLiveEventsOfASlowListener(t *testing.T) {
 	w := start(t)
 	c := w.dial()
 	h := w.mustListen(w.dial(), protocol.Listen{Live: true})
-	const lots, each = 60, 1000
+	const batches, each = 60, 1000
 	q := protocol.Fire{Live: true}
 	for range each {
 		q.Events = append(q.Events, protocol.FireEvent{Tag: "live", Data: json.RawMessage(`"` + strings.Repeat("z", 1000) + `"`)})
 	}
-	for range lots {
+	for range batches {
 		if err := c.Ask(w.bounded(), protocol.OpFire, q, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -137,8 +137,8 @@ func TestLiveEventsOfASlowListener(t *testing.T) {
 	}
 	w.mustFire(c, "end") // the word on what was missed stands between the two
 	h.wantTag("end")
-	if missed == 0 || heard+missed != lots*each {
-		t.Errorf("%d of %d heard, %d missed", heard, lots*each, missed)
+	if missed == 0 || heard+missed != batches*each {
+		t.Errorf("%d of %d heard, %d missed", heard, batches*each, missed)
 	}
 	if n := len(w.events.tail.lines); n > windowLines {
 		t.Errorf("%d lines are held", n)
@@ -207,8 +207,8 @@ func TestDiscardedWhileItWasSlow(t *testing.T) {
 	c := w.dial()
 	h := w.mustListen(w.dial(), protocol.Listen{Tags: []string{"n"}})
 	data := json.RawMessage(`"` + strings.Repeat("z", 4000) + `"`)
-	const lots, each = 14, 1000
-	for range lots {
+	const batches, each = 14, 1000
+	for range batches {
 		events := make([]protocol.FireEvent, each)
 		for i := range events {
 			events[i] = protocol.FireEvent{Tag: "n", Data: data}
@@ -217,13 +217,13 @@ func TestDiscardedWhileItWasSlow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.events.journal.PurgeBefore(t.Context(), lots*each-1000); err != nil {
+	if _, err := w.events.journal.PurgeBefore(t.Context(), batches*each-1000); err != nil {
 		t.Fatal(err)
 	}
 	lost := uint64(0)
 	h.onMark = func(m protocol.Mark) { lost += m.Lost }
 	heard := uint64(0)
-	for last := uint64(0); last < lots*each; heard++ {
+	for last := uint64(0); last < batches*each; heard++ {
 		e, err := h.next()
 		if err != nil || e.Seq <= last {
 			t.Fatalf("heard %d after %d, %v", e.Seq, last, err)
@@ -232,7 +232,7 @@ func TestDiscardedWhileItWasSlow(t *testing.T) {
 	}
 	w.mustFire(c, "n") // the word on what was lost stands between the two
 	h.wantTag("n")
-	if lost == 0 || heard+lost != lots*each {
-		t.Errorf("%d of %d heard, %d lost", heard, lots*each, lost)
+	if lost == 0 || heard+lost != batches*each {
+		t.Errorf("%d of %d heard, %d lost", heard, batches*each, lost)
 	}
 }

@@ -94,7 +94,7 @@ func (r *Bus) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	before := last // the word of the audit trail stays
+	before := last // the word of the audit log stays
 	if q.Before > 0 {
 		before = min(before, q.Before)
 	}

@@ -80,14 +80,14 @@ func (t *tail) leave() {
 
 // take adds stored events to the window. One without a body says that events were
 // stored that are to be read from the journal: the window begins anew behind it.
-func (t *tail) take(lot []journal.Text) {
-	lines := make([]line, len(lot))
+func (t *tail) take(batch []journal.Text) {
+	lines := make([]line, len(batch))
 	var heads event.Heads
 	var texts arena
-	for _, e := range lot {
+	for _, e := range batch {
 		texts.left += len(e.Body) + placeRoom
 	}
-	for i, e := range lot {
+	for i, e := range batch {
 		if e.Body == nil {
 			continue
 		}
@@ -98,7 +98,7 @@ func (t *tail) take(lot []journal.Text) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, e := range lot {
+	for i, e := range batch {
 		if t.next == 0 {
 			t.from = e.Seq
 		}
@@ -117,13 +117,13 @@ func (t *tail) take(lot []journal.Text) {
 }
 
 // offer adds events that are not stored. While nobody listens they are nowhere.
-func (t *tail) offer(lot []line) {
+func (t *tail) offer(batch []line) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.grown == nil {
 		return
 	}
-	for _, l := range lot {
+	for _, l := range batch {
 		t.lives++
 		l.live, l.seq = t.lives, max(t.next, 1)-1
 		t.add(l)

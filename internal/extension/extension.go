@@ -88,7 +88,7 @@ type Program struct {
 // written.
 var ErrUnsafe = errors.New("it is not safe to run")
 
-// Programs returns what there is, sorted by name. What can not be used is left out
+// Programs returns what there is, sorted by name. What cannot be used is left out
 // and the log says why, once.
 func (s *Set) Programs() []*Program {
 	if s == nil {
@@ -121,7 +121,7 @@ func (s *Set) in(dir string) []*Program {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			s.warn("directory of programs can not be read", dir, err)
+			s.warn("directory of programs cannot be read", dir, err)
 		}
 		return nil
 	}

@@ -42,7 +42,7 @@ func TestListsPause(t *testing.T) {
 	})
 }
 
-// A walk that fails, or whose asker has gone, is not remembered.
+// A walk that fails, or whose principal has gone, is not remembered.
 func TestListsForgetFailures(t *testing.T) {
 	var l lists
 	if _, err := l.get(t.Context(), "base", func() ([]File, error) { return nil, errors.New("no disk") }); err == nil {
@@ -59,7 +59,7 @@ func TestListsForgetFailures(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := l.get(ctx, "dev", nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("an asker that has gone: %v", err)
+		t.Errorf("a principal that has gone: %v", err)
 	}
 	close(release)
 }

@@ -142,7 +142,7 @@ func (m *mine) change(ctx context.Context, id salt.MinionID, q protocol.MineChan
 	return nil
 }
 
-// newMineEntry checks what a minion wants to keep. A target that can not be read is
+// newMineEntry checks what a minion wants to keep. A target that cannot be read is
 // refused now: nobody would learn later why nobody may read the entry.
 func newMineEntry(name string, e protocol.MineEntry) (mineEntry, error) {
 	if err := checkMineName(name); err != nil {

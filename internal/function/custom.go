@@ -45,7 +45,7 @@ func (m *Module) with(more *Module) *Module {
 }
 
 // custom looks a function up among the programs that people have added. It is nil
-// if there is none; the error says why a program can not be used.
+// if there is none; the error says why a program cannot be used.
 func (h *Host) custom(ctx context.Context, name string) (*Function, error) {
 	module, short, _ := strings.Cut(name, ".")
 	p := h.Custom.Find(module)

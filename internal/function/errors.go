@@ -36,7 +36,7 @@ func (e *ArgumentError) Error() string {
 type UnknownError struct {
 	Function salt.Function
 	Nearest  []string // what the caller may have meant, best first
-	Cause    error    // why a program that would have it can not be used; nil if there is none
+	Cause    error    // why a program that would have it cannot be used; nil if there is none
 }
 
 func (e *UnknownError) Error() string {

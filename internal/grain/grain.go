@@ -28,7 +28,7 @@ const patience = time.Second
 // ErrSlow is wrapped by the error of Collect when a source did not answer.
 var ErrSlow = errors.New("no answer")
 
-// Options say what Collect can not find out by itself.
+// Options say what Collect cannot find out by itself.
 type Options struct {
 	ID      salt.MinionID // grain id, and through it server_id
 	Version string        // grain saltversion, such as 3006.1
@@ -89,7 +89,7 @@ func (m *machine) custom() (map[string]any, error) { return m.Custom, nil }
 // missing from it, such as a grains file with a mistake (by file and line) or a
 // source that did not answer within a second (ErrSlow), and the rest is there.
 //
-// A source that hangs in the kernel can not be stopped; it is left behind and
+// A source that hangs in the kernel cannot be stopped; it is left behind and
 // what it may still return is dropped.
 func Collect(ctx context.Context, opts Options) (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -154,7 +154,7 @@ func (m *machine) path(name string) string {
 // maxFact bounds one file of facts; those of the kernel that matter are small.
 const maxFact = 256 << 10
 
-// read returns the beginning of a file, or "" when it can not be read: a fact
+// read returns the beginning of a file, or "" when it cannot be read: a fact
 // that this machine does not show, or not to this user, is simply not there.
 func (m *machine) read(name string) string {
 	f, err := os.Open(m.path(name))

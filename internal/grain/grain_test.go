@@ -320,7 +320,7 @@ func FuzzParseFile(f *testing.F) {
 			t.Errorf("parseFile(%q): an error and grains", text)
 		}
 		if _, err := value.Encode(g); err != nil {
-			t.Errorf("parseFile(%q) can not be encoded: %v", text, err)
+			t.Errorf("parseFile(%q) cannot be encoded: %v", text, err)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 type keyedQueue struct {
 	work  func(ctx context.Context, slots chan struct{}, i Item)
 	again func(ctx context.Context, seq uint64) (Item, bool, error) // see Handler.Again
-	gone  func(seq uint64, err error)                               // such an event is not there, or can not be read
+	gone  func(seq uint64, err error)                               // such an event is not there, or cannot be read
 	slots chan struct{}
 
 	mu     sync.Mutex

@@ -169,7 +169,7 @@ func flip(b []byte) []byte {
 	return b
 }
 
-// What is signed and makes no sense is refused too: the key says who, not that he
+// What is signed and makes no sense is refused too: the key says who, not that it
 // is right.
 func TestOpenOfSignedNonsense(t *testing.T) {
 	key := newKey(t)

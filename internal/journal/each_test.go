@@ -7,9 +7,9 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 )
 
-func storeEach(t *testing.T, j *journal.Journal, lots ...journal.Lot) {
+func storeEach(t *testing.T, j *journal.Journal, batches ...journal.Batch) {
 	t.Helper()
-	p, err := j.BeginEach(lots)
+	p, err := j.BeginEach(batches)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,39 +18,39 @@ func storeEach(t *testing.T, j *journal.Journal, lots ...journal.Lot) {
 	}
 }
 
-// Lots of several names are stored with one word for all. Each keeps its own name: what
+// Batches of several names are stored with one word for all. Each keeps its own name: what
 // of them comes again, alone or with others, in this process or the next, is not stored.
-func TestLotsOfManyNames(t *testing.T) {
+func TestBatchesOfManyNames(t *testing.T) {
 	dir := t.TempDir()
 	b := startStore(t, dir)
 	j := open(t, b)
-	lot := func(name string, n int) journal.Lot { return numbered(name, n, func(int) {}) }
-	storeEach(t, j, lot("web1/a", 1), lot("web2/a", 3), lot("web1/a", 1), lot("", 1), lot("web3/a", 1))
-	want := slices.Concat(lotTags("web1/a", 1), lotTags("web2/a", 3), lotTags("", 1), lotTags("web3/a", 1))
+	batch := func(name string, n int) journal.Batch { return numbered(name, n, func(int) {}) }
+	storeEach(t, j, batch("web1/a", 1), batch("web2/a", 3), batch("web1/a", 1), batch("", 1), batch("web3/a", 1))
+	want := slices.Concat(batchTags("web1/a", 1), batchTags("web2/a", 3), batchTags("", 1), batchTags("web3/a", 1))
 	wantTags(t, j, want...)
 	again := func(j *journal.Journal) {
 		t.Helper()
-		storeEach(t, j, lot("web1/a", 1), lot("web2/a", 3), lot("web3/a", 1))
-		mustStore(t, j, lot("web2/a", 3))
+		storeEach(t, j, batch("web1/a", 1), batch("web2/a", 3), batch("web3/a", 1))
+		mustStore(t, j, batch("web2/a", 3))
 		wantTags(t, j, want...)
 	}
 	again(j)
-	storeEach(t, j, lot("web2/a", 3), lot("web4/a", 1), lot("web1/a", 1))
-	want = append(want, lotTags("web4/a", 1)...)
+	storeEach(t, j, batch("web2/a", 3), batch("web4/a", 1), batch("web1/a", 1))
+	want = append(want, batchTags("web4/a", 1)...)
 	again(j)
 	b.Stop()
 	again(open(t, startStore(t, dir)))
 }
 
 // Who asks for the same again while it is being stored is told when it is.
-func TestLotsUnderWay(t *testing.T) {
+func TestBatchesUnderWay(t *testing.T) {
 	j := open(t, startStore(t, t.TempDir()))
-	lots := func() []journal.Lot {
-		return []journal.Lot{numbered("web1/a", 1, func(int) {}), numbered("web2/a", 1, func(int) {})}
+	batches := func() []journal.Batch {
+		return []journal.Batch{numbered("web1/a", 1, func(int) {}), numbered("web2/a", 1, func(int) {})}
 	}
 	var all []*journal.Pending
 	for range 100 {
-		p, err := j.BeginEach(lots())
+		p, err := j.BeginEach(batches())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
 // Package journal is the one store of everything that must not be lost: events,
-// jobs, returns, facts, the audit trail. It appends, reads by tag and time, and
+// jobs, returns, facts, the audit log. It appends, reads by tag and time, and
 // keeps small maps; it is the only user of JetStream.
 //
 // It does not decide what is stored, nor who may read it.
@@ -50,7 +50,7 @@ const stream = Stream
 type Options struct {
 	MaxAge   time.Duration // events older than that go; 0 keeps them
 	MaxBytes int64         // what it may hold, see Journal.Tend; 0 or less is no limit
-	Store    Store         // tells of a store that can not be written; nil never does
+	Store    Store         // tells of a store that cannot be written; nil never does
 	// Names is the file beside the store in which the names of what is stored are
 	// written along, so that the next start need not read them from the journal; "" for
 	// none.
@@ -79,11 +79,11 @@ type Journal struct {
 	ending sync.Once
 	wg     sync.WaitGroup
 
-	cut bool // the next message ends the lot before it, which may not be whole; guarded by the order of the writer
+	cut bool // the next message ends the batch before it, which may not be whole; guarded by the order of the writer
 }
 
 // noWindow is the shortest time for which JetStream can remember ids of its own: the
-// journal gives it none, see Lot.
+// journal gives it none, see Batch.
 const noWindow = 100 * time.Millisecond
 
 // Open opens the journal in the JetStream that nc is connected to, making what

@@ -10,14 +10,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Bounds of what is remembered of the names of lots. JetStream's own way has no bound
+// Bounds of what is remembered of the names of batches. JetStream's own way has no bound
 // but time: who fires a hundred thousand events a second makes it hold tens of millions.
 const (
 	// nameWindow is for how long names are remembered: longer than any sender takes to
 	// try again.
 	nameWindow = 10 * time.Minute
 	// maxNames is how many of the latest names of one sender are remembered at least,
-	// twice as many at most. Of what he asked for 128 requests are under way at a time,
+	// twice as many at most. Of what it asked for 128 requests are under way at a time,
 	// or a thousand letters.
 	maxNames = 8192
 	// maxLearned is how many messages are looked at at a start, at most, for names that
@@ -30,11 +30,11 @@ const (
 	maxFresh = 1 << 17
 )
 
-// names remembers which lots are stored, and how far. Each sender has room of his own,
+// names remembers which batches are stored, and how far. Each sender has room of its own,
 // so that nobody can make the journal forget the names of others.
 type names struct {
 	mu      sync.Mutex
-	flights map[string]flight // lots that are being stored, by name
+	flights map[string]flight // batches that are being stored, by name
 	senders map[string]*shelf
 	swept   time.Time // when senders of whom nothing was heard were forgotten last
 
@@ -45,18 +45,18 @@ type names struct {
 	hold    uint64 // see held
 }
 
-// flight is a lot that is being stored.
+// flight is a batch that is being stored.
 type flight struct {
 	p    *Pending
-	n    int    // events of the lot, those before First among them
+	n    int    // events of the batch, those before First among them
 	from uint64 // its first message comes behind this place
 }
 
-// known is what is stored of a lot, or being stored.
+// known is what is stored of a batch, or being stored.
 type known struct {
 	n   int
 	end uint64   // the place of the last event
-	p   *Pending // of a lot that is being stored; else nil
+	p   *Pending // of a batch that is being stored; else nil
 }
 
 // pending is the Pending of a repetition.
@@ -79,7 +79,7 @@ func keyOf(name string) (k key) {
 	return k
 }
 
-// reach is how much of a lot is stored, and the place of its last event.
+// reach is how much of a batch is stored, and the place of its last event.
 type reach struct {
 	end uint64
 	n   int32
@@ -129,7 +129,7 @@ func (n *names) stored(name string, p *Pending, end uint64) {
 	}
 }
 
-// find returns what is known of a lot.
+// find returns what is known of a batch.
 func (n *names) find(name string) known {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -148,7 +148,7 @@ func (n *names) find(name string) known {
 	return known{n: int(e.n), end: e.end}
 }
 
-// put notes that the first count events of a lot are stored. Its caller holds mu.
+// put notes that the first count events of a batch are stored. Its caller holds mu.
 func (n *names) put(name string, count int, end uint64, now time.Time) {
 	n.sweep(now)
 	s := n.shelf(senderOf(name), now)
@@ -278,7 +278,7 @@ func (n *names) learn(seq uint64, name string, number int) {
 	n.put(name, number+1, seq, time.Now())
 }
 
-// known returns what is stored, or being stored, of the lot of that name. Its caller
+// known returns what is stored, or being stored, of the batch of that name. Its caller
 // holds the order of the writer.
 func (j *Journal) known(name string) (known, error) {
 	if name == "" {
@@ -292,7 +292,7 @@ func (j *Journal) known(name string) (known, error) {
 	return j.names.find(name), nil
 }
 
-// learn finds out which lots were stored behind the place from, before the start; 0 is
+// learn finds out which batches were stored behind the place from, before the start; 0 is
 // where nothing is known of any.
 func (j *Journal) learn(ctx context.Context, from uint64, s jetstream.StreamState) error {
 	since := time.Now().Add(-nameWindow)
@@ -300,7 +300,7 @@ func (j *Journal) learn(ctx context.Context, from uint64, s jetstream.StreamStat
 	case s.Msgs == 0 || s.LastSeq <= from || s.LastTime.Before(since):
 		return nil
 	case s.LastSeq > maxLearned && max(from, s.FirstSeq) < s.LastSeq-maxLearned:
-		from = s.LastSeq - maxLearned // in the middle of a lot, perhaps, of which it then knows nothing
+		from = s.LastSeq - maxLearned // in the middle of a batch, perhaps, of which it then knows nothing
 	case from == 0:
 		return j.learnFrom(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
 	}
@@ -311,7 +311,7 @@ func (j *Journal) learnFrom(ctx context.Context, from jetstream.OrderedConsumerC
 	return j.readNames(ctx, from, j.names.learn)
 }
 
-// settle finds out what is stored of the lots that were under way when a message was
+// settle finds out what is stored of the batches that were under way when a message was
 // refused or not answered: once the server has taken all that was sent.
 func (j *Journal) settle(ctx context.Context) error {
 	w := j.writer

@@ -15,7 +15,7 @@ func heap() int64 {
 }
 
 // What is remembered of one sender takes a bounded part of the memory, however many
-// names he gives, and nothing is forgotten of others.
+// names it gives, and nothing is forgotten of others.
 func TestFloodOfNamesIsBounded(t *testing.T) { // not parallel: it looks at the heap
 	n, now, begin := newNames(), time.Now(), heap()
 	n.put("web1/first", 3, 7, now)
@@ -53,7 +53,7 @@ func TestNamesAreForgotten(t *testing.T) {
 	}
 }
 
-// What is lost of a lot is not among what is known of it.
+// What is lost of a batch is not among what is known of it.
 func TestNamesOfWhatIsLost(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ have, want reach }{

@@ -13,16 +13,16 @@ import (
 
 // Bounds of what is read by counting.
 const (
-	lotMessages = 512     // asked for at once: the store takes nothing else meanwhile
-	lotBytes    = 1 << 20 // of them, about
-	lotsAhead   = 2       // under way
-	// fewBytes are asked for by a reader that has no room for more, one lot at a time: of
+	batchMessages = 512     // asked for at once: the store takes nothing else meanwhile
+	batchBytes    = 1 << 20 // of them, about
+	batchesAhead  = 2       // under way
+	// fewBytes are asked for by a reader that has no room for more, one batch at a time: of
 	// long messages that is one.
 	fewBytes = 32 << 10
 	// stretch is how far a consumer reads on where counting does not do.
 	stretch = 16 << 10
-	// lotTime is how long the store may take for a lot before a consumer is asked.
-	lotTime = 10 * time.Second
+	// batchTime is how long the store may take for a batch before a consumer is asked.
+	batchTime = 10 * time.Second
 )
 
 // Replay is that of a Reader, for the daemon itself.
@@ -33,7 +33,7 @@ func (j *Journal) Replay(ctx context.Context, from, to uint64, f func(Text) erro
 // Replay calls f for each event from the place from to the place to.
 //
 // Mostly it reads by counting, which takes half the work of a consumer: the store is
-// asked for lots of messages without their headers, and as many as there are places
+// asked for batches of messages without their headers, and as many as there are places
 // have none missing between them. Where some have, or pieces of a long event have come,
 // whose headers matter, a consumer reads on.
 func (r Reader) Replay(ctx context.Context, from, to uint64, f func(Text) error) error {
@@ -76,20 +76,20 @@ func (r Reader) count(ctx context.Context, from, to uint64, f func(Text) error) 
 	return next, nil
 }
 
-// counter asks the store for one lot after the other, and is sent the next one while
+// counter asks the store for one batch after the other, and is sent the next one while
 // one is worked on.
 type counter struct {
-	nc     *nats.Conn
-	sub    *nats.Subscription
-	closed <-chan struct{}
-	lots   chan lot
-	coming lot // for the callback of sub alone
+	nc      *nats.Conn
+	sub     *nats.Subscription
+	closed  <-chan struct{}
+	batches chan batch
+	coming  batch // for the callback of sub alone
 
 	to    uint64
 	ahead uint64 // the place to ask for next
 	size  uint64 // messages to ask for
 	bytes int    // of them, about
-	spare int    // lots to ask for while one is worked on
+	spare int    // batches to ask for while one is worked on
 	asked []span // the oldest first
 	end   func()
 }
@@ -97,8 +97,8 @@ type counter struct {
 // span is a number of messages that are asked for.
 type span struct{ from, size uint64 }
 
-// lot is the answer to it.
-type lot struct {
+// batch is the answer to it.
+type batch struct {
 	bodies [][]byte
 	bytes  int
 	last   uint64 // the place of the latest; 0 where that is not known
@@ -106,12 +106,12 @@ type lot struct {
 
 func (r Reader) newCounter(from, to uint64) (*counter, error) {
 	c := &counter{
-		nc: r.journal.js.Conn(), closed: r.journal.closed, lots: make(chan lot, lotsAhead), to: to, ahead: from, size: lotMessages,
+		nc: r.journal.js.Conn(), closed: r.journal.closed, batches: make(chan batch, batchesAhead), to: to, ahead: from, size: batchMessages,
 		bytes: fewBytes, end: func() {},
 	}
-	const room = (lotsAhead + 1) * 2 * lotBytes
+	const room = (batchesAhead + 1) * 2 * batchBytes
 	if r.journal.ahead.take(r.of, room) {
-		c.bytes, c.spare, c.end = lotBytes, lotsAhead-1, func() { r.journal.ahead.give(r.of, room) }
+		c.bytes, c.spare, c.end = batchBytes, batchesAhead-1, func() { r.journal.ahead.give(r.of, room) }
 	}
 	var err error
 	if c.sub, err = c.nc.Subscribe(c.nc.NewInbox(), c.take); err != nil {
@@ -135,12 +135,12 @@ func (c *counter) next(ctx context.Context, from uint64) ([][]byte, error) {
 		}
 		q := c.asked[0]
 		c.asked = c.asked[1:]
-		l, err := c.lot(ctx)
+		l, err := c.batch(ctx)
 		if err != nil {
 			return nil, err
 		}
 		if q.from != from {
-			continue // it was asked for before the lot before it was cut short
+			continue // it was asked for before the batch before it was cut short
 		}
 		n := uint64(len(l.bodies))
 		if n == 0 || l.last != from+n-1 {
@@ -149,7 +149,7 @@ func (c *counter) next(ctx context.Context, from uint64) ([][]byte, error) {
 		if n < q.size {
 			c.ahead = from + n
 		}
-		c.size = min(lotMessages, max(1, uint64(c.bytes)*n/uint64(l.bytes+1)))
+		c.size = min(batchMessages, max(1, uint64(c.bytes)*n/uint64(l.bytes+1)))
 		if err := c.ask(2 * c.spare); err != nil {
 			return nil, fmt.Errorf("read the journal: %w", err)
 		}
@@ -157,7 +157,7 @@ func (c *counter) next(ctx context.Context, from uint64) ([][]byte, error) {
 	}
 }
 
-// ask asks for lots until so many are under way.
+// ask asks for batches until so many are under way.
 func (c *counter) ask(most int) error {
 	for len(c.asked) < most && c.ahead <= c.to {
 		size := min(c.to-c.ahead+1, c.size)
@@ -179,8 +179,8 @@ func (c *counter) ask(most int) error {
 	return nil
 }
 
-// take collects messages until the one that ends a lot, or says that there is none.
-// A server that sends headers all the same sends no lot that counts.
+// take collects messages until the one that ends a batch, or says that there is none.
+// A server that sends headers all the same sends no batch that counts.
 func (c *counter) take(m *nats.Msg) {
 	if m.Header == nil {
 		c.coming.bodies = append(c.coming.bodies, m.Data)
@@ -192,24 +192,24 @@ func (c *counter) take(m *nats.Msg) {
 	}
 	c.coming.last, _ = strconv.ParseUint(m.Header.Get("Nats-Last-Sequence"), 10, 64)
 	select {
-	case c.lots <- c.coming:
+	case c.batches <- c.coming:
 	default: // nobody asked for it
 	}
-	c.coming = lot{bodies: make([][]byte, 0, len(c.coming.bodies))}
+	c.coming = batch{bodies: make([][]byte, 0, len(c.coming.bodies))}
 }
 
-// lot returns the next one to come; an empty one if none does.
-func (c *counter) lot(ctx context.Context) (lot, error) {
-	late := time.NewTimer(lotTime)
+// batch returns the next one to come; an empty one if none does.
+func (c *counter) batch(ctx context.Context) (batch, error) {
+	late := time.NewTimer(batchTime)
 	defer late.Stop()
 	select {
-	case l := <-c.lots:
+	case l := <-c.batches:
 		return l, nil
 	case <-late.C:
-		return lot{}, nil
+		return batch{}, nil
 	case <-c.closed:
-		return lot{}, fmt.Errorf("read the journal: %w", nats.ErrConnectionClosed)
+		return batch{}, fmt.Errorf("read the journal: %w", nats.ErrConnectionClosed)
 	case <-ctx.Done():
-		return lot{}, context.Cause(ctx)
+		return batch{}, context.Cause(ctx)
 	}
 }

@@ -585,7 +585,7 @@ func (t *tender) warn(ctx context.Context, kind, text string, v victim, bytes in
 	e, err := event.New(event.JournalSpace+"/"+kind, data, "", time.Now())
 	if err == nil {
 		var p *Pending
-		if p, err = t.journal.beginNow([]Lot{single(e, "")}); err == nil {
+		if p, err = t.journal.beginNow([]Batch{single(e, "")}); err == nil {
 			ctx, cancel := context.WithTimeout(ctx, warnTime)
 			defer cancel()
 			_, err = p.Wait(ctx)

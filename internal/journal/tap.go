@@ -59,18 +59,18 @@ func (t *tap) stored(mu *sync.Mutex, n, seq uint64, err error) error {
 	defer t.calling.Unlock()
 	mu.Lock()
 	before, sure := t.seq, !t.lost
-	first, lot, inRow := t.take(n, seq, err)
+	first, batch, inRow := t.take(n, seq, err)
 	f := t.f
 	mu.Unlock()
-	if err == nil && sure && seq < before+uint64(len(lot)) {
+	if err == nil && sure && seq < before+uint64(len(batch)) {
 		err = errRefused
 	}
 	switch {
-	case f == nil || len(lot) == 0:
+	case f == nil || len(batch) == 0:
 	case !inRow:
 		f([]Text{{Seq: seq}})
 	default:
-		if told := t.tell(first, lot); len(told) > 0 {
+		if told := t.tell(first, batch); len(told) > 0 {
 			f(told)
 		}
 	}
@@ -78,13 +78,13 @@ func (t *tap) stored(mu *sync.Mutex, n, seq uint64, err error) error {
 }
 
 // take takes the messages up to n from those under way. inRow says that they are at
-// the places from first on; otherwise none of lot is new, or their places are unknown.
-func (t *tap) take(n, seq uint64, err error) (first uint64, lot []*nats.Msg, inRow bool) {
+// the places from first on; otherwise none of batch is new, or their places are unknown.
+func (t *tap) take(n, seq uint64, err error) (first uint64, batch []*nats.Msg, inRow bool) {
 	if n <= t.n {
 		return 0, nil, false
 	}
 	count := n - t.n
-	lot, t.flight, t.n = t.flight[:count], t.flight[count:], n
+	batch, t.flight, t.n = t.flight[:count], t.flight[count:], n
 	switch {
 	case err != nil:
 		t.lost = true
@@ -94,13 +94,13 @@ func (t *tap) take(n, seq uint64, err error) (first uint64, lot []*nats.Msg, inR
 	}
 	first, inRow = t.seq+1, !t.lost && seq == t.seq+count
 	t.seq, t.lost = seq, false
-	return first, lot, inRow
+	return first, batch, inRow
 }
 
-// tell puts together what the messages of lot, from the place first on, hold.
-func (t *tap) tell(first uint64, lot []*nats.Msg) []Text {
-	told := make([]Text, 0, len(lot))
-	for i, m := range lot {
+// tell puts together what the messages of batch, from the place first on, hold.
+func (t *tap) tell(first uint64, batch []*nats.Msg) []Text {
+	told := make([]Text, 0, len(batch))
+	for i, m := range batch {
 		seq := first + uint64(i)
 		part, text := piece(m.Header, m.Data)
 		if part == "" { // as nearly all

@@ -17,10 +17,10 @@ type tapped struct {
 	told []string
 }
 
-func (c *tapped) take(lot []journal.Text) {
+func (c *tapped) take(batch []journal.Text) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, e := range lot {
+	for _, e := range batch {
 		h, err := event.HeadOf(e.Body)
 		name := h.Tag
 		if err != nil {
@@ -40,9 +40,9 @@ func (c *tapped) want(t *testing.T, want string) {
 	c.told = nil
 }
 
-// lotOf is a lot of events with these tags.
-func lotOf(name string, tags ...string) journal.Lot {
-	return journal.Lot{Name: name, Count: len(tags), Drafts: func(yield func(journal.Draft) bool) {
+// batchOf is a batch of events with these tags.
+func batchOf(name string, tags ...string) journal.Batch {
+	return journal.Batch{Name: name, Count: len(tags), Drafts: func(yield func(journal.Draft) bool) {
 		for _, tag := range tags {
 			if !yield(journal.Draft{Tag: tag, Text: event.Event{Tag: tag, Data: json.RawMessage("{}")}.Append(nil)}) {
 				return
@@ -51,13 +51,13 @@ func lotOf(name string, tags ...string) journal.Lot {
 	}}
 }
 
-// TestTap: what is stored is told with its places, in order; where places can not be
+// TestTap: what is stored is told with its places, in order; where places cannot be
 // told, what to read is.
 func TestTap(t *testing.T) {
 	j := open(t, startStore(t, t.TempDir()))
-	lot := func(id string, tags ...string) {
+	batch := func(id string, tags ...string) {
 		t.Helper()
-		p, err := j.BeginAll(lotOf(id, tags...))
+		p, err := j.BeginAll(batchOf(id, tags...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,31 +65,31 @@ func TestTap(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	lot("", "before")
+	batch("", "before")
 	c := &tapped{}
 	from, stop := j.Tap(c.take)
 	if from != 1 {
 		t.Errorf("it begins behind %d", from)
 	}
-	lot("", "a")
-	lot("x", "b", "c")
+	batch("", "a")
+	batch("x", "b", "c")
 	c.want(t, "2 a, 3 b, 4 c")
-	lot("x", "b", "c") // a repetition
+	batch("x", "b", "c") // a repetition
 	c.want(t, "")
-	lot("x", "b", "c", "d") // of a part
+	batch("x", "b", "c", "d") // of a part
 	c.want(t, "5 d")
-	lot("", "e")
+	batch("", "e")
 	c.want(t, "6 e")
 	if _, err := j.Append(t.Context(), filled("long", "x", 1<<20), ""); err != nil {
 		t.Fatal(err)
 	}
 	c.want(t, "9 long")
 	stop()
-	lot("", "after")
+	batch("", "after")
 	c.want(t, "")
 	from, stop = j.Tap(c.take)
 	defer stop()
-	lot("", "again")
+	batch("", "again")
 	if c.want(t, "11 again"); from != 10 {
 		t.Errorf("it begins again behind %d", from)
 	}

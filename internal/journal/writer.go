@@ -22,10 +22,10 @@ import (
 // Store tells whether what JetStream writes to can be written. A failed one leaves
 // writers without an answer.
 type Store interface {
-	// Failed returns a channel that is closed while the store can not be written, and
+	// Failed returns a channel that is closed while the store cannot be written, and
 	// another one once it can again.
 	Failed() <-chan struct{}
-	// Err is why it can not be written; nil if it can.
+	// Err is why it cannot be written; nil if it can.
 	Err() error
 	// Sync returns when what was acknowledged for the stream is on the disk, where that is
 	// waited for, which Waits says; else it only sees to it that it soon is.
@@ -35,15 +35,15 @@ type Store interface {
 	Soon(stream string)
 }
 
-// ErrStore is wrapped by the error of a Pending whose store can not be written.
-var ErrStore = errors.New("the journal can not be written")
+// ErrStore is wrapped by the error of a Pending whose store cannot be written.
+var ErrStore = errors.New("the journal cannot be written")
 
 // Bounds of what may be on its way to the store. The server keeps 10,000 messages
 // and 128 MiB for a stream, and drops what comes beyond that.
 const (
 	maxPending      = 4096
 	maxPendingBytes = 64 << 20
-	// askEvery is how many messages go between two questions: within a large lot they
+	// askEvery is how many messages go between two questions: within a large batch they
 	// make room, long before the bounds.
 	askEvery      = maxPending / 8
 	askEveryBytes = maxPendingBytes / 8
@@ -53,7 +53,7 @@ const (
 
 // writer stores messages over one connection, in the order of its calls. The server
 // takes the messages of a connection in their order, so the acknowledgement of the
-// last one of a lot tells of all: one for each would cost as much as storing it.
+// last one of a batch tells of all: one for each would cost as much as storing it.
 type writer struct {
 	nc     *nats.Conn
 	inbox  string // begins the subjects of acknowledgements
@@ -63,8 +63,8 @@ type writer struct {
 	room   chan struct{}   // something was acknowledged
 	grown  chan struct{}   // and this, for who writes down what
 
-	order    sync.Mutex      // held while a lot is sent; it guards what follows
-	failed   <-chan struct{} // of the store, when the latest lot began
+	order    sync.Mutex      // held while a batch is sent; it guards what follows
+	failed   <-chan struct{} // of the store, when the latest batch began
 	reserve  func(upto uint64) error
 	reserved uint64 // the sequence up to which it was called
 
@@ -135,25 +135,25 @@ type Pending struct {
 	again  bool // the last message was a repetition
 	err    error
 
-	names   *names     // is told when it is stored, that these lots are; may be nil
-	lots    []namedEnd // that it stores
-	repeats []known    // lots that were stored before it, or are being stored
+	names   *names     // is told when it is stored, that these batches are; may be nil
+	batches []namedEnd // that it stores
+	repeats []known    // batches that were stored before it, or are being stored
 }
 
-// namedEnd is a lot and the number of its last message, 0 for the last one of all.
+// namedEnd is a batch and the number of its last message, 0 for the last one of all.
 type namedEnd struct {
 	name string
 	n    uint64
 }
 
-// stores notes that the lot is among those that p is for.
-func (p *Pending) stores(l Lot, n uint64) {
+// stores notes that the batch is among those that p is for.
+func (p *Pending) stores(l Batch, n uint64) {
 	if l.Name != "" {
-		p.lots = append(p.lots, namedEnd{l.Name, n})
+		p.batches = append(p.batches, namedEnd{l.Name, n})
 	}
 }
 
-// repetition is p where all of its lots are stored already, or being stored.
+// repetition is p where all of its batches are stored already, or being stored.
 func (p *Pending) repetition() *Pending {
 	last := p.repeats[len(p.repeats)-1]
 	if len(p.repeats) == 1 {
@@ -183,7 +183,7 @@ func (p *Pending) Places(ctx context.Context) ([]uint64, error) {
 func (p *Pending) Wait(ctx context.Context) (uint64, error) {
 	err := p.wait(ctx)
 	select {
-	case <-p.failed: // a part of the lot may be lost, whatever became of its last message
+	case <-p.failed: // a part of the batch may be lost, whatever became of its last message
 		err = p.writer.broken()
 	default:
 	}
@@ -221,7 +221,7 @@ func (w *writer) broken() error {
 	return ErrStore // by now it can, again
 }
 
-// begin is called before the messages of a lot, with the order held.
+// begin is called before the messages of a batch, with the order held.
 func (w *writer) begin() (*Pending, error) {
 	p := &Pending{writer: w, failed: w.store.Failed(), done: make(chan struct{})}
 	if p.failed != w.failed { // what was under way then is never answered
@@ -308,7 +308,7 @@ func (w *writer) one(m *nats.Msg, p *Pending, last bool) error {
 // wait returns when there is room for one more message.
 func (w *writer) wait(p *Pending) error {
 	select {
-	case <-p.failed: // no more of the lot: it could be stored without what was before it
+	case <-p.failed: // no more of the batch: it could be stored without what was before it
 		return w.broken()
 	default:
 	}
@@ -391,7 +391,7 @@ func (w *writer) stored() uint64 {
 }
 
 // drain returns when the server has taken, or dropped, everything that was sent: it
-// takes a message that it can not store in its turn.
+// takes a message that it cannot store in its turn.
 func (w *writer) drain(ctx context.Context, stream string) error {
 	m := &nats.Msg{Subject: event.Root + ".nothing", Header: nats.Header{jetstream.ExpectedStreamHeader: {"not " + stream}}}
 	_, err := w.nc.RequestMsgWithContext(ctx, m)
@@ -488,7 +488,7 @@ func (w *writer) settleOne(m *nats.Msg, synced error) {
 func (p *Pending) end(n, seq uint64, again bool) {
 	p.seq, p.again = seq, again
 	if p.err == nil {
-		for _, l := range p.lots {
+		for _, l := range p.batches {
 			behind := uint64(0)
 			if l.n > 0 {
 				behind = n - l.n

@@ -39,7 +39,7 @@ func (h *handler) Enabled(_ context.Context, l slog.Level) bool {
 	return l >= least && least != LevelQuiet
 }
 
-// Handle writes the record. A log that can not be written is no reason for the
+// Handle writes the record. A log that cannot be written is no reason for the
 // program to fail; slog itself drops the error.
 func (h *handler) Handle(_ context.Context, r slog.Record) error {
 	buf := h.head(make([]byte, 0, 256), r)

@@ -32,7 +32,7 @@ func (m *Master) admit(p broker.Peer) bus.Identity {
 	}
 	id, key, err := claim(p.TLS)
 	if err != nil {
-		m.refuseStranger(p, err)
+		m.refuseUnaccepted(p, err)
 		return bus.Identity{}
 	}
 	v, err := m.keys.Admit(id, key, p.Remote, p.Host)
@@ -42,7 +42,7 @@ func (m *Master) admit(p broker.Peer) bus.Identity {
 	if err == nil || v.State == pki.Accepted {
 		m.tellAuth(p, id, key, v)
 	}
-	i := bus.Identity{Role: bus.RoleStranger, Name: string(id), Key: bus.KeyToken(key.Key()), Source: p.Remote}
+	i := bus.Identity{Role: bus.RoleUnaccepted, Name: string(id), Key: bus.KeyToken(key.Key()), Source: p.Remote}
 	if v.State == pki.Accepted {
 		i.Role = bus.RoleMinion
 		if p.Caller {
@@ -67,15 +67,15 @@ const (
 	maxUnjudgedOfAll = 20
 )
 
-// refuseStranger tells the log of a peer whose certificate makes no sense: of each
+// refuseUnaccepted tells the log of a peer whose certificate makes no sense: of each
 // host now and then.
-func (m *Master) refuseStranger(p broker.Peer, err error) {
+func (m *Master) refuseUnaccepted(p broker.Peer, err error) {
 	if m.told.First("certificate "+p.Host, time.Now()) {
 		m.log.Warn("connection refused", "remote", p.Remote, "err", err)
 	}
 }
 
-// Bounds of what those without an accepted key can fill log, trail and journal with:
+// Bounds of what those without an accepted key can fill log, audit log and journal with:
 // words in a minute about the keys of one host, and about those of all. Anybody can
 // make a new key for each connection. Of keys that begin to wait more is told: somebody
 // may accept them by the event.
@@ -104,7 +104,7 @@ func (m *Master) tooMany(p broker.Peer, begins bool) bool {
 }
 
 // admitLocal lets a process of this machine in as its user. An operator is believed
-// whom he names as the user behind sudo: he could as well not say it. Of others it
+// whom they name as the user behind sudo: they could as well not say it. Of others it
 // means nothing.
 func (m *Master) admitLocal(p broker.Peer) bus.Identity {
 	uid := int(p.Local.UID)
@@ -180,7 +180,7 @@ func (m *Master) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v 
 		log.Error("Authentication attempt from "+string(id)+" failed, the public keys did not match. This may be an attempt to compromise the Salt cluster.", "fingerprint", key.SHA256())
 	}
 	if v.Act != keyring.Accept {
-		m.trail.Note(audit.Entry{Kind: audit.Key, Who: keyring.Remote(id, p.Remote), Fun: "key.connect", Finger: key.SHA256(), Reason: turnedAway[v.Act]})
+		m.auditLog.Note(audit.Entry{Kind: audit.Key, Who: keyring.Remote(id, p.Remote), Fun: "key.connect", Finger: key.SHA256(), Reason: turnedAway[v.Act]})
 	}
 	m.events.Announce("salt/auth", map[string]any{
 		"result": v.State == pki.Accepted || v.State == pki.Pending, "act": v.Act, "id": string(id), "pub": string(key.PEM()),
@@ -208,7 +208,7 @@ func (m *Master) gone(i bus.Identity) {
 }
 
 // ask tells the holder of a key whether it is accepted, and again when that
-// changes. It is all that a stranger is answered, and a connection asks it once.
+// changes. It is all that an unaccepted key is answered, and a connection asks it once.
 func (m *Master) ask(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Ask
 	if err := r.Decode(&q); err != nil {
@@ -233,7 +233,7 @@ func (m *Master) ask(ctx context.Context, r *rpc.Request) error {
 			return err
 		}
 		if state != last {
-			a := protocol.AskAnswer{State: state, Reconnect: i.Role == bus.RoleStranger, Version: m.version}
+			a := protocol.AskAnswer{State: state, Reconnect: i.Role == bus.RoleUnaccepted, Version: m.version}
 			if err := r.Send(ctx, a); err != nil {
 				return err
 			}
@@ -405,7 +405,7 @@ func (m *Master) announceKeys(changes []keyring.Change) {
 func (m *Master) tellKey(name keyring.Name, act string) {
 	who, rule := m.keys.TakeAction(name, act)
 	m.log.Info("key "+act, "minion", name.ID, "user", who.User, "rule", rule)
-	m.trail.Note(audit.Entry{
+	m.auditLog.Note(audit.Entry{
 		Kind: audit.Key, Verdict: audit.Allowed, Who: who, Fun: "key." + act, Minions: []salt.MinionID{name.ID}, Count: 1, Finger: name.Finger, Rule: rule,
 	})
 	m.events.Announce("salt/key", map[string]any{"result": true, "act": act, "id": string(name.ID)})

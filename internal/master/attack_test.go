@@ -193,7 +193,7 @@ func expectViolation(t *testing.T, a *attacked, what, subject string) {
 	}
 }
 
-// A request that evil has copied is evil's when evil sends it; an answer can not be
+// A request that evil has copied is evil's when evil sends it; an answer cannot be
 // directed to somebody else, nor read by anybody else; and a job's id opens nothing.
 func TestReplayedRequestsAndResultsOfOthers(t *testing.T) {
 	a := underAttack(t)

@@ -29,12 +29,12 @@ func claimedClient(s *tls.ConnectionState) (name string, ok bool) {
 func (m *Master) admitClient(p broker.Peer, claimed string) bus.Identity {
 	name, err := salt.ParseClientName(claimed)
 	if err != nil {
-		m.refuseStranger(p, err)
+		m.refuseUnaccepted(p, err)
 		return bus.Identity{}
 	}
 	key, err := pki.PublicFromCertificate(p.TLS.PeerCertificates[0])
 	if err != nil {
-		m.refuseStranger(p, err)
+		m.refuseUnaccepted(p, err)
 		return bus.Identity{}
 	}
 	i := bus.Identity{Role: bus.RoleClient, Name: string(name), Key: bus.KeyToken(key.Key()), Source: p.Remote}
@@ -42,7 +42,7 @@ func (m *Master) admitClient(p broker.Peer, claimed string) bus.Identity {
 		if m.told.First("client "+i.Name+" "+i.Key, time.Now()) {
 			m.log.Warn("client refused", "client", name, "remote", p.Remote, "reason", why, "fingerprint", key.SHA256())
 		}
-		m.trail.Note(audit.Entry{
+		m.auditLog.Note(audit.Entry{
 			Kind: audit.Key, Who: audit.Who{User: salt.ClientPrefix + string(name), Source: p.Remote}, Fun: "key.connect", Finger: key.SHA256(), Reason: why,
 		})
 		return bus.Identity{}
@@ -51,7 +51,7 @@ func (m *Master) admitClient(p broker.Peer, claimed string) bus.Identity {
 	return i
 }
 
-// clientRefusal says why a client may not be here, "" where it may. What can not
+// clientRefusal says why a client may not be here, "" where it may. What cannot
 // be read is a refusal.
 func (m *Master) clientRefusal(i bus.Identity, now time.Time) string {
 	c, err := m.keys.Store.Client(salt.ClientName(i.Name))
@@ -59,7 +59,7 @@ func (m *Master) clientRefusal(i bus.Identity, now time.Time) string {
 	case errors.Is(err, fs.ErrNotExist):
 		return "there are no credentials of this name"
 	case err != nil:
-		return "its credentials can not be read: " + err.Error()
+		return "its credentials cannot be read: " + err.Error()
 	case bus.KeyToken(c.Key.Key()) != i.Key:
 		return "its credentials have another key"
 	case c.Expired(now):

@@ -66,7 +66,7 @@ func (m *Master) sendFile(ctx context.Context, r *rpc.Request) error {
 }
 
 // fileError is what a minion is told. A path that leaves the roots is an attack or
-// a mistake; the log and the audit trail have it.
+// a mistake; the log and the audit log have it.
 func (m *Master) fileError(r *rpc.Request, q protocol.GetFile, err error) error {
 	log := m.log.With("minion", r.From.Name, "env", q.Environment, "path", q.Path, "err", err)
 	switch {
@@ -79,7 +79,7 @@ func (m *Master) fileError(r *rpc.Request, q protocol.GetFile, err error) error 
 	if m.told.First("file "+r.From.Name, time.Now()) {
 		log.Error("file not sent")
 	}
-	return rpc.Errorf(rpc.Unavailable, "the files of environment %q can not be read; the log of the master says why", q.Environment)
+	return rpc.Errorf(rpc.Unavailable, "the files of environment %q cannot be read; the log of the master says why", q.Environment)
 }
 
 // pieces sends what is written to it as messages of a good size.

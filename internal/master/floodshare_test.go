@@ -70,11 +70,11 @@ func fires(t *testing.T, rounds int, f func(events []protocol.FireEvent) error) 
 	t.Helper()
 	large, small := json.RawMessage(`"`+strings.Repeat("x", 200<<10)+`"`), json.RawMessage(`"`+strings.Repeat("x", 500)+`"`)
 	for n := range rounds {
-		lot := []protocol.FireEvent{{Tag: "mine/large", Data: large}, {Tag: "mine/large", Data: large}, {Tag: "mine/large", Data: large}, {Tag: "mine/large", Data: large}}
+		batch := []protocol.FireEvent{{Tag: "mine/large", Data: large}, {Tag: "mine/large", Data: large}, {Tag: "mine/large", Data: large}, {Tag: "mine/large", Data: large}}
 		for i := range 300 {
-			lot = append(lot, protocol.FireEvent{Tag: "mine/same", Data: small}, protocol.FireEvent{Tag: fmt.Sprintf("mine/%d/%d", n, i), Data: small})
+			batch = append(batch, protocol.FireEvent{Tag: "mine/same", Data: small}, protocol.FireEvent{Tag: fmt.Sprintf("mine/%d/%d", n, i), Data: small})
 		}
-		if err := f(lot); err != nil {
+		if err := f(batch); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -76,7 +76,7 @@ type Master struct {
 	uploads     *fileserver.Uploads // nil where no files are taken
 	runners     *extension.Set      // that people have added
 	outboxes    *outbox.Receiver    // what waits in those of minions
-	trail       *audit.Log
+	auditLog    *audit.Log
 	events      *eventbus.Bus
 	dispatch    *dispatch.Dispatcher
 	longReads   *semaphore.Keyed
@@ -232,7 +232,7 @@ func (m *Master) openJournal(ctx context.Context) error {
 	m.events.SetGrants(grants)
 	now, _ := m.broker.Lost()
 	m.tellLost(now)
-	if err := m.openTrail(ctx); err != nil {
+	if err := m.openAudit(ctx); err != nil {
 		return err
 	}
 	if m.outboxes, err = outbox.NewReceiver(ctx, outbox.ReceiverOptions{Journal: m.journal, Opener: messages{m}, Durable: m.durable, Log: m.log}); err != nil {
@@ -359,7 +359,7 @@ func (m *Master) Run(ctx context.Context) error {
 	}
 	m.undo = append(m.undo, remove)
 	m.tellOldKeys()
-	m.trail.Note(audit.Entry{Kind: audit.Trail, Verdict: audit.Noted, Fun: "master.start", Reason: "version " + m.version})
+	m.auditLog.Note(audit.Entry{Kind: audit.Trail, Verdict: audit.Noted, Fun: "master.start", Reason: "version " + m.version})
 	m.log.Info("the master is ready", "address", m.Addr().String(), "fingerprint", m.key.Public().SHA256(), "version", m.version)
 	if m.cfg.OpenMode {
 		m.log.Warn("open_mode is on: every key that connects is accepted, and replaces the one that its id had")

@@ -81,7 +81,7 @@ func (w *world) run() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cfg.RetPort = 0 // any free one; a file can not say that
+	cfg.RetPort = 0 // any free one; a file cannot say that
 	w.cfg = cfg
 	m, err := master.New(w.t.Context(), master.Options{Config: cfg, Version: "test", Log: slog.New(slog.NewTextHandler(io.MultiWriter(w.t.Output(), &w.log), &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
@@ -311,7 +311,7 @@ func TestAnotherKeyForAnIDIsDenied(t *testing.T) {
 	}
 }
 
-// Who comes with another key each time fills neither the journal nor the trail: of
+// Who comes with another key each time fills neither the journal nor the audit log: of
 // one host a hundred are told in a minute.
 func TestManyKeysOfOneHost(t *testing.T) {
 	w := start(t, "auto_accept: True\n")
@@ -324,7 +324,7 @@ func TestManyKeysOfOneHost(t *testing.T) {
 	}
 	told := len(entries(t, w.user(), map[string]any{"fun": "key.connect", "limit": int64(200)}))
 	if told != 100 || told != strings.Count(w.said(), "the public keys did not match")+strings.Count(w.said(), "too many keys are waiting") {
-		t.Errorf("%d are in the trail, want 100; the log:\n%s", told, w.said())
+		t.Errorf("%d are in the audit log, want 100; the log:\n%s", told, w.said())
 	}
 	if n := strings.Count(w.said(), "more keys are turned away than are told of"); n != 1 {
 		t.Errorf("that there were more is in the log %d times, want once", n)

@@ -19,7 +19,7 @@ import (
 )
 
 // runOwn runs a runner for somebody who has no rule for it, over a host that has
-// nothing but what is their own. It leaves no events, and no entry in the trail unless it
+// nothing but what is their own. It leaves no events, and no entry in the audit log unless it
 // changes something: people who may nothing fill neither.
 func (m *Master) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who authz.Principal, jid salt.JID, p authz.Permission) error {
 	if err := r.Send(ctx, protocol.RunStart{JID: jid, Tag: "salt/run/" + string(jid)}); err != nil {

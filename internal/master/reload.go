@@ -131,7 +131,7 @@ func (m *Master) reloadConfig() (runner.Reloaded, error) {
 	m.taken.mu.Lock()
 	defer m.taken.mu.Unlock()
 	note := audit.Entry{Kind: audit.Rules, Verdict: audit.Noted, Fun: "config.reload"}
-	defer func() { m.trail.Note(note) }()
+	defer func() { m.auditLog.Note(note) }()
 	r, err := m.reread()
 	if err != nil {
 		m.taken.failed.Store(&failedReload{time.Now(), err})

@@ -42,7 +42,7 @@ func (m *Master) register() {
 	} {
 		s.Handle(name, h)
 	}
-	s.HandleLots("letters", m.outboxes.DeliverEach)
+	s.HandleBatches("letters", m.outboxes.DeliverEach)
 	local := func(ctx context.Context, i bus.Identity) eventacl.Principal {
 		return m.authz.OnBus(ctx, m.authz.Principal(ctx, i))
 	}

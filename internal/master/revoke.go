@@ -36,7 +36,7 @@ func (m *Master) revoke(ctx context.Context, r *rpc.Request) error {
 	return err
 }
 
-// forgetKey deletes a key in the name of who, as the audit trail has it.
+// forgetKey deletes a key in the name of who, as the audit log has it.
 func (m *Master) forgetKey(e pki.Entry, who audit.Who) {
 	pause := time.NewTimer(revokeDelay)
 	defer pause.Stop()

@@ -123,7 +123,7 @@ func (m *Master) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 		kind = "wheel"
 	}
 	if err := runner.CheckSecrets(q.Command); err != nil {
-		return rpc.Errorf(rpc.Usage, "%w", err) // before the arguments are in the journal, or in the trail
+		return rpc.Errorf(rpc.Usage, "%w", err) // before the arguments are in the journal, or in the audit log
 	}
 	p := m.authz.Run(who, q.Command, q.Wheel, !q.Async)
 	if err := r.Decide(p.Decision); err != nil || q.Preview {
@@ -140,7 +140,7 @@ func (m *Master) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 		return err
 	}
 	var err error
-	if !q.Wheel && q.Command.Function == "audit.repair" && m.trail.Damaged() {
+	if !q.Wheel && q.Command.Function == "audit.repair" && m.auditLog.Damaged() {
 		err = m.authz.Unwritten(begun()) // no entry can come before the one that it writes itself, with who asked
 	} else {
 		err = m.authz.Book(ctx, p, jid, begun)

@@ -14,7 +14,7 @@ import (
 const maxFired = 10_000
 
 // minionEvents gives a minion's events the shapes of Salt's master. All are looked
-// at: one that the minion may not fire, or that is too large, refuses the lot. The
+// at: one that the minion may not fire, or that is too large, refuses the batch. The
 // same request gives the same events again.
 func (m *Master) minionEvents(id salt.MinionID, f protocol.Fire) (_ []event.Event, d decision.Decision, err error) {
 	switch n := len(f.Events); {

@@ -195,7 +195,7 @@ func (m *Minion) checkOutgoing(f protocol.Fire) error {
 	return nil
 }
 
-// tellRefused lets the master know, whose log and audit trail have all refusals, that
+// tellRefused lets the master know, whose log and audit log have all refusals, that
 // an event was refused here already; of each tag now and then.
 func (m *Minion) tellRefused(tag string) {
 	if !m.told.First(tag, time.Now()) {

@@ -28,13 +28,13 @@ var forwarded = fireEvent("fire_master", `{"tag":"bench/tag","data":{"message":"
 // to a consumer of that. "ratio" is Brine's rate by the bare one.
 func BenchmarkForward(b *testing.B) {
 	for _, c := range []struct {
-		name         string
-		lot, repeats int
-	}{{"lots of 1000", 1000, 20}, {"one at a time", 1, 400}} {
+		name           string
+		batch, repeats int
+	}{{"batches of 1000", 1000, 20}, {"one at a time", 1, 400}} {
 		b.Run(c.name, func(b *testing.B) {
 			p, bare := startPair(b, ""), startBareForward(b)
 			hear := p.listen(b)
-			events := make([]protocol.FireEvent, c.lot)
+			events := make([]protocol.FireEvent, c.batch)
 			for i := range events {
 				events[i] = forwarded
 			}
@@ -44,11 +44,11 @@ func BenchmarkForward(b *testing.B) {
 					begin := time.Now()
 					p.forward(events, hear)
 					middle := time.Now()
-					bare.forward(b, c.lot)
+					bare.forward(b, c.batch)
 					ours, theirs = ours+middle.Sub(begin), theirs+time.Since(middle)
 				}
 			}
-			n := float64(b.N * c.lot * c.repeats)
+			n := float64(b.N * c.batch * c.repeats)
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(n/ours.Seconds(), "events/s")
 			b.ReportMetric(n/theirs.Seconds(), "bare/s")
@@ -81,7 +81,7 @@ func (p *pair) listen(b *testing.B) func(n int) error {
 	}
 }
 
-// forward fires a lot and returns when it is stored at the master and heard there.
+// forward fires a batch and returns when it is stored at the master and heard there.
 func (p *pair) forward(events []protocol.FireEvent, hear func(n int) error) {
 	p.t.Helper()
 	fired, err := p.fire(events...)

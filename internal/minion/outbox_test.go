@@ -87,9 +87,9 @@ func TestOutboxIsFull(t *testing.T) {
 	}
 }
 
-// TestOutboxOfLargeLetters: they lie in files, count for the limit, outlive a
+// TestOutboxOfLargeMessages: they lie in files, count for the limit, outlive a
 // restart, and leave nothing behind.
-func TestOutboxOfLargeLetters(t *testing.T) {
+func TestOutboxOfLargeMessages(t *testing.T) {
 	p, m := pairWith(t, func(cfg *config.Minion) { cfg.OutboxMaxBytes = 4 << 20 })
 	p.lose()
 	large := func(i int) string {
@@ -164,7 +164,7 @@ func TestOutboxRefusesALetterBeyondItsLimit(t *testing.T) {
 	}
 }
 
-// A large return arrives whole; one that can not be kept is told as a failure.
+// A large return arrives whole; one that cannot be kept is told as a failure.
 func TestLargeReturns(t *testing.T) {
 	p, _ := pairWith(t, func(cfg *config.Minion) { cfg.OutboxMaxBytes = 10_000_000 })
 	c := dial(t, p.master.SockDir, master.SocketName)

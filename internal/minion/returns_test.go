@@ -43,7 +43,7 @@ func TestReturners(t *testing.T) {
 	}
 }
 
-// What can not be handed on is said before anything runs; a return is never lost
+// What cannot be handed on is said before anything runs; a return is never lost
 // by its returner.
 func TestReturnersThatFail(t *testing.T) {
 	p := startPair(t, "rawfile_json.filename: /nosuch/folder/file\n")

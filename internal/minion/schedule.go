@@ -228,7 +228,7 @@ func (s *scheduler) start(runs []schedule.Run, last map[string]time.Time) {
 		err = atomicfile.Write(s.path, append(b, '\n'), 0o600)
 	}
 	if err != nil {
-		s.m.log.Error("scheduled jobs not started: when they were due can not be written down", "err", err)
+		s.m.log.Error("scheduled jobs not started: when they were due cannot be written down", "err", err)
 		for _, r := range runs {
 			s.ended(r.Job.Name)
 		}
@@ -293,7 +293,7 @@ func (s *scheduler) Schedule(context.Context) (schedule.Status, error) {
 	return schedule.Status{Jobs: maps.Clone(s.jobs), Next: next, Origins: s.origins()}, nil
 }
 
-// SetSchedule implements module.Scheduler. What can not be kept is not put in force
+// SetSchedule implements module.Scheduler. What cannot be kept is not put in force
 // either.
 func (s *scheduler) SetSchedule(_ context.Context, jobs map[string]any, save bool) error {
 	if _, err := s.parse(jobs); err != nil {

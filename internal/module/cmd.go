@@ -311,7 +311,7 @@ func scriptArgs(c *function.Call) ([]string, error) {
 // given. The file lies in a new directory that only its user can enter.
 func runFile(ctx context.Context, c *function.Call, source io.Reader, interpreter, words []string, merge bool) (process.Ending, error) {
 	if c.Bool("bg") {
-		return process.Ending{}, function.Invalid("a script can not run in the background: its file is removed when its job ends")
+		return process.Ending{}, function.Invalid("a script cannot run in the background: its file is removed when its job ends")
 	}
 	dir, err := os.MkdirTemp("", "brine-")
 	if err != nil {

@@ -252,7 +252,7 @@ func TestCmdScript(t *testing.T) {
 	bad(t, nil, "cmd.script", "not available here", nil, "salt://x.sh")
 	bad(t, nil, "cmd.script", "neither an absolute path nor an address", nil, "x.sh")
 	bad(t, nil, "cmd.script", "no such file", nil, "/nosuch.sh")
-	bad(t, nil, "cmd.script", "can not run in the background", map[string]any{"bg": true}, script)
+	bad(t, nil, "cmd.script", "cannot run in the background", map[string]any{"bg": true}, script)
 	fetched, _ := serving(t, map[string]string{"x.sh": "#!/bin/sh\necho fetched\n"})
 	same(t, "fetched script", good(t, fetched, "cmd.script", nil, "salt://x.sh").(map[string]any)["stdout"], "fetched")
 }

@@ -124,7 +124,7 @@ func runMined(ctx context.Context, r *function.Caller, f mineFunction) (MineEntr
 		return MineEntry{}, err
 	}
 	if name.Module() == "mine" {
-		return MineEntry{}, function.Invalid("%s can not be kept in the mine", name)
+		return MineEntry{}, function.Invalid("%s cannot be kept in the mine", name)
 	}
 	res := r.Call(ctx, f.command())
 	f.entry.Data = res.Return

@@ -102,7 +102,7 @@ func TestMineChanges(t *testing.T) {
 		"send, unknown":     {"mine.send", []any{"test.nosuch"}, nil, "", "not available"},
 		"send, no function": {"mine.send", []any{"up"}, nil, "", "invalid function name"},
 		"send, fails":       {"mine.send", []any{"up"}, map[string]any{"mine_function": "test.exception"}, "", "exception"},
-		"send, itself":      {"mine.send", []any{"up"}, map[string]any{"mine_function": "mine.update"}, "", "can not be kept"},
+		"send, itself":      {"mine.send", []any{"up"}, map[string]any{"mine_function": "mine.update"}, "", "cannot be kept"},
 		"delete":            {"mine.delete", []any{"up"}, nil, "{false [up] map[]}", ""},
 		"flush":             {"mine.flush", nil, nil, "{true [] map[]}", ""},
 		"update":            {"mine.update", nil, nil, "{false [] map[more:{x web* } test.ping:{true  } who:{conf  }]}", ""},

@@ -23,7 +23,7 @@ func run(t testing.TB, host *function.Host, name string, kwargs map[string]any, 
 	t.Helper()
 	r := Run(t.Context(), function.Call{JID: "20261121113344286549", Function: salt.Function(name), Args: args, Kwargs: kwargs, Host: host, Reach: function.Reach{Free: true}})
 	if _, err := value.Encode(r.Return); err != nil {
-		t.Errorf("%s returned what can not be sent: %v", name, err)
+		t.Errorf("%s returned what cannot be sent: %v", name, err)
 	}
 	if r.Success != (r.Retcode == 0) {
 		t.Errorf("%s: success %v with return code %d", name, r.Success, r.Retcode)

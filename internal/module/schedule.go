@@ -258,7 +258,7 @@ func outcomeOf(comment string, err error) (any, error) {
 	return map[string]any{"result": true, "comment": comment}, nil
 }
 
-// changeJob edits the job that the argument name names. edit returns why it can not,
+// changeJob edits the job that the argument name names. edit returns why it cannot,
 // or true.
 func changeJob(ctx context.Context, c *function.Call, r *function.Caller, done string, edit func(jobs map[string]any, name string) (string, bool)) (any, error) {
 	s, now, err := changeableSchedule(ctx, r)

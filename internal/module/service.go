@@ -62,7 +62,7 @@ var serviceModule = &function.Module{
 		},
 		{
 			Name:    "force_reload",
-			Doc:     "Let a service read its configuration again, by a restart if it can not otherwise.",
+			Doc:     "Let a service read its configuration again, by a restart if it cannot otherwise.",
 			Example: `salt '*' service.force_reload sshd`,
 			Params:  serviceNames,
 			Run: func(ctx context.Context, c *function.Call) (any, error) {

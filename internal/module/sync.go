@@ -48,7 +48,7 @@ func tellHidden(ctx context.Context, c *function.Call) {
 	for _, p := range c.Host.Custom.Programs() {
 		d, err := p.Describe(ctx)
 		if err != nil {
-			c.Host.Logger().Error("a program can not be used", "program", p.Path, "err", err)
+			c.Host.Logger().Error("a program cannot be used", "program", p.Path, "err", err)
 			continue
 		}
 		for name := range d.Functions {

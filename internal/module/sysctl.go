@@ -158,7 +158,7 @@ func kernelParameters(ctx context.Context, c *function.Call) (any, error) {
 			return context.Cause(ctx)
 		}
 		if err != nil || d.IsDir() {
-			return nil // what can not be read is not shown
+			return nil // what cannot be read is not shown
 		}
 		if info, err := d.Info(); err != nil || info.Mode()&0o444 == 0 {
 			return nil

@@ -71,7 +71,7 @@ func (r *Receiver) quick(ctx context.Context, req *rpc.Request) *delivery {
 
 // storeEach stores what is not stored already, and tells those who wait for it.
 func (r *Receiver) storeEach(ctx context.Context, deliveries []*delivery) error {
-	var batches []journal.Lot
+	var batches []journal.Batch
 	for _, d := range deliveries {
 		if d != nil {
 			batches = d.append(batches)
@@ -95,7 +95,7 @@ func (r *Receiver) storeEach(ctx context.Context, deliveries []*delivery) error 
 }
 
 // append appends what is not stored yet.
-func (d *delivery) append(batches []journal.Lot) []journal.Lot {
+func (d *delivery) append(batches []journal.Batch) []journal.Batch {
 	for _, in := range d.messages {
 		if len(in.Events) > 0 && !d.from.has(in.Epoch, in.N, 0) { // what is quick is one event
 			batches = append(batches, Drafts(in.Events, messageName(d.id, in.Epoch, in.N), 0))

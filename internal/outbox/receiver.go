@@ -191,8 +191,8 @@ func (in *incoming) begin(j *journal.Journal, id salt.MinionID, from *sender) (e
 
 // Drafts are events as the journal stores them under one name: those before first are
 // stored.
-func Drafts(events []event.Event, name string, first int) journal.Lot {
-	return journal.Lot{Name: name, First: first, Count: len(events) - first, Drafts: func(yield func(journal.Draft) bool) {
+func Drafts(events []event.Event, name string, first int) journal.Batch {
+	return journal.Batch{Name: name, First: first, Count: len(events) - first, Drafts: func(yield func(journal.Draft) bool) {
 		for _, e := range events[first:] {
 			if !yield(journal.Draft{Tag: e.Tag, Text: e.Text()}) {
 				return

@@ -24,7 +24,7 @@ func formatJSONLine(o Options, data any) (string, error) {
 }
 
 // jsonStyle writes JSON as Python does: letters of all alphabets as they are,
-// floats with a dot or an exponent. What JSON can not hold becomes text, so that
+// floats with a dot or an exponent. What JSON cannot hold becomes text, so that
 // each document can be read by every program: "NaN", "Infinity", "-Infinity",
 // and b'\xff' for what is not UTF-8.
 type jsonStyle struct {

@@ -19,7 +19,7 @@ const PublishedBy = "SALT_PUBLISHED_BY"
 type Published struct{ By string }
 
 func (p Published) refuse() error {
-	return fmt.Errorf("%w: the minion %s has published this job, and such a job can not publish", function.ErrRefused, p.By)
+	return fmt.Errorf("%w: the minion %s has published this job, and such a job cannot publish", function.ErrRefused, p.By)
 }
 
 // Publish implements function.Publisher.

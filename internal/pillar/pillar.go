@@ -111,7 +111,7 @@ func (c *compiler) section(env, path string, expr, list *yaml.Node) error {
 		return at(path, expr, err)
 	}
 	if t.NeedsPillar() {
-		return at(path, expr, errors.New("a pillar can not be chosen by pillar"))
+		return at(path, expr, errors.New("a pillar cannot be chosen by pillar"))
 	}
 	meant, err := t.Match(c.facts)
 	if err != nil {

@@ -35,7 +35,7 @@ func (k *PrivateKey) Certificate(commonName string, exts ...pkix.Extension) (tls
 }
 
 // ServerCertificate is Certificate for a server that ordinary programs reach,
-// which can not compare keys: it is issued by the Authority of the same key, for
+// which cannot compare keys: it is issued by the Authority of the same key, for
 // the host name. Whose key it is can be seen in it as in the other.
 func (k *PrivateKey) ServerCertificate(name string, exts ...pkix.Extension) (tls.Certificate, error) {
 	template, err := leaf(name)

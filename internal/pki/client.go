@@ -102,7 +102,7 @@ func (s *Store) Client(name salt.ClientName) (Client, error) {
 	return c, nil
 }
 
-// expiryOf reads the head of a PEM block. What can not be read there is an error:
+// expiryOf reads the head of a PEM block. What cannot be read there is an error:
 // a key must not live longer for it.
 func expiryOf(text []byte) (time.Time, error) {
 	block, err := onlyBlock(text)

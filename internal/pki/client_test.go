@@ -70,7 +70,7 @@ func TestClientNamesAreNoPaths(t *testing.T) {
 	}
 }
 
-// TestClientsOfABrokenFile: what can not be understood lets nobody in.
+// TestClientsOfABrokenFile: what cannot be understood lets nobody in.
 func TestClientsOfABrokenFile(t *testing.T) {
 	dir := t.TempDir()
 	s, err := OpenStore(dir)

@@ -14,7 +14,7 @@
 // minions_rejected and minions_denied hold one PEM public key a file, named by
 // the minion id. An id has at most one accepted and one pending key. Keys that
 // are refused may be several, since anybody can show up with one more: the first
-// is stored as ID, the next ones as ID#2, ID#3 and so on to ID#8. An id can not
+// is stored as ID, the next ones as ID#2, ID#3 and so on to ID#8. An id cannot
 // hold "#", so these names never meet another minion's.
 //
 // Files move between the directories by rename, under a lock that all processes

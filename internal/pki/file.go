@@ -108,8 +108,8 @@ func keyFileHint(kind, path string, err error) string {
 	return fmt.Sprintf("the file should hold one %s key in PEM and nothing else", kind)
 }
 
-// readKeyFile opens without blocking, so that a FIFO can not hold us, and judges
-// the opened file and not its name, so that it can not be swapped in between.
+// readKeyFile opens without blocking, so that a FIFO cannot hold us, and judges
+// the opened file and not its name, so that it cannot be swapped in between.
 func readKeyFile(path string, forbidden fs.FileMode, owners []uint32) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {

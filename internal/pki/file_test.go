@@ -62,7 +62,7 @@ func TestLoadPrivateRefuses(t *testing.T) {
 
 func TestLoadRefusesForeignOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("not root: can not make a file of another user")
+		t.Skip("not root: cannot make a file of another user")
 	}
 	dir, k := t.TempDir(), newKey(t)
 	private := writeFile(t, filepath.Join(dir, "a.pem"), k.PEM(), 0o400)
@@ -166,7 +166,7 @@ func TestEnsurePairRefuses(t *testing.T) {
 			}
 			if tt.foreignDirectory {
 				if os.Geteuid() != 0 {
-					t.Skip("not root: can not make a directory of another user")
+					t.Skip("not root: cannot make a directory of another user")
 				}
 				if err := os.Chown(dir, 4711, -1); err != nil {
 					t.Fatal(err)

@@ -30,8 +30,8 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// maxRefused is how many denied, and how many rejected keys one id may have: a
-// stranger can make keys without end, and nobody wants to read more of them.
+// maxRefused is how many denied, and how many rejected keys one id may have: an
+// attacker can make keys without end, and nobody wants to read more of them.
 // One digit numbers them, so that the longest id with its number still is a file
 // name of 255 bytes.
 const maxRefused = 8

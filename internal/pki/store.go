@@ -80,7 +80,7 @@ func OpenStore(pkiDir string) (*Store, error) {
 
 // OpenExistingStore opens the store for a tool, which must not make one where
 // the path is mistyped: a missing pkiDir is an error that is fs.ErrNotExist, one
-// that can not be entered fs.ErrPermission. Missing state directories are empty.
+// that cannot be entered fs.ErrPermission. Missing state directories are empty.
 func OpenExistingStore(pkiDir string) (*Store, error) {
 	d, err := os.Open(pkiDir)
 	if err != nil {
@@ -102,7 +102,7 @@ func OpenExistingStore(pkiDir string) (*Store, error) {
 
 // Lookup returns the state of exactly this key under this id: Accepted only if
 // the accepted key of the id is this one, Denied if another key holds the id (it is
-// accepted, pending or rejected there), Unknown if none does. If something at the id can not be read the answer is
+// accepted, pending or rejected there), Unknown if none does. If something at the id cannot be read the answer is
 // Denied, with the error. It costs a few file reads and no lock, but for Unknown.
 func (s *Store) Lookup(id salt.MinionID, key PublicKey) (State, error) {
 	found, state, err := s.look(id, key)

@@ -349,7 +349,7 @@ func knock(s *Store, id string, key PublicKey, host string) (State, error) {
 // connected is the key of somebody who is there.
 var connected PublicKey
 
-// One host can not fill the places of those that wait, the key that was not seen for the
+// One host cannot fill the places of those that wait, the key that was not seen for the
 // longest time gives way, and those that are accepted, or about to be, need no place.
 func TestWaitingKeysAreBounded(t *testing.T) {
 	s := newStore(t)

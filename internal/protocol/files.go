@@ -31,7 +31,7 @@ type File struct {
 type GetFile struct {
 	Environment string `json:"env"`
 	Path        string `json:"path"`
-	Have        string `json:"have,omitempty"` // the sum of the content that the asker has: that is not sent again
+	Have        string `json:"have,omitempty"` // the sum of the content that the principal has: that is not sent again
 	Stat        bool   `json:"stat,omitempty"` // send no content at all
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // OpLogin makes a connection that of a user of external_auth: Login → LoggedIn,
-// or Challenge first. What it asks for from then on is his.
+// or Challenge first. What it asks for from then on is theirs.
 const OpLogin = "login"
 
 // Login is who somebody claims to be, and the proof: a token, a password or, for

@@ -207,7 +207,7 @@ type Mark struct {
 	// with a position stays open, so that it still can confirm; it hangs up itself.
 	End bool `json:"end,omitempty"`
 	// Missed is how many events that are not stored, of any tag, went by since the last
-	// Mark while the asker took too little.
+	// Mark while the principal took too little.
 	Missed uint64 `json:"missed,omitempty"`
 	// Lost is how many stored events, at most and of any tag, were discarded since then
 	// by age or size before they could be sent.

@@ -117,7 +117,7 @@ func (m *mailer) hand(c *smtp.Client, text []byte) error {
 }
 
 // letter writes the message. What a function returned is in the body only, where it
-// can not be taken for a header.
+// cannot be taken for a header.
 func (m *mailer) letter(r Return) ([]byte, error) {
 	encoded, err := value.Encode(r.Data())
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// asker is a connection that asks often, to a bus that answers "echo" with what it was
+// principal is a connection that asks often, to a bus that answers "echo" with what it was
 // asked, "long" with so many bytes, and "never" not at all.
-func asker(t *testing.T) (*bustest.Bus, *rpc.Conn) {
+func principal(t *testing.T) (*bustest.Bus, *rpc.Conn) {
 	t.Helper()
 	b := bustest.Start(t)
 	b.Server.Handle(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, r *rpc.Request) error { return r.SendRaw(ctx, r.Body) })
@@ -44,7 +44,7 @@ func asker(t *testing.T) (*bustest.Bus, *rpc.Conn) {
 
 // Many questions at once over one subscription: each gets its own answer.
 func TestAsksOften(t *testing.T) {
-	_, c := asker(t)
+	_, c := principal(t)
 	var wg sync.WaitGroup
 	for i := range 100 {
 		wg.Go(func() {
@@ -70,7 +70,7 @@ func TestAsksOften(t *testing.T) {
 // Who keeps as many requests under way as one may, and asks again for each that has ended,
 // is never refused.
 func TestAsksAgainAtOnce(t *testing.T) {
-	_, c := asker(t)
+	_, c := principal(t)
 	var wg sync.WaitGroup
 	for range 128 {
 		wg.Go(func() {
@@ -87,7 +87,7 @@ func TestAsksAgainAtOnce(t *testing.T) {
 
 // An answer larger than the window arrives whole.
 func TestAskedForMuch(t *testing.T) {
-	_, c := asker(t)
+	_, c := principal(t)
 	var got string
 	if err := c.Ask(t.Context(), "long", 3*rpc.Window, &got); err != nil || len(got) != 3*rpc.Window {
 		t.Errorf("%d bytes came, %v", len(got), err)
@@ -97,7 +97,7 @@ func TestAskedForMuch(t *testing.T) {
 // Who waits is told at once that the connection was lost, and who asks afterwards;
 // who has no more patience is not kept.
 func TestAskedInVain(t *testing.T) {
-	b, c := asker(t)
+	b, c := principal(t)
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if err := c.Ask(short, "never", nil, nil); !errors.Is(err, context.DeadlineExceeded) {

@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// The bodies of one asker's requests that are being handled are bounded together: one
+// The bodies of one principal's requests that are being handled are bounded together: one
 // that does not fit is told to come later, small ones and those of others are taken.
 func TestLargeBodiesAtOnce(t *testing.T) {
 	b := bustest.Start(t)
@@ -50,7 +50,7 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 	first := call(web1, large)
 	<-entered
 	if _, err := call(web1, large).Next(t.Context()); rpc.CodeOf(err) != rpc.Busy || !strings.Contains(err.Error(), "hold") {
-		t.Errorf("a second large request of one asker: %v, want busy", err)
+		t.Errorf("a second large request of one principal: %v, want busy", err)
 	}
 	call(web1, small)
 	if n := <-entered; n != len(small)+2 {

@@ -83,7 +83,7 @@ func built(b []byte, limit int) (cost int, err error) {
 	return cost, nil
 }
 
-// Decode reads the body into v, which may have a form of its own; what it can not
+// Decode reads the body into v, which may have a form of its own; what it cannot
 // read is a Usage error. What the body would become is bounded before it is built.
 func (r *Request) Decode(v any) error {
 	var err error

@@ -19,7 +19,7 @@ const (
 	NoMatch     Code = "no-match"    // the target matches nobody
 	NotFound    Code = "not-found"   // there is no such thing
 	Busy        Code = "busy"        // too many requests at once; later is fine
-	Unavailable Code = "unavailable" // the daemon can not do that now
+	Unavailable Code = "unavailable" // the daemon cannot do that now
 	Internal    Code = "internal"    // a fault of ours; the daemon's log has the cause
 )
 

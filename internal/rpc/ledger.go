@@ -32,11 +32,11 @@ func newLedger() ledger {
 
 // book counts what the body of a request becomes. Where the identity has too much under way
 // itself it is refused at once; what others have is waited for.
-func (s *Server) book(ctx context.Context, asker string, cost int) error {
+func (s *Server) book(ctx context.Context, principal string, cost int) error {
 	late := time.NewTimer(buildWait)
 	defer late.Stop()
 	for {
-		fits, have, free := s.built.take(asker, cost)
+		fits, have, free := s.built.take(principal, cost)
 		switch {
 		case fits:
 			return nil
@@ -53,33 +53,33 @@ func (s *Server) book(ctx context.Context, asker string, cost int) error {
 	}
 }
 
-// take books the cost if it fits. It returns what the asker has, and what is closed when
+// take books the cost if it fits. It returns what the principal has, and what is closed when
 // more may fit.
-func (l *ledger) take(asker string, cost int) (fits bool, have int, free <-chan struct{}) {
+func (l *ledger) take(principal string, cost int) (fits bool, have int, free <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	have = l.of[asker]
+	have = l.of[principal]
 	own, all := have+cost, l.all+cost
 	switch {
 	case have > 0 && own > maxBuilt:
 	case own <= modestPart, all <= maxBuiltOfAll-lastPart, own <= largePart && all <= maxBuiltOfAll:
-		l.of[asker], l.all = own, all
+		l.of[principal], l.all = own, all
 		return true, own, nil
 	}
 	return false, have, l.free
 }
 
-func (s *Server) unbook(asker string, cost int) {
+func (s *Server) unbook(principal string, cost int) {
 	if cost > 0 {
-		s.built.give(asker, cost)
+		s.built.give(principal, cost)
 	}
 }
 
-func (l *ledger) give(asker string, cost int) {
+func (l *ledger) give(principal string, cost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.of[asker] -= cost; l.of[asker] <= 0 {
-		delete(l.of, asker)
+	if l.of[principal] -= cost; l.of[principal] <= 0 {
+		delete(l.of, principal)
 	}
 	l.all -= cost
 	close(l.free)

@@ -11,13 +11,13 @@ import (
 // small ones of others do not, and no room is lost.
 func TestLedgerOfAll(t *testing.T) {
 	s := &Server{built: newLedger()}
-	book := func(asker string, cost int) error {
+	book := func(principal string, cost int) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		return s.book(ctx, asker, cost)
+		return s.book(ctx, principal, cost)
 	}
-	for _, asker := range []string{"evil1", "evil2"} {
-		if err := book(asker, maxBuilt/2+1<<20); err != nil {
+	for _, principal := range []string{"evil1", "evil2"} {
+		if err := book(principal, maxBuilt/2+1<<20); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // of receipts and returns a second, and thousands of events with one request.
 const (
 	defaultPace = 5000   // requests of one machine in a second; twice as many before one is refused
-	maxPaced    = 20_000 // askers that are remembered; beyond it all begin anew
+	maxPaced    = 20_000 // principals that are remembered; beyond it all begin anew
 )
 
 // paces holds each machine to its pace, so that one that asks as fast as it can does
@@ -20,26 +20,26 @@ type paces struct {
 	of        map[string]*pace
 }
 
-// pace is how many requests an asker has left, at a time.
+// pace is how many requests a principal has left, at a time.
 type pace struct {
 	left float64
 	at   time.Time
 	over float64 // how many were refused since it came to rest, or since its connection was ended
 }
 
-// take says whether the asker may ask once more now, and whether it shall be got rid
+// take says whether the principal may ask once more now, and whether it shall be got rid
 // of since it does not stop asking: for as many requests as it may make in a second.
 // ahead is for how long it should not be heard, to be back at its pace. The request counts
 // for as many as its weight says.
-func (p *paces) take(asker string, weight float64, now time.Time) (ahead time.Duration, taken, cut bool) {
+func (p *paces) take(principal string, weight float64, now time.Time) (ahead time.Duration, taken, cut bool) {
 	burst := 2 * p.perSecond
-	own := p.of[asker]
+	own := p.of[principal]
 	if own == nil {
 		if p.of == nil || len(p.of) >= maxPaced {
 			p.of = map[string]*pace{}
 		}
 		own = &pace{left: burst, at: now}
-		p.of[asker] = own
+		p.of[principal] = own
 	}
 	own.left = min(burst, own.left+now.Sub(own.at).Seconds()*p.perSecond)
 	own.at = now
@@ -80,7 +80,7 @@ func (s *Server) tooFast(from bus.Identity, e *bus.Endpoint, reply string, data 
 	s.mu.Lock()
 	ahead, taken, cut := time.Duration(0), true, false
 	if s.partial[reply] == nil {
-		ahead, taken, cut = s.paces.take(asker(from), e.Check.Weight(), time.Now())
+		ahead, taken, cut = s.paces.take(principal(from), e.Check.Weight(), time.Now())
 	}
 	s.mu.Unlock()
 	if s.Slow != nil && ahead > 0 {

@@ -10,9 +10,9 @@ func TestPace(t *testing.T) {
 	const perSecond, burst = 100, 200
 	p, now := paces{perSecond: perSecond}, time.Unix(1_700_000_000, 0)
 	cuts := 0
-	count := func(asker string, tries int) (taken int) {
+	count := func(principal string, tries int) (taken int) {
 		for range tries {
-			_, ok, cut := p.take(asker, 1, now)
+			_, ok, cut := p.take(principal, 1, now)
 			if ok {
 				taken++
 			}
@@ -40,7 +40,7 @@ func TestPace(t *testing.T) {
 		p.take(strconv.Itoa(i), 1, now)
 	}
 	if len(p.of) > maxPaced {
-		t.Errorf("%d askers are remembered, the limit is %d", len(p.of), maxPaced)
+		t.Errorf("%d principals are remembered, the limit is %d", len(p.of), maxPaced)
 	}
 }
 

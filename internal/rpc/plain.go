@@ -78,7 +78,7 @@ func (s *Server) number(from bus.Identity, out *answerer) {
 	s.plain[out.plain] = out
 }
 
-// message is one frame on its way to the asker.
+// message is one frame on its way to the principal.
 func (o *answerer) message(frame []byte) *nats.Msg {
 	m := &nats.Msg{Subject: o.reply, Data: frame}
 	if o.plain == "" {
@@ -88,7 +88,7 @@ func (o *answerer) message(frame []byte) *nats.Msg {
 	m = plainMessage(m)
 	if kind == frameItem || kind == framePart {
 		o.count.Lock()
-		name := strings.TrimPrefix(o.asker, string(bus.RoleClient)+":")
+		name := strings.TrimPrefix(o.principal, string(bus.RoleClient)+":")
 		m.Reply = bus.AckSubject(name, o.plain, o.sent)
 		o.count.Unlock()
 	}
@@ -106,7 +106,7 @@ func (s *Server) acked(m *nats.Msg) {
 	s.mu.Lock()
 	out := s.plain[words[1]]
 	s.mu.Unlock()
-	if err == nil && out != nil && out.asker == from.String() {
+	if err == nil && out != nil && out.principal == from.String() {
 		out.credit(total)
 	}
 }

@@ -20,21 +20,21 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Limits of the serving side, each against one asker that asks too much.
+// Limits of the serving side, each against one principal that asks too much.
 const (
-	maxConcurrent = 128               // requests of one asker at a time; listeners count
+	maxConcurrent = 128               // requests of one principal at a time; listeners count
 	maxPartial    = 16                // requests of one connection whose last piece is missing
-	maxHeld       = 2 * bus.LargeBody // bytes of one asker's requests that are not complete
-	maxUnderWay   = bus.LargeBody     // bytes of one asker's requests that are being handled; one fits always
+	maxHeld       = 2 * bus.LargeBody // bytes of one principal's requests that are not complete
+	maxUnderWay   = bus.LargeBody     // bytes of one principal's requests that are being handled; one fits always
 	maxHeldOfAll  = 160 << 20         // bytes of all requests that are not complete, or are being handled
 	maxUnderOfAll = 128 << 20         // of those, that are being handled; beyond it none of more than modestPart is begun
-	tellPause     = time.Minute       // between two words on one asker's requests that were refused
-	maxTold       = 10_000            // askers of whom that is remembered
-	stallTimeout  = 60 * time.Second  // an asker that takes nothing for so long may come again later
+	tellPause     = time.Minute       // between two words on one principal's requests that were refused
+	maxTold       = 10_000            // principals of whom that is remembered
+	stallTimeout  = 60 * time.Second  // a principal that takes nothing for so long may come again later
 )
 
 // Handler answers one request. It may send messages and must return when ctx
-// ends, which it does when the asker is gone. What it returns ends the answer.
+// ends, which it does when the principal is gone. What it returns ends the answer.
 type Handler func(ctx context.Context, r *Request) error
 
 // Request is a request as it arrived: From is the identity that the broker
@@ -73,7 +73,7 @@ var errUndecided = errors.New("the request was answered before anybody decided t
 // Inbox is the private prefix of the connection that asked.
 func (r *Request) Inbox() string { return inboxOf(r.reply) }
 
-// Send sends v as one message of the answer, waiting while the asker has not
+// Send sends v as one message of the answer, waiting while the principal has not
 // taken what was sent before.
 func (r *Request) Send(ctx context.Context, v any) error {
 	b, err := json.Marshal(v)
@@ -121,7 +121,7 @@ func (r *Request) send(ctx context.Context, each func(func([]byte) error) error)
 // Server answers the requests of a bus. Make it with NewServer, register
 // handlers, then Start.
 type Server struct {
-	// Stall is how long an asker may take nothing of its answer before that ends. It
+	// Stall is how long a principal may take nothing of its answer before that ends. It
 	// is set before Start.
 	Stall time.Duration
 	// Cut ends the connection with this inbox prefix, of a machine that floods the
@@ -144,22 +144,22 @@ type Server struct {
 	log       *slog.Logger
 	owner     Owner
 	endpoints bus.Endpoints
-	handlers  map[string]Handler // by their names in the endpoints
-	lots      map[string]*lots   // likewise
+	handlers  map[string]Handler  // by their names in the endpoints
+	batches   map[string]*batches // likewise
 
 	mu      sync.Mutex
 	streams map[string]*answerer // by reply subject
 	plain   map[string]*answerer // those to clients, by their number
 	numbers uint64               // of them so far
-	asking  map[string]int       // requests under way, by asker
+	asking  map[string]int       // requests under way, by principal
 	partial map[string]*partial  // requests not complete, by reply subject
 	halves  map[string]int       // how many of those, by inbox
-	held    map[string]int       // their bytes, by asker
-	bodies  map[string]int       // bytes of requests under way, by asker
+	held    map[string]int       // their bytes, by principal
+	bodies  map[string]int       // bytes of requests under way, by principal
 	under   int                  // bytes of all of those
 	built   ledger               // what their bodies have become, by estimate
-	shares  map[string]*share    // of what is under way to askers
-	told    map[string]time.Time // when a refusal was last logged, by asker
+	shares  map[string]*share    // of what is under way to principals
+	told    map[string]time.Time // when a refusal was last logged, by principal
 	paces   paces
 	begins  begins
 	marks   marks
@@ -177,7 +177,7 @@ type Owner func(inbox string) (bus.Identity, bool)
 func NewServer(nc *nats.Conn, owner Owner, endpoints bus.Endpoints, log *slog.Logger) *Server {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
-		Stall: stallTimeout, nc: nc, owner: owner, endpoints: endpoints, log: log, handlers: map[string]Handler{}, lots: map[string]*lots{}, streams: map[string]*answerer{}, plain: map[string]*answerer{},
+		Stall: stallTimeout, nc: nc, owner: owner, endpoints: endpoints, log: log, handlers: map[string]Handler{}, batches: map[string]*batches{}, streams: map[string]*answerer{}, plain: map[string]*answerer{},
 		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, built: newLedger(), shares: map[string]*share{}, told: map[string]time.Time{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
 	}
 }
@@ -218,7 +218,7 @@ func (s *Server) Start() error {
 			return err
 		}
 	}
-	s.serveLots()
+	s.serveBatches()
 	for _, subject := range bus.CreditSubjects {
 		if err := s.subscribe(subject, s.credit); err != nil {
 			return err
@@ -286,8 +286,8 @@ func (s *Server) request(m *nats.Msg) {
 		owner, ok = s.ownInbox(from, m.Reply)
 	}
 	if !ok {
-		// A reply subject that is not the asker's own would make the daemon speak
-		// where the asker may not.
+		// A reply subject that is not the principal's own would make the daemon speak
+		// where the principal may not.
 		s.tell(from, op, fmt.Errorf("its answer would go elsewhere, to %.200q", m.Reply))
 		return
 	}
@@ -318,16 +318,16 @@ func (s *Server) request(m *nats.Msg) {
 // partial is a request whose last piece has not come.
 type partial struct {
 	Assembler
-	asker string
+	principal string
 }
 
-// assemble puts together a request of several pieces. What an asker leaves
-// unfinished costs a bounded part of the memory, and a stranger's nothing: a
+// assemble puts together a request of several pieces. What a principal leaves
+// unfinished costs a bounded part of the memory, and that of an unaccepted key nothing: a
 // question whether a key is accepted fits into one piece.
 func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body []byte, done bool, err error) {
 	part := len(m.Data) > 0 && m.Data[0] == framePart
 	switch {
-	case from.Role == bus.RoleClient && len(m.Data) > e.Body, from.Role == bus.RoleStranger && part:
+	case from.Role == bus.RoleClient && len(m.Data) > e.Body, from.Role == bus.RoleUnaccepted && part:
 		return nil, false, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, e.Body)
 	case from.Role == bus.RoleClient:
 		return m.Data, true, nil // plain, and never in pieces
@@ -340,18 +340,18 @@ func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body
 			whole := Assembler{Limit: s.limit(from, e)}
 			return whole.Add(m.Data)
 		}
-		if p, err = s.begin(asker(from), m.Reply, e); err != nil {
+		if p, err = s.begin(principal(from), m.Reply, e); err != nil {
 			return nil, false, err
 		}
 	}
-	if s.held[p.asker]+len(m.Data) > maxHeld {
+	if s.held[p.principal]+len(m.Data) > maxHeld {
 		s.release(p)
 		p.drop(Errorf(Busy, "too many requests that are not complete: they hold %d bytes", maxHeld))
 	}
 	s.relieve(p, len(m.Data))
 	before := p.size
 	body, done, err = p.Add(m.Data)
-	s.held[p.asker] += p.size - before
+	s.held[p.principal] += p.size - before
 	if done || err != nil {
 		s.dropPartial(m.Reply)
 	}
@@ -359,12 +359,12 @@ func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body
 }
 
 // relieve makes room for n more bytes of p, where all together hold too much: those give way
-// whose asker holds the most, so that nobody keeps what others need by never ending a request.
+// whose principal holds the most, so that nobody keeps what others need by never ending a request.
 func (s *Server) relieve(p *partial, n int) {
 	for s.heldOfAll()+n > maxHeldOfAll && p.bad == nil {
 		victim := p
 		for _, o := range s.partial {
-			if own, most := s.held[o.asker], s.held[victim.asker]; o.size > 0 && (own > most || own == most && o.size > victim.size) {
+			if own, most := s.held[o.principal], s.held[victim.principal]; o.size > 0 && (own > most || own == most && o.size > victim.size) {
 				victim = o
 			}
 		}
@@ -383,27 +383,27 @@ func (s *Server) heldOfAll() (n int) {
 
 // limit is the size of the largest request of an endpoint for a sender.
 func (s *Server) limit(from bus.Identity, e *bus.Endpoint) int {
-	if from.Role == bus.RoleStranger && (s.GrainsCount == nil || !s.GrainsCount()) {
+	if from.Role == bus.RoleUnaccepted && (s.GrainsCount == nil || !s.GrainsCount()) {
 		return min(bus.KeyBody, e.Body)
 	}
 	return e.Body
 }
 
 // begin books a request that comes in pieces.
-func (s *Server) begin(asker, reply string, e *bus.Endpoint) (*partial, error) {
+func (s *Server) begin(principal, reply string, e *bus.Endpoint) (*partial, error) {
 	if s.halves[inboxOf(reply)] >= maxPartial {
 		return nil, Errorf(Busy, "too many requests that are not complete: the limit is %d", maxPartial)
 	}
-	p := &partial{Assembler{Limit: e.Body}, asker}
+	p := &partial{Assembler{Limit: e.Body}, principal}
 	s.partial[reply] = p
 	s.halves[inboxOf(reply)]++
 	return p, nil
 }
 
-// release takes what p holds off the account of its asker.
+// release takes what p holds off the account of its principal.
 func (s *Server) release(p *partial) {
-	if s.held[p.asker] -= p.size; s.held[p.asker] <= 0 {
-		delete(s.held, p.asker)
+	if s.held[p.principal] -= p.size; s.held[p.principal] <= 0 {
+		delete(s.held, p.principal)
 	}
 	p.clear()
 }
@@ -430,21 +430,21 @@ func (s *Server) dispatch(r *Request) {
 		s.reject(r.From, r.Op, r.reply, Errorf(NotFound, "nothing serves the request %q", r.Op))
 		return
 	}
-	asker := asker(r.From)
+	principal := principal(r.From)
 	ctx, cancel := context.WithCancel(s.ctx)
-	out := &answerer{nc: s.nc, reply: r.reply, asker: asker, limit: s.Stall, cancel: cancel, room: make(chan struct{}, 1)}
-	r.out, r.book = out, func(cost int) error { return s.book(ctx, asker, cost) }
-	b, inLot := booked{r, ctx, asker}, false
+	out := &answerer{nc: s.nc, reply: r.reply, principal: principal, limit: s.Stall, cancel: cancel, room: make(chan struct{}, 1)}
+	r.out, r.book = out, func(cost int) error { return s.book(ctx, principal, cost) }
+	b, inBatch := booked{r, ctx, principal}, false
 	s.mu.Lock()
-	busy := s.busy(asker, r)
+	busy := s.busy(principal, r)
 	if busy == nil {
-		s.asking[asker]++
-		s.bodies[asker] += len(r.Body)
+		s.asking[principal]++
+		s.bodies[principal] += len(r.Body)
 		s.under += len(r.Body)
-		s.streams[r.reply], out.share = out, s.shareOf(r.From, asker)
+		s.streams[r.reply], out.share = out, s.shareOf(r.From, principal)
 		s.number(r.From, out)
 		s.wg.Add(1)
-		inLot = s.lots[r.endpoint.Handler].add(b)
+		inBatch = s.batches[r.endpoint.Handler].add(b)
 	}
 	s.mu.Unlock()
 	if busy != nil {
@@ -452,7 +452,7 @@ func (s *Server) dispatch(r *Request) {
 		s.reject(r.From, r.Op, r.reply, busy)
 		return
 	}
-	if !inLot {
+	if !inBatch {
 		s.schedule(b, h)
 	}
 }
@@ -463,57 +463,57 @@ func (s *Server) schedule(b booked, h Handler) {
 		go s.serve(b, h)
 		return
 	}
-	s.begins.add(b.asker, func() { s.serve(b, h) })
+	s.begins.add(b.principal, func() { s.serve(b, h) })
 }
 
 // booked is a request that is counted among those under way.
 type booked struct {
 	*Request
-	ctx   context.Context
-	asker string
+	ctx       context.Context
+	principal string
 }
 
-// serve answers a booked request. It is booked no more before its asker learns of its end:
+// serve answers a booked request. It is booked no more before its principal learns of its end:
 // who has so many under way, and asks again for each that has ended, is never refused.
 func (s *Server) serve(b booked, h Handler) {
 	defer s.wg.Done()
 	end := s.answer(b.ctx, h, b.Request)
-	s.unbook(b.asker, b.built)
-	s.finish(b.asker, b.reply, len(b.Body), b.out.cancel)
+	s.unbook(b.principal, b.built)
+	s.finish(b.principal, b.reply, len(b.Body), b.out.cancel)
 	s.publish(b.Op, end)
 }
 
-// busy says why a request can not be taken now. The caller holds the lock.
-func (s *Server) busy(asker string, r *Request) error {
+// busy says why a request cannot be taken now. The caller holds the lock.
+func (s *Server) busy(principal string, r *Request) error {
 	switch {
 	case s.ctx.Err() != nil:
 		return Errorf(Unavailable, "the daemon is stopping")
 	case s.streams[r.reply] != nil:
 		return Errorf(Busy, "a request with this reply subject is under way")
-	case s.asking[asker] >= maxConcurrent:
+	case s.asking[principal] >= maxConcurrent:
 		return Errorf(Busy, "too many requests at once: %d are under way", maxConcurrent)
-	case s.bodies[asker] > 0 && s.bodies[asker]+len(r.Body) > maxUnderWay:
-		return Errorf(Busy, "too many requests at once: those under way hold %d bytes", s.bodies[asker])
-	case s.under+len(r.Body) > maxUnderOfAll && s.bodies[asker]+len(r.Body) > modestPart:
+	case s.bodies[principal] > 0 && s.bodies[principal]+len(r.Body) > maxUnderWay:
+		return Errorf(Busy, "too many requests at once: those under way hold %d bytes", s.bodies[principal])
+	case s.under+len(r.Body) > maxUnderOfAll && s.bodies[principal]+len(r.Body) > modestPart:
 		return Errorf(Busy, "too many large requests of others are under way")
 	}
 	return nil
 }
 
-func (s *Server) finish(asker, reply string, size int, cancel context.CancelFunc) {
+func (s *Server) finish(principal, reply string, size int, cancel context.CancelFunc) {
 	cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams[reply].leave()
-	s.dropShare(asker)
+	s.dropShare(principal)
 	delete(s.plain, s.streams[reply].plain)
 	delete(s.streams, reply)
-	if s.asking[asker]--; s.asking[asker] <= 0 {
-		delete(s.asking, asker)
+	if s.asking[principal]--; s.asking[principal] <= 0 {
+		delete(s.asking, principal)
 	}
 	s.under -= size
-	if s.bodies[asker] -= size; s.bodies[asker] <= 0 {
-		delete(s.bodies, asker)
+	if s.bodies[principal] -= size; s.bodies[principal] <= 0 {
+		delete(s.bodies, principal)
 	}
 }
 
@@ -529,24 +529,24 @@ func (s *Server) reject(from bus.Identity, op, reply string, err error) {
 // tell logs that a request was refused, now and then: who sends nonsense, or too much,
 // shall be noticed and shall not fill the log.
 func (s *Server) tell(from bus.Identity, op string, err error) {
-	now, asker := time.Now(), from.String()
+	now, principal := time.Now(), from.String()
 	s.mu.Lock()
-	last, known := s.told[asker]
+	last, known := s.told[principal]
 	silent := known && now.Sub(last) < tellPause
 	if len(s.told) >= maxTold {
 		clear(s.told)
 	}
 	if !silent {
-		s.told[asker] = now
+		s.told[principal] = now
 	}
 	s.mu.Unlock()
 	if !silent {
-		s.log.Warn("request refused", "from", asker, "op", op, "err", err, "silent_for", tellPause.String())
+		s.log.Warn("request refused", "from", principal, "op", op, "err", err, "silent_for", tellPause.String())
 	}
 }
 
 // answer runs the handler and returns what ends the answer, also after a panic: one broken
-// request must not end the daemon. nil ends the answer of an asker that is gone.
+// request must not end the daemon. nil ends the answer of a principal that is gone.
 func (s *Server) answer(ctx context.Context, h Handler, r *Request) *nats.Msg {
 	err := func() (err error) {
 		defer func() {
@@ -611,8 +611,8 @@ func (s *Server) authorize(ctx context.Context, r *Request) error {
 	}
 }
 
-// asker is whose bounds a request counts in: salt-call counts as its minion.
-func asker(i bus.Identity) string { return i.Role.Kind() + ":" + i.Name }
+// principal is whose bounds a request counts in: salt-call counts as its minion.
+func principal(i bus.Identity) string { return i.Role.Kind() + ":" + i.Name }
 
 // refusal is the message that refuses a request; nil where nobody waits for it.
 func refusal(role bus.Role, reply string, err error) *nats.Msg {
@@ -626,7 +626,7 @@ func refusal(role bus.Role, reply string, err error) *nats.Msg {
 	return m
 }
 
-// credit notes what an asker has taken: "reply total".
+// credit notes what a principal has taken: "reply total".
 func (s *Server) credit(m *nats.Msg) {
 	from, _, ok := bus.Sender(m.Subject)
 	reply, total, split := strings.Cut(string(m.Data), " ")
@@ -652,7 +652,7 @@ func (s *Server) ownInbox(from bus.Identity, reply string) (owner bus.Identity, 
 	if owner, ok = s.owner(inboxOf(reply)); !ok {
 		return owner, false
 	}
-	if from.Role == bus.RoleStranger { // any key may ask whether it is accepted
+	if from.Role == bus.RoleUnaccepted { // any key may ask whether it is accepted
 		return owner, owner.Key == from.Key
 	}
 	return owner, owner.Name == from.Name && owner.Role.Kind() == from.Role.Kind()
@@ -662,18 +662,18 @@ func nonceOf(reply string) string { return strings.Split(reply, ".")[2] }
 
 // answerer is the sending half of one answer.
 type answerer struct {
-	nc      *nats.Conn
-	reply   string
-	asker   string
-	plain   string        // of a client: the number of the answer; else empty
-	limit   time.Duration // how long the asker may take nothing
-	last    []byte        // what travels with the end
-	stalled atomic.Bool   // it took nothing for longer
-	cancel  context.CancelFunc
-	room    chan struct{} // a credit came
+	nc        *nats.Conn
+	reply     string
+	principal string
+	plain     string        // of a client: the number of the answer; else empty
+	limit     time.Duration // how long the principal may take nothing
+	last      []byte        // what travels with the end
+	stalled   atomic.Bool   // it took nothing for longer
+	cancel    context.CancelFunc
+	room      chan struct{} // a credit came
 
 	mu    sync.Mutex // keeps the pieces of one message together
-	share *share     // of what is under way to the asker; nil is no limit but the window
+	share *share     // of what is under way to the principal; nil is no limit but the window
 	count sync.Mutex // guards the two below
 	sent  int64
 	taken int64

@@ -6,14 +6,14 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// maxSent is how many bytes of all answers to one asker may be under way, which is what all
+// maxSent is how many bytes of all answers to one principal may be under way, which is what all
 // the readers of theirs that read nothing cost the daemon. Further answers wait until
 // something is taken, or one of those ends, as it does after Stall. One that was sent whole
 // counts no more: what the server keeps of it is bounded for each connection. Root and the daemon's own
 // user, who could stop it anyway, have the window of each answer only.
 const maxSent = 4 * Window
 
-// share is what is under way to one asker. nil is without a limit.
+// share is what is under way to one principal. nil is without a limit.
 type share struct {
 	mu      sync.Mutex
 	answers int
@@ -21,25 +21,25 @@ type share struct {
 	free    chan struct{} // closed when something is taken
 }
 
-// shareOf books an answer to the asker. The caller holds the lock.
-func (s *Server) shareOf(from bus.Identity, asker string) *share {
+// shareOf books an answer to the principal. The caller holds the lock.
+func (s *Server) shareOf(from bus.Identity, principal string) *share {
 	if from.IsOperator() {
 		return nil
 	}
-	own := s.shares[asker]
+	own := s.shares[principal]
 	if own == nil {
 		own = &share{free: make(chan struct{})}
-		s.shares[asker] = own
+		s.shares[principal] = own
 	}
 	own.answers++
 	return own
 }
 
 // dropShare ends the booking of an answer. The caller holds the lock.
-func (s *Server) dropShare(asker string) {
-	if own := s.shares[asker]; own != nil {
+func (s *Server) dropShare(principal string) {
+	if own := s.shares[principal]; own != nil {
 		if own.answers--; own.answers <= 0 {
-			delete(s.shares, asker)
+			delete(s.shares, principal)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func (s *share) freed() <-chan struct{} {
 	return s.free
 }
 
-// leave gives back what the answer had under way: its asker is gone, or its end follows.
+// leave gives back what the answer had under way: its principal is gone, or its end follows.
 func (o *answerer) leave() {
 	o.count.Lock()
 	defer o.count.Unlock()

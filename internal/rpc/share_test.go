@@ -11,9 +11,9 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// TestDeafReadersOfOneAsker: however many answers one asker reads nothing of, they cost the
+// TestDeafReadersOfOnePrincipal: however many answers one principal reads nothing of, they cost the
 // daemon a few windows, and others are served; when they end, the next are sent.
-func TestDeafReadersOfOneAsker(t *testing.T) {
+func TestDeafReadersOfOnePrincipal(t *testing.T) {
 	const answers, windows = 20, 4
 	b := bustest.Start(t)
 	piece := make([]byte, rpc.MaxPart)
@@ -57,7 +57,7 @@ func TestDeafReadersOfOneAsker(t *testing.T) {
 	}
 }
 
-// hears fails unless another asker gets a whole answer.
+// hears fails unless another principal gets a whole answer.
 func hears(t *testing.T, b *bustest.Bus) {
 	t.Helper()
 	c := b.As(t, bus.RoleMinion, "web1")
@@ -73,7 +73,7 @@ func hears(t *testing.T, b *bustest.Bus) {
 		}
 	}
 	if size != 2*rpc.Window {
-		t.Errorf("another asker got %d bytes of %d", size, 2*rpc.Window)
+		t.Errorf("another principal got %d bytes of %d", size, 2*rpc.Window)
 	}
 	c.Close()
 	awaitGone(t, b)

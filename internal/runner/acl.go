@@ -38,7 +38,7 @@ type Rights struct {
 	User, Backend string // Backend of external_auth; "" is a local user
 	Groups        []string
 	Operator      bool    // everything but what is barred
-	Rules         []Right // of the settings for this kind of asker
+	Rules         []Right // of the settings for this kind of principal
 	Barred        []string
 	Fire, Listen  []string // tags of events, as shell patterns
 }

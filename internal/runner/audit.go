@@ -15,7 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Audit is the master's audit trail.
+// Audit is the master's audit log.
 type Audit struct {
 	Each   func(ctx context.Context, q AuditQuery, f func(line []byte) error) error
 	Verify func(ctx context.Context, kept ...string) (AuditReport, error)
@@ -57,11 +57,11 @@ const (
 	exportBytes = 64 << 20
 )
 
-// auditModule reads the trail of decisions. It is for operators, and for those
+// auditModule reads the log of decisions. It is for operators, and for those
 // whose rule names it.
 func auditModule(h *Host) *function.Module {
 	a := audit{h.Audit}
-	return &function.Module{Name: "audit", Doc: "The trail of decisions: who wanted what, and whether he got it.", Functions: []function.Function{
+	return &function.Module{Name: "audit", Doc: "The log of decisions: who wanted what, and whether it was allowed.", Functions: []function.Function{
 		{Name: "export", Class: function.Secret, Doc: "Return the entries as they are stored, one line each: the hash of one line is the prev of the next.", Example: "salt-run audit.export > audit.jsonl\nsalt-run audit.export since=24h",
 			Params: []function.Param{{Name: "since", Kind: function.String}}, Out: "txt", Run: a.export},
 		{Name: "repair", Class: function.AsDaemon, Doc: "Begin audit.head and audit.key anew where they are damaged; nothing that is written down is done until then. The damaged files are kept beside the new ones, and an entry says who repaired what, and up to which entry all fit together. Compare that with a head that was kept elsewhere, by audit.verify.",
@@ -75,7 +75,7 @@ func auditModule(h *Host) *function.Module {
 			}, Run: a.search},
 		{Name: "tail", Class: function.Secret, Doc: "Return the newest entries.", Example: "salt-run audit.tail\nsalt-run audit.tail 3",
 			Params: []function.Param{{Name: "count", Kind: function.Int, Default: 20}}, Run: a.tail},
-		{Name: "verify", Class: function.Secret, Doc: "Check that no entry was changed or taken out, and return the head of the trail. Keep that elsewhere and name it the next time: then a trail that was made anew shows, too.",
+		{Name: "verify", Class: function.Secret, Doc: "Check that no entry was changed or taken out, and return the head of the audit log. Keep that elsewhere and name it the next time: then a log that was made anew shows, too.",
 			Example: "salt-run audit.verify\nsalt-run audit.verify head=1042:6d1f9c...",
 			Params:  []function.Param{{Name: "head", Kind: function.String}}, Run: a.verify},
 	}}
@@ -149,7 +149,7 @@ func (a audit) collect(ctx context.Context, q AuditQuery, limit int, match func(
 	err := a.Each(ctx, q, func(line []byte) error {
 		var l auditLine
 		if err := json.Unmarshal(line, &l); err != nil || !match(l) {
-			return nil // what can not be read is told by verify
+			return nil // what cannot be read is told by verify
 		}
 		lines = append(lines, line)
 		if len(lines) > 2*limit {

@@ -23,7 +23,7 @@ type NewToken struct {
 }
 
 // Token is a token of external_auth. Token itself is there only when it was just
-// made; the ID names it and can not be used as one.
+// made; the ID names it and cannot be used as one.
 type Token struct {
 	ID, Token, User, Backend string
 	Groups                   []string

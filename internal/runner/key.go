@@ -120,7 +120,7 @@ func (k keys) changeListed(ch keyChange) func(context.Context, *function.Call) (
 	}
 }
 
-// carryOut changes what it can; what it can not is in the error.
+// carryOut changes what it can; what it cannot is in the error.
 func (k keys) carryOut(ch keyChange, chosen []pki.Entry) (any, error) {
 	if id := twice(chosen); ch.result == pki.Accepted && id != "" {
 		return nil, salt.WithHint(fmt.Errorf("two of these keys are of %s, which can have one accepted key only", id),

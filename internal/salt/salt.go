@@ -3,7 +3,7 @@
 // makes it.
 //
 // A value of such a type is the proof that its text was checked, so a bad name
-// can not reach a path, a subject or a command line. The package holds names
+// cannot reach a path, a subject or a command line. The package holds names
 // only: nothing here knows of networks, files or configuration.
 package salt
 

@@ -40,7 +40,7 @@ func parseAddress(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return nil, errors.New("it can not be read as an address") // without its text
+		return nil, errors.New("it cannot be read as an address") // without its text
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
 		return nil, errors.New("an address that begins with https:// or http:// is wanted")
 	case u.User != nil:
@@ -138,7 +138,7 @@ func (p *poster) post(ctx context.Context, body []byte, contentType, key string)
 		return p.hide(err)
 	}
 	defer answer.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxAnswer)) // what can not be read is not told
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxAnswer)) // what cannot be read is not told
 	if answer.StatusCode >= 200 && answer.StatusCode < 300 {
 		return nil
 	}

@@ -47,7 +47,7 @@ func (d *file) begin() error {
 	if err := d.append(); err != nil {
 		return err
 	}
-	// Old files that can not be tidied up are no reason to keep new events waiting.
+	// Old files that cannot be tidied up are no reason to keep new events waiting.
 	if err := d.tidy(); err != nil {
 		d.log.Error("old files not tidied up", "err", err)
 	}

@@ -148,7 +148,7 @@ func (c *compound) all() (node, error) {
 	return n, nil
 }
 
-// leftOver is the error for a word that can not follow what is before it.
+// leftOver is the error for a word that cannot follow what is before it.
 func (c *compound) leftOver() error {
 	if c.next() == ")" {
 		return c.wrong(c.pos, "it closes nothing")

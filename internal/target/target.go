@@ -6,7 +6,7 @@
 //	G@os:Debian and ( E@web\d+ or L@db1,db2 ) and not I@role:test
 //
 // An expression is parsed once and then matched against the facts of one minion
-// at a time. What can not be understood is an error at the parsing and never an
+// at a time. What cannot be understood is an error at the parsing and never an
 // empty match, since "no minion matched" would hide the mistake. The package
 // knows no minions: where facts come from, and which minions exist, is the
 // caller's knowledge.
@@ -25,7 +25,7 @@ import (
 
 // Errors that Parse and Match wrap.
 var (
-	// ErrSyntax: the expression can not be understood.
+	// ErrSyntax: the expression cannot be understood.
 	ErrSyntax = errors.New("invalid target expression")
 	// ErrNodegroup: a nodegroup that is unknown, contains itself or has no
 	// expression as its value. What comes with ErrSyntax beside it is a mistake
@@ -174,7 +174,7 @@ func (t *Target) Published() (expr string, kind Kind) {
 }
 
 // NeedsGrains tells whether the answer depends on grains; without them a minion
-// of which nothing is stored can not be judged.
+// of which nothing is stored cannot be judged.
 func (t *Target) NeedsGrains() bool { return t.root.needs(needGrains) }
 
 // NeedsPillar tells whether the answer depends on pillar.

@@ -54,7 +54,7 @@ func startMaster(t *testing.T, states ...protocol.KeyState) *master {
 		next := states
 		for {
 			if len(next) > 0 {
-				if err := r.Send(ctx, protocol.AskAnswer{State: next[0], Reconnect: i.Role == bus.RoleStranger}); err != nil {
+				if err := r.Send(ctx, protocol.AskAnswer{State: next[0], Reconnect: i.Role == bus.RoleUnaccepted}); err != nil {
 					return err
 				}
 			}

@@ -33,7 +33,7 @@ type Trust struct {
 	AllowUnsigned bool          // allow_unsigned_master: a key without a signature is judged as without Verify
 	VerifyFile    string        // the public key that signatures are checked with
 	VerifyKey     pki.PublicKey // what is in it; zero when it is missing
-	VerifyErr     error         // why it can not be used; nil when it is only missing
+	VerifyErr     error         // why it cannot be used; nil when it is only missing
 	SHA1          bool          // signing_algorithm names SHA-1: signatures of old pairs are taken
 }
 
@@ -179,7 +179,7 @@ func newHandshake(o Options) (*handshake, error) {
 	h := &handshake{trust: o.Trust, master: o.Name, latest: o.LatestFile, log: o.Log, speaks: o.Speaks}
 	var err error
 	if h.pins, err = loadPins(o.PinFile); err != nil {
-		// What can not be read is no trust.
+		// What cannot be read is no trust.
 		return nil, salt.WithHint(fmt.Errorf("%w: %w", ErrMasterKey, err),
 			"repair the file; or compare with 'salt-key -F master' on the master, remove the file, and restart the minion")
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // differentAddresses are the names that Brine takes apart in another way than Salt.
-// Whatever can not be a name has no address, and so is a master that is not there.
+// Whatever cannot be a name has no address, and so is a master that is not there.
 var differentAddresses = map[string]string{
 	"master_failover-0106": "an address in brackets without a port is that address; Salt stops",
 	"master_failover-0108": "what follows the bracket is not left out: it is no address",
@@ -17,7 +17,7 @@ var differentAddresses = map[string]string{
 	"master_failover-0116": "an empty name has no address; Salt stops",
 	"master_failover-0127": "a URL is no name, and has no address; Salt stops",
 	"master_failover-0129": "the resolver says what is a name; Salt stops",
-	"master_failover-0130": "a blank behind the port: the port can not be reached",
+	"master_failover-0130": "a blank behind the port: the port cannot be reached",
 	"master_failover-0126": "an address is kept as it is written",
 	"master_failover-0136": "ip_only does not forbid a port; Salt stops",
 }

@@ -138,7 +138,7 @@ func ReprFloat(f float64) string {
 }
 
 // appendReprString quotes s with single quotes, unless it has some and no double
-// ones. What can not be printed is escaped.
+// ones. What cannot be printed is escaped.
 func appendReprString(b []byte, s string) []byte {
 	quote := byte('\'')
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {

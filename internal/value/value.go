@@ -276,7 +276,7 @@ func encodeOther(b []byte, v any, depth int) ([]byte, error) {
 			return r.MapIndex(reflect.ValueOf(k).Convert(r.Type().Key())).Interface()
 		}, depth)
 	}
-	return nil, fmt.Errorf("a value can not hold the type %T", v)
+	return nil, fmt.Errorf("a value cannot hold the type %T", v)
 }
 
 func encodeList(b []byte, n int, at func(int) any, depth int) ([]byte, error) {

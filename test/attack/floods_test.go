@@ -357,7 +357,7 @@ func clientBombs(a *attack) {
 	})
 }
 
-func strangerBombs(a *attack) {
+func unacceptedBombs(a *attack) {
 	k := newKey("bomber")
 	body := bomb("autosign_grains", 1_000_000)
 	dial := func() (*wire, error) { return dialKey(a.address(), "127.66.6.8", k) }

@@ -41,7 +41,7 @@ var eventRows = []eventRow{
 	rate("HundredListeners/NATS", "one publisher, 100 listeners, stored, 100 B", plain, 0.8),
 	rate("Replay/50000", "replay of 50,000 events of 100 B", "an ordered consumer", 0.8),
 	rate("Replay/1000000", "replay of 1,000,000 events of 100 B", "an ordered consumer", 0.8),
-	rate("Forward/lots_of_1000", "minion to master, lots of 1,000, 100 B", relayed, 0.8),
+	rate("Forward/batches_of_1000", "minion to master, batches of 1,000, 100 B", relayed, 0.8),
 	rate("Forward/one_at_a_time", "minion to master, one at a time, 100 B", relayed, 0.8),
 	{"Latency", "fired to heard, one at a time: p50", consumed, 0, "p50-µs", "bare-p50-µs", true},
 	{"Latency", "fired to heard, one at a time: p99", consumed, 1.5, "p99-µs", "bare-p99-µs", true},

@@ -113,7 +113,7 @@ func Key(t testing.TB) *pki.PrivateKey {
 	return key
 }
 
-// Accept makes key the accepted key of id; every other key is a stranger's.
+// Accept makes key the accepted key of id; every other key is unaccepted.
 func (b *Bus) Accept(id salt.MinionID, key *pki.PrivateKey) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,7 +135,7 @@ func (b *Bus) admit(p broker.Peer) bus.Identity {
 	if err != nil {
 		return bus.Identity{}
 	}
-	i := bus.Identity{Role: bus.RoleStranger, Name: string(id), Key: bus.KeyToken(key.Key())}
+	i := bus.Identity{Role: bus.RoleUnaccepted, Name: string(id), Key: bus.KeyToken(key.Key())}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if isClient {
@@ -217,7 +217,7 @@ func dial(url string, self bus.Identity, options []nats.Option) (*Client, error)
 }
 
 // As connects in a role with what it needs: a minion or caller with an accepted
-// key, a stranger with a new one, a user through the local socket. id is the
+// key, an unaccepted key, a user through the local socket. id is the
 // minion's and means nothing for a user. The master's role is the daemon's own
 // connection and not to be had.
 func (b *Bus) As(t testing.TB, role bus.Role, id salt.MinionID) *Client {
@@ -248,7 +248,7 @@ func (b *Bus) as(t testing.TB, role bus.Role, id salt.MinionID) (*Client, error)
 		claim.ID = salt.ClientPrefix + string(id)
 		b.Accept(salt.MinionID(claim.ID), claim.Key)
 		return b.Dial(claim)
-	case bus.RoleStranger:
+	case bus.RoleUnaccepted:
 		return b.Dial(claim)
 	}
 	return nil, errors.New("nobody connects in this role")

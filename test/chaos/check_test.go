@@ -44,7 +44,7 @@ func (r *round) run(rnd *rand.Rand) {
 	}
 }
 
-// check takes down what the round can not go on after.
+// check takes down what the round cannot go on after.
 func (r *round) check(err error) bool {
 	if err != nil {
 		r.wrong(&r.counts.broken, "%v", err)

@@ -68,7 +68,7 @@ func words(_ *system, ts *testscript.TestScript, _ []string) error {
 	})
 }
 
-// texts returns a list of texts, or that it is none. A NUL can not be in the
+// texts returns a list of texts, or that it is none. A NUL cannot be in the
 // arguments of a program.
 func texts(list []any) ([]string, bool) {
 	var out []string

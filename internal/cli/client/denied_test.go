@@ -40,7 +40,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestClosed: the closed directory is the highest one that can not be entered.
+// TestClosed: the closed directory is the highest one that cannot be entered.
 func TestClosed(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("skipped: root is let through everywhere")

@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// The size of the check: events that were fired with exit code 0, in lots of one
+// The size of the check: events that were fired with exit code 0, in batches of one
 // command each.
 const (
 	checkedEvents = 3000
-	checkedLot    = 25
+	checkedBatch  = 25
 )
 
 // TestNothingIsLostOverKills fires numbered events, on the master and on a minion
@@ -49,7 +49,7 @@ func TestNothingIsLostOverKills(t *testing.T) {
 	next := 0
 	for len(c.confirmed) < checkedEvents {
 		c.fire(next)
-		next += checkedLot
+		next += checkedBatch
 	}
 	close(stop)
 	killing.Wait()
@@ -108,12 +108,12 @@ func (c *checker) startMinion() {
 	}
 }
 
-// command is a command that fires one lot: every other one on the minion, whose events
+// command is a command that fires one batch: every other one on the minion, whose events
 // the minion forwards.
 func (c *checker) command(first int) *exec.Cmd {
 	var in strings.Builder
-	onMinion := first/checkedLot%2 == 1
-	for n := first; n < first+checkedLot; n++ {
+	onMinion := first/checkedBatch%2 == 1
+	for n := first; n < first+checkedBatch; n++ {
 		if onMinion {
 			fmt.Fprintf(&in, "{\"events\":[{\"tag\":\"num/%d\",\"data\":{\"n\":%d}}]}\n", first, n)
 		} else {
@@ -128,13 +128,13 @@ func (c *checker) command(first int) *exec.Cmd {
 	return cmd
 }
 
-// fire fires one lot; what exits with 0 must not be lost.
+// fire fires one batch; what exits with 0 must not be lost.
 func (c *checker) fire(first int) {
 	cmd := c.command(first)
 	if cmd.Run() != nil {
 		return // stored or not
 	}
-	for n := first; n < first+checkedLot; n++ {
+	for n := first; n < first+checkedBatch; n++ {
 		c.confirmed[n] = true
 	}
 }

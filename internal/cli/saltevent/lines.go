@@ -18,15 +18,15 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Bounds of what is sent at once. While one lot is stored the next is read, so a
-// slow source is sent line by line and a fast one in large lots.
+// Bounds of what is sent at once. While one batch is stored the next is read, so a
+// slow source is sent line by line and a fast one in large batches.
 const (
-	lotEvents = 5000
-	lotBytes  = 4 << 20
+	batchEvents = 5000
+	batchBytes  = 4 << 20
 )
 
-// lot is a number of lines on their way.
-type lot struct {
+// fireBatch is a number of lines on their way.
+type fireBatch struct {
 	events  []protocol.FireEvent
 	first   int // number of the first event in the input, from 0
 	bytes   int
@@ -59,17 +59,17 @@ func fireLines(ctx context.Context, env *cli.Env, opts *urcli.Context, words []s
 	defer s.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	return newDelivery(s, opts, limit).lots(ctx, newProgress(env), r.lots(ctx))
+	return newDelivery(s, opts, limit).batches(ctx, newProgress(env), r.batches(ctx))
 }
 
-// lots delivers one lot after the other, in order.
-func (d *delivery) lots(ctx context.Context, p *progress, lots <-chan lot) error {
+// batches delivers one batch after the other, in order.
+func (d *delivery) batches(ctx context.Context, p *progress, batches <-chan fireBatch) error {
 	defer p.end()
 	stored := 0
 	for {
-		var l lot
+		var l fireBatch
 		select {
-		case l = <-lots:
+		case l = <-batches:
 		case <-ctx.Done():
 			return d.partly(stored, context.Cause(ctx))
 		}
@@ -95,7 +95,7 @@ func (d *delivery) lots(ctx context.Context, p *progress, lots <-chan lot) error
 // batch delivers the lines of l and returns how many were. Where a line that the daemon
 // refuses is to be passed over, it is found by halves: of a request that is refused nothing
 // was stored.
-func (d *delivery) batch(ctx context.Context, l lot) (stored int, err error) {
+func (d *delivery) batch(ctx context.Context, l fireBatch) (stored int, err error) {
 	if len(l.events) == 0 {
 		return 0, nil
 	}
@@ -110,15 +110,15 @@ func (d *delivery) batch(ctx context.Context, l lot) (stored int, err error) {
 		return 0, nil
 	}
 	half := len(l.events) / 2
-	stored, err = d.batch(ctx, lot{events: l.events[:half], first: l.first, numbers: l.numbers[:half]})
+	stored, err = d.batch(ctx, fireBatch{events: l.events[:half], first: l.first, numbers: l.numbers[:half]})
 	if err != nil {
 		return stored, err
 	}
-	more, err := d.batch(ctx, lot{events: l.events[half:], first: l.first + half, numbers: l.numbers[half:]})
+	more, err := d.batch(ctx, fireBatch{events: l.events[half:], first: l.first + half, numbers: l.numbers[half:]})
 	return stored + more, err
 }
 
-func linesOf(l lot) string {
+func linesOf(l fireBatch) string {
 	first, last := l.numbers[0], l.numbers[len(l.numbers)-1]
 	if first == last {
 		return fmt.Sprintf("line %d", first)
@@ -159,9 +159,9 @@ type lineReader struct {
 	number int
 }
 
-// lots reads in the background until the input ends or ctx does. A lot leaves as
+// batches reads in the background until the input ends or ctx does. A batch leaves as
 // soon as the one before has been taken.
-func (r *lineReader) lots(ctx context.Context) <-chan lot {
+func (r *lineReader) batches(ctx context.Context) <-chan fireBatch {
 	single := make(chan readLine, 256)
 	go func() {
 		for {
@@ -176,18 +176,18 @@ func (r *lineReader) lots(ctx context.Context) <-chan lot {
 			}
 		}
 	}()
-	lots := make(chan lot)
-	go gather(ctx, single, lots)
-	return lots
+	batches := make(chan fireBatch)
+	go gather(ctx, single, batches)
+	return batches
 }
 
-// gather puts lines together until the lot is full or is asked for.
-func gather(ctx context.Context, single <-chan readLine, lots chan<- lot) {
-	begun := 0 // events that were put into lots
+// gather puts lines together until the batch is full or is asked for.
+func gather(ctx context.Context, single <-chan readLine, batches chan<- fireBatch) {
+	begun := 0 // events that were put into batches
 	for {
-		l := lot{first: begun}
+		l := fireBatch{first: begun}
 		for !l.full() {
-			out := lots
+			out := batches
 			if len(l.events) == 0 {
 				out = nil
 			}
@@ -203,14 +203,14 @@ func gather(ctx context.Context, single <-chan readLine, lots chan<- lot) {
 				continue
 			case out <- l:
 				begun += len(l.events)
-				l = lot{first: begun}
+				l = fireBatch{first: begun}
 				continue
 			case <-ctx.Done():
 				return
 			}
 		}
 		select {
-		case lots <- l:
+		case batches <- l:
 			begun += len(l.events)
 		case <-ctx.Done():
 			return
@@ -221,9 +221,11 @@ func gather(ctx context.Context, single <-chan readLine, lots chan<- lot) {
 	}
 }
 
-func (l *lot) full() bool { return l.err != nil || len(l.events) >= lotEvents || l.bytes >= lotBytes }
+func (l *fireBatch) full() bool {
+	return l.err != nil || len(l.events) >= batchEvents || l.bytes >= batchBytes
+}
 
-func (l *lot) add(one readLine) {
+func (l *fireBatch) add(one readLine) {
 	if l.err = one.err; one.err != nil {
 		return
 	}

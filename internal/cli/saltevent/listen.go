@@ -107,7 +107,7 @@ func listen(ctx context.Context, env *cli.Env, opts *urcli.Context, count int) e
 		return err
 	}
 	if count < 0 {
-		return cli.Usagef("option --count can not be negative")
+		return cli.Usagef("option --count cannot be negative")
 	}
 	c.q.UntilEnd, c.q.Durable = opts.Bool("until-end"), opts.String("durable")
 	if c.q.UntilEnd && c.q.FromSeq == 0 && c.q.Since.IsZero() && c.q.Durable == "" {

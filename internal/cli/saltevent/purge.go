@@ -20,7 +20,7 @@ func purgeSpec() cli.Spec {
 		Synopsis: []string{"--before WHEN | --tag TAG | --all [-y]", "--durable NAME"},
 		Summary: "Remove events from the journal, or forget the position of a durable listener. For operators. " +
 			"Jobs and their returns are events too: what is removed is gone from jobs.list_jobs. " +
-			"The audit trail records it; --tag does not reach it.",
+			"The audit log records it; --tag does not reach it.",
 		Examples: []string{"salt-event purge --before 7d", "salt-event purge --tag sensors/ --before 1h -y", "salt-event purge --durable mailer"},
 		Flags: []urcli.Flag{
 			busFlag(),

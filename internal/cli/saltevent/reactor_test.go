@@ -14,8 +14,8 @@ import (
 
 // The size of the check.
 const (
-	reactedLots = 24
-	reactedLot  = 20
+	reactedBatches = 24
+	reactedBatch   = 20
 )
 
 // TestReactorMissesNothingOverKills fires numbered events at a program of the
@@ -30,15 +30,15 @@ func TestReactorMissesNothingOverKills(t *testing.T) {
 	}
 	s := newSystem(t, "reactor:\n  - 'num/*':\n    - {run: "+program+", name: numbers, backoff: 10ms}\n")
 	confirmed := map[int]bool{}
-	for lot := range reactedLots {
-		if lot%3 == 2 {
+	for batch := range reactedBatches {
+		if batch%3 == 2 {
 			time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond) // any moment will do
 			s.kill(syscall.SIGKILL)
 			s.start()
 		}
-		s.fireNumbers(t, lot*reactedLot, confirmed)
+		s.fireNumbers(t, batch*reactedBatch, confirmed)
 	}
-	s.fireNumbers(t, reactedLots*reactedLot, confirmed)
+	s.fireNumbers(t, reactedBatches*reactedBatch, confirmed)
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		missing := unhandled(t, out, confirmed)
 		if len(missing) == 0 {
@@ -50,11 +50,11 @@ func TestReactorMissesNothingOverKills(t *testing.T) {
 	}
 }
 
-// fireNumbers fires a lot of numbered events.
+// fireNumbers fires a batch of numbered events.
 func (s *system) fireNumbers(t *testing.T, first int, confirmed map[int]bool) {
 	t.Helper()
 	var in strings.Builder
-	for n := first; n < first+reactedLot; n++ {
+	for n := first; n < first+reactedBatch; n++ {
 		fmt.Fprintf(&in, "{\"n\":%d}\n", n)
 	}
 	cmd := s.event("fire", "num/x", "--stdin")
@@ -62,7 +62,7 @@ func (s *system) fireNumbers(t *testing.T, first int, confirmed map[int]bool) {
 	if cmd.Run() != nil {
 		return // stored or not
 	}
-	for n := first; n < first+reactedLot; n++ {
+	for n := first; n < first+reactedBatch; n++ {
 		confirmed[n] = true
 	}
 }

@@ -98,7 +98,7 @@ func checkSink(ctx context.Context, env *cli.Env, load func() (*sink.Config, err
 		env.Warn(salt.WithHint(fmt.Errorf("rule %q: %s: %w", r.Name, r, err), salt.Hint(err)))
 	})
 	if failed > 0 {
-		return fmt.Errorf("%d of %d rules have a destination that can not be used now", failed, len(c.Rules))
+		return fmt.Errorf("%d of %d rules have a destination that cannot be used now", failed, len(c.Rules))
 	}
 	return nil
 }

@@ -146,10 +146,10 @@ func TestSinkKilledLosesAndDoublesNothing(t *testing.T) {
 	if out, err := c.event("sink", "--config", c.config, "--check").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	const rounds, lot = 12, 250
+	const rounds, batch = 12, 250
 	for n := range rounds {
 		c.start()
-		c.fire(n*lot, lot)
+		c.fire(n*batch, batch)
 		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond) // any moment will do
 		if err := c.end(syscall.SIGKILL); err == nil {
 			t.Fatalf("the sink ended by itself:\n%s", c.log.String())
@@ -163,9 +163,9 @@ func TestSinkKilledLosesAndDoublesNothing(t *testing.T) {
 	}
 	defer sqlite.Close()
 	c.databases["sqlite"] = sqlite
-	c.expect("file", c.lines, rounds*lot)
+	c.expect("file", c.lines, rounds*batch)
 	for name, db := range c.databases {
-		c.expect(name, func() (int, int) { return numbers(t, db) }, rounds*lot)
+		c.expect(name, func() (int, int) { return numbers(t, db) }, rounds*batch)
 	}
 	if err := c.end(syscall.SIGTERM); err != nil {
 		t.Errorf("SIGTERM: %v\n%s", err, c.log.String())

@@ -14,7 +14,7 @@ import (
 // announceTime bounds how long a master may take to note who decides.
 const announceTime = 2 * time.Second
 
-// introduce connects to a running master, so that its audit trail can say who
+// introduce connects to a running master, so that its audit log can say who
 // decided about a key: a file that was moved does not. It comes before the rights
 // of root are given up, for the kernel names the user of the connection. Without
 // a master there is nobody to tell.
@@ -26,7 +26,7 @@ func (t *tool) introduce() {
 }
 
 // announce tells the master what is about to happen to keys. That it does not
-// listen keeps nothing from happening; its trail then names the directory alone.
+// listen keeps nothing from happening; its audit log then names the directory alone.
 func (t *tool) announce(ctx context.Context, act string, entries []pki.Entry) {
 	if t.master == nil || len(entries) == 0 {
 		return

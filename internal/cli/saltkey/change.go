@@ -158,7 +158,7 @@ func (v verb) confirm(ctx context.Context, t *tool, chosen []pki.Entry) (bool, e
 	return yes, err
 }
 
-// carryOut changes what it can and reports what it can not.
+// carryOut changes what it can and reports what it cannot.
 func (v verb) carryOut(t *tool, store keys, chosen []pki.Entry) (done []pki.Entry, err error) {
 	failed := cli.OK
 	for i, label := range t.labels(chosen, false) {

@@ -4,7 +4,7 @@
 //
 // It works on the key directory itself and needs no master to run; a running
 // one sees each change at once. It tells that one who decides, for the audit
-// trail, and asks it for nothing, unless for a user of external_auth.
+// log, and asks it for nothing, unless for a user of external_auth.
 package saltkey
 
 import (

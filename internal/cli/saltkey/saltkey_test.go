@@ -349,7 +349,7 @@ func TestKeysOfOneID(t *testing.T) {
 	}
 }
 
-func TestTwoStrangersCanNotBothBeAccepted(t *testing.T) {
+func TestTwoUnacceptedKeysCannotBothBeAccepted(t *testing.T) {
 	m := newMaster(t)
 	own := m.connect("web1")
 	stranger := m.connect("web1")

@@ -41,7 +41,7 @@ type itemKind int
 
 const (
 	plain     itemKind = iota
-	assertion          // matches a place, not text: it can not be repeated
+	assertion          // matches a place, not text: it cannot be repeated
 	repeated           // has its quantifier
 )
 

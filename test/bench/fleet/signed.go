@@ -38,7 +38,7 @@ func answerOne(nc *nats.Conn, key ed25519.PublicKey, m *nats.Msg) error {
 
 // signer has a request signed, stored and sent to n responders, and takes their
 // answers, which are stored.
-func signer(nc *nats.Conn, n int) asker {
+func signer(nc *nats.Conn, n int) principal {
 	return func(ctx context.Context) (int, error) {
 		name := bus.NewNonce()
 		sub, err := nc.SubscribeSync("answers." + name)

@@ -17,11 +17,11 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// asker asks all of the fleet and returns how many have answered.
-type asker func(context.Context) (int, error)
+// principal asks all of the fleet and returns how many have answered.
+type principal func(context.Context) (int, error)
 
 // member is one of the fleet.
-type member map[way]asker
+type member map[way]principal
 
 // way is in what way a fleet asks, the word for it on standard input.
 type way string
@@ -76,7 +76,7 @@ func askAll(all []member, w way) (answers int, err error) {
 const silence = time.Minute
 
 // publisher asks as publish.publish does in a minion's daemon.
-func publisher(m *simulated) asker {
+func publisher(m *simulated) principal {
 	client := peer.Client{Conn: func(string) *rpc.Conn { return m.link.Load().Conn }}
 	p := function.Publication{Target: "m*", TargetType: "glob", Calls: []function.Command{{Function: "test.ping"}}, Timeout: silence}
 	return func(ctx context.Context) (int, error) {
@@ -92,7 +92,7 @@ func publisher(m *simulated) asker {
 }
 
 // scatterer sends a request to each of n responders and takes as many answers.
-func scatterer(nc *nats.Conn, n int) asker {
+func scatterer(nc *nats.Conn, n int) principal {
 	return func(ctx context.Context) (int, error) {
 		inbox := nats.NewInbox()
 		sub, err := nc.SubscribeSync(inbox)

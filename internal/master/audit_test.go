@@ -77,8 +77,8 @@ func verified(t *testing.T, c *rpc.Conn) map[string]any {
 	return r
 }
 
-// Every decision is in the trail: whose, about what, and why.
-func TestTrail(t *testing.T) {
+// Every decision is in the audit log: whose, about what, and why.
+func TestAuditLog(t *testing.T) {
 	w := start(t, peers+"audit_file: audit.jsonl\nevent_acl: {}\n")
 	web1 := w.minion("web1", pong)
 	w.minion("db1", pong)
@@ -128,13 +128,13 @@ func TestTrail(t *testing.T) {
 	if _, err := run(t, root, true, "key.delete", []any{"db1"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.until("the deletion is in the trail", func() bool { return len(entries(t, root, map[string]any{"fun": "key.delete", "kind": "key"})) == 1 })
+	w.until("the deletion is in the audit log", func() bool { return len(entries(t, root, map[string]any{"fun": "key.delete", "kind": "key"})) == 1 })
 	only(t, root, map[string]any{"fun": "key.delete", "kind": "key"}, map[string]any{"user": "root", "verdict": "allowed"})
 	only(t, root, map[string]any{"fun": "key.delete", "kind": "wheel"}, map[string]any{"user": "root", "verdict": "allowed"})
 	if err := web1.Ask(t.Context(), protocol.OpRevoke, nil, &protocol.Revoked{}); err != nil {
 		t.Fatal(err)
 	}
-	w.until("the revocation is in the trail", func() bool { return len(entries(t, root, map[string]any{"fun": "key.delete", "minion": "web1"})) == 1 })
+	w.until("the revocation is in the audit log", func() bool { return len(entries(t, root, map[string]any{"fun": "key.delete", "minion": "web1"})) == 1 })
 	if e := only(t, root, map[string]any{"fun": "key.delete", "minion": "web1"}, map[string]any{"minion": "web1"}); !strings.HasPrefix(e["source"].(string), "127.0.0.1:") {
 		t.Errorf("a key that its minion has revoked: %v", e)
 	}
@@ -162,8 +162,8 @@ func TestTrail(t *testing.T) {
 	}
 }
 
-// The trail that was cut is found out at the next start, too.
-func TestTrailThatWasCut(t *testing.T) {
+// The audit log that was cut is found out at the next start, too.
+func TestAuditLogThatWasCut(t *testing.T) {
 	w := start(t, "")
 	verified(t, w.user())
 	w.stop()
@@ -180,8 +180,8 @@ func TestTrailThatWasCut(t *testing.T) {
 	}
 }
 
-// What a runner fires has its asker as the sender; a minion fires with it what it
-// may fire without, and nobody fires in the audit trail.
+// What a runner fires has its principal as the sender; a minion fires with it what it
+// may fire without, and nobody fires in the audit log.
 func TestEventOfARunner(t *testing.T) {
 	w := start(t, "auto_accept: true\npeer_run: {web1: [event.send]}\n")
 	web1 := w.minion("web1", pong)
@@ -198,7 +198,7 @@ func TestEventOfARunner(t *testing.T) {
 	}{
 		"a minion, of the master": {web1.Conn, "salt/job/20261121113344286549/ret/db1"},
 		"a minion, of another":    {web1.Conn, "salt/minion/db1/start"},
-		"root, of the trail":      {root, "salt/audit/allowed"},
+		"root, of the audit log":  {root, "salt/audit/allowed"},
 	} {
 		s, err := c.from.Call(protocol.OpRun, protocol.Run{Command: job.Command{Function: "event.send", Args: []any{c.tag}}})
 		if err != nil {
@@ -247,7 +247,7 @@ func (w *world) until(what string, f func() bool) {
 	}
 }
 
-// Who is refused again and again fills neither the log nor the trail: of each kind a
+// Who is refused again and again fills neither the log nor the audit log: of each kind a
 // hundred refusals in a minute are told, and the number of the others.
 func TestRefusedAgainAndAgain(t *testing.T) {
 	w := start(t, peers+"file_roots: {base: [srv]}\n")
@@ -275,7 +275,7 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 	root := w.user()
 	for _, kind := range []string{"publish", "fire", "file", "return"} {
 		if n := len(entries(t, root, map[string]any{"kind": kind, "minion": "web1", "verdict": "refused", "limit": int64(times)})); n != most {
-			t.Errorf("%d refusals of the kind %s are in the trail, want %d", n, kind, most)
+			t.Errorf("%d refusals of the kind %s are in the audit log, want %d", n, kind, most)
 		}
 	}
 	w.stop()
@@ -289,6 +289,6 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 	}
 	w.run()
 	if list := entries(t, w.user(), map[string]any{"kind": "file", "limit": int64(times)}); len(list) != most+1 {
-		t.Errorf("the trail has %d entries, want the last one with the number of the others", len(list))
+		t.Errorf("the audit log has %d entries, want the last one with the number of the others", len(list))
 	}
 }

@@ -99,7 +99,7 @@ var wish = map[string]any{
 
 // Whoever has no rule gets nothing from any request, also from those that are
 // added one day: no answer but a refusal.
-func TestEveryRequestOfAStranger(t *testing.T) {
+func TestEveryRequestOfAnUnacceptedKey(t *testing.T) {
 	w := start(t, "auto_accept: true\n")
 	w.minion("web1", pong)
 	c := w.stranger()
@@ -124,7 +124,7 @@ func TestEveryRequestOfAStranger(t *testing.T) {
 	}
 	root := w.user()
 	if len(entries(t, root, map[string]any{"verdict": "refused"})) < 4 {
-		t.Error("the trail lacks refusals")
+		t.Error("the audit log lacks refusals")
 	}
 	verified(t, root)
 }

@@ -23,10 +23,10 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// numbered is a lot of n events of which the one in the middle is long. They are all
+// numbered is a batch of n events of which the one in the middle is long. They are all
 // alike but for their numbers; after is called behind each that is on its way.
-func numbered(name string, n int, after func(sent int)) journal.Lot {
-	return journal.Lot{Name: name, Count: n, Drafts: func(yield func(journal.Draft) bool) {
+func numbered(name string, n int, after func(sent int)) journal.Batch {
+	return journal.Batch{Name: name, Count: n, Drafts: func(yield func(journal.Draft) bool) {
 		for i := range n {
 			size := 1
 			if i == n/2 {
@@ -41,7 +41,7 @@ func numbered(name string, n int, after func(sent int)) journal.Lot {
 	}}
 }
 
-func store(ctx context.Context, j *journal.Journal, l journal.Lot) (uint64, error) {
+func store(ctx context.Context, j *journal.Journal, l journal.Batch) (uint64, error) {
 	p, err := j.BeginAll(l)
 	if err != nil {
 		return 0, err
@@ -49,7 +49,7 @@ func store(ctx context.Context, j *journal.Journal, l journal.Lot) (uint64, erro
 	return p.Wait(ctx)
 }
 
-func mustStore(t testing.TB, j *journal.Journal, l journal.Lot) uint64 {
+func mustStore(t testing.TB, j *journal.Journal, l journal.Batch) uint64 {
 	t.Helper()
 	seq, err := store(t.Context(), j, l)
 	if err != nil {
@@ -74,8 +74,8 @@ func wantTags(t *testing.T, j *journal.Journal, want ...string) {
 	}
 }
 
-// lotTags are the tags of numbered.
-func lotTags(name string, n int) []string {
+// batchTags are the tags of numbered.
+func batchTags(name string, n int) []string {
 	list := make([]string, n)
 	for i := range list {
 		list[i] = name + "/" + strconv.Itoa(i)
@@ -83,13 +83,13 @@ func lotTags(name string, n int) []string {
 	return list
 }
 
-// cutEnv makes the test binary a writer of a lot that kills itself within it: "DIR
+// cutEnv makes the test binary a writer of a batch that kills itself within it: "DIR
 // EVENTS".
 const cutEnv = "JOURNAL_TEST_CUT"
 
-const lotSize = 12
+const batchSize = 12
 
-// cut stores an event without a name, and begins the lot until that many of its events
+// cut stores an event without a name, and begins the batch until that many of its events
 // are stored.
 func cut(dir string, events int) error {
 	b, err := broker.Start(storeOptions(dir, slog.New(slog.DiscardHandler)))
@@ -104,11 +104,11 @@ func cut(dir string, events int) error {
 	if _, err := j.Append(ctx, filled("nameless", "x", 1), ""); err != nil {
 		return err
 	}
-	_, err = store(ctx, j, numbered("web1/lot", lotSize, func(sent int) {
+	_, err = store(ctx, j, numbered("web1/batch", batchSize, func(sent int) {
 		for sent == events {
 			stored := 0
 			err := j.Read(ctx, journal.Query{}, func(e event.Event) error {
-				if strings.HasPrefix(e.Tag, "web1/lot") {
+				if strings.HasPrefix(e.Tag, "web1/batch") {
 					stored++
 				}
 				return nil
@@ -133,14 +133,14 @@ func killWithin(t *testing.T, dir string, events int) {
 	}
 }
 
-// Of a lot that a kill cut in two, and in three, what is missing is stored when it comes
+// Of a batch that a kill cut in two, and in three, what is missing is stored when it comes
 // again, whatever was stored meanwhile; and nothing when it comes once more.
-func TestLotIsStoredOnceOverKills(t *testing.T) {
+func TestBatchIsStoredOnceOverKills(t *testing.T) {
 	t.Parallel()
 	for _, cuts := range [][]int{{1}, {5}, {6}, {7}, {11}, {12}, {1, 2}, {4, 9}, {6, 7}, {7, 12}} {
 		t.Run(fmt.Sprint(cuts), func(t *testing.T) {
 			t.Parallel()
-			dir, all := t.TempDir(), lotTags("web1/lot", lotSize)
+			dir, all := t.TempDir(), batchTags("web1/batch", batchSize)
 			var want []string
 			have := 0
 			for _, events := range cuts {
@@ -149,11 +149,11 @@ func TestLotIsStoredOnceOverKills(t *testing.T) {
 				have = events
 			}
 			j := open(t, startStore(t, dir))
-			mustStore(t, j, numbered("web2/lot", 2, func(int) {}))
-			want = append(append(want, lotTags("web2/lot", 2)...), all[have:]...)
-			end := mustStore(t, j, numbered("web1/lot", lotSize, func(int) {}))
-			if again := mustStore(t, j, numbered("web1/lot", lotSize, func(int) {})); again != end {
-				t.Errorf("the repetition is at %d, the lot at %d", again, end)
+			mustStore(t, j, numbered("web2/batch", 2, func(int) {}))
+			want = append(append(want, batchTags("web2/batch", 2)...), all[have:]...)
+			end := mustStore(t, j, numbered("web1/batch", batchSize, func(int) {}))
+			if again := mustStore(t, j, numbered("web1/batch", batchSize, func(int) {})); again != end {
+				t.Errorf("the repetition is at %d, the batch at %d", again, end)
 			}
 			wantTags(t, j, want...)
 		})
@@ -181,9 +181,9 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What a lot lacks is found out when the store has refused a part of it, as it does
+// What a batch lacks is found out when the store has refused a part of it, as it does
 // where no more messages fit.
-func TestLotThatWasRefusedInPartIsCompleted(t *testing.T) {
+func TestBatchThatWasRefusedInPartIsCompleted(t *testing.T) {
 	t.Parallel()
 	b := bustest.StartStore(t).Broker
 	j := open(t, b)
@@ -203,27 +203,27 @@ func TestLotThatWasRefusedInPartIsCompleted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	names := lotTags("web1/a", 5)
-	mustStore(t, j, lotOf("web1/b", "b"))
+	names := batchTags("web1/a", 5)
+	mustStore(t, j, batchOf("web1/b", "b"))
 	limit(4)
-	if seq, err := store(t.Context(), j, lotOf("web1/a", names...)); err == nil {
+	if seq, err := store(t.Context(), j, batchOf("web1/a", names...)); err == nil {
 		t.Fatalf("stored up to %d though there is room for a part", seq)
 	}
 	limit(-1)
-	mustStore(t, j, lotOf("web1/c", "c"))
-	mustStore(t, j, lotOf("web1/a", names...))
-	mustStore(t, j, lotOf("web1/b", "b"))
+	mustStore(t, j, batchOf("web1/c", "c"))
+	mustStore(t, j, batchOf("web1/a", names...))
+	mustStore(t, j, batchOf("web1/b", "b"))
 	wantTags(t, j, append(append([]string{"b"}, names[:3]...), "c", names[3], names[4])...)
 }
 
-// A second lot of a name waits for the first, which is under way.
-func TestRepetitionOfALotUnderWay(t *testing.T) {
+// A second batch of a name waits for the first, which is under way.
+func TestRepetitionOfABatchUnderWay(t *testing.T) {
 	t.Parallel()
 	j := open(t, bustest.StartStore(t).Broker)
-	names := lotTags("web1/a", 2000)
+	names := batchTags("web1/a", 2000)
 	var pending []*journal.Pending
 	for range 5 {
-		p, err := j.BeginAll(lotOf("web1/a", names...))
+		p, err := j.BeginAll(batchOf("web1/a", names...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,18 +231,18 @@ func TestRepetitionOfALotUnderWay(t *testing.T) {
 	}
 	for i, p := range pending {
 		if seq, err := p.Wait(t.Context()); err != nil || seq != 2000 {
-			t.Errorf("lot %d: %d, %v", i, seq, err)
+			t.Errorf("batch %d: %d, %v", i, seq, err)
 		}
 	}
 	wantTags(t, j, names...)
 }
 
-// A flood of names of one sender does not touch those of another, nor the latest of his
+// A flood of names of one sender does not touch those of another, nor the latest of its
 // own.
 func TestFloodOfNames(t *testing.T) {
 	t.Parallel()
 	j := open(t, bustest.StartStore(t).Broker)
-	mustStore(t, j, lotOf("web1/first", "victim"))
+	mustStore(t, j, batchOf("web1/first", "victim"))
 	const flood = 20_000
 	var last *journal.Pending
 	for i := range flood {
@@ -254,8 +254,8 @@ func TestFloodOfNames(t *testing.T) {
 	if _, err := last.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	mustStore(t, j, lotOf("web1/first", "victim"))
-	mustStore(t, j, lotOf("web2/"+strconv.Itoa(flood-1000), "one of the latest"))
+	mustStore(t, j, batchOf("web1/first", "victim"))
+	mustStore(t, j, batchOf("web2/"+strconv.Itoa(flood-1000), "one of the latest"))
 	if got := tags(t, j); len(got) != 1+flood || got[0] != "victim" {
 		t.Errorf("%d events in the journal, the first %s; want %d", len(got), got[0], 1+flood)
 	}
@@ -282,15 +282,15 @@ func older(t *testing.T) (b *broker.Broker, put func(tag string, data []byte, h 
 }
 
 // An older daemon gave each event an id of its own, by which JetStream knew it.
-func TestLotOfAnOlderDaemon(t *testing.T) {
+func TestBatchOfAnOlderDaemon(t *testing.T) {
 	t.Parallel()
 	b, put := older(t)
-	names := lotTags("web1/x", 3)
+	names := batchTags("web1/x", 3)
 	for i, tag := range names[:2] {
 		put(tag, filled(tag, "x", 1).Append(nil), nats.Header{jetstream.MsgIDHeader: {"web1/x/" + strconv.Itoa(i)}})
 	}
 	j := open(t, b)
-	mustStore(t, j, lotOf("web1/x", names...))
+	mustStore(t, j, batchOf("web1/x", names...))
 	wantTags(t, j, names...)
 }
 

@@ -19,28 +19,28 @@ type Draft struct {
 	Text []byte // as event.Event.Append writes it, without a place
 }
 
-// Lot is events that are stored one behind the other.
+// Batch is events that are stored one behind the other.
 //
-// Its name says which they are: a second lot of the same name is a repetition, of
+// Its name says which they are: a second batch of the same name is a repetition, of
 // which only that is stored which the first one lacks. That is known of each sender for
 // some thousand names and some minutes, over a kill of the daemon, too: the name is
-// stored with the first event of a lot alone, and what follows that one is known by its
-// place, see lotHeader.
-type Lot struct {
+// stored with the first event of a batch alone, and what follows that one is known by its
+// place, see batchHeader.
+type Batch struct {
 	Name   string // "" is never a repetition. Its sender stands before the first slash
-	First  int    // what number the first draft has in the lot, from 0: those before it are stored
+	First  int    // what number the first draft has in the batch, from 0: those before it are stored
 	Count  int    // of the drafts
 	Drafts iter.Seq[Draft]
 }
 
-// lotHeader is in the first message of a lot: name/number/count. Nobody else writes to
-// the stream, and a lot goes there at one go, so as many messages without a header as
-// count says are of the same lot. One that was not stored whole, since the daemon was
+// batchHeader is in the first message of a batch: name/number/count. Nobody else writes to
+// the stream, and a batch goes there at one go, so as many messages without a header as
+// count says are of the same batch. One that was not stored whole, since the daemon was
 // killed or the disk full, is cut off by a header: the first message after that always
 // has one, if need be without a name.
-const lotHeader = "Salt-Lot"
+const batchHeader = "Salt-Lot"
 
-// Append stores e and returns its place. name is that of a lot, see Lot: a second event
+// Append stores e and returns its place. name is that of a batch, see Batch: a second event
 // of the same name is not stored and returns the place of the first.
 func (j *Journal) Append(ctx context.Context, e event.Event, name string) (uint64, error) {
 	p, err := j.Begin(e, name)
@@ -55,28 +55,28 @@ func (j *Journal) Begin(e event.Event, name string) (*Pending, error) {
 	return j.BeginAll(single(e, name))
 }
 
-// single is a lot of one event.
-func single(e event.Event, name string) Lot {
+// single is a batch of one event.
+func single(e event.Event, name string) Batch {
 	e.Seq = 0 // the store gives it
 	d := Draft{e.Tag, e.Text()}
-	return Lot{Name: name, Count: 1, Drafts: func(yield func(Draft) bool) { yield(d) }}
+	return Batch{Name: name, Count: 1, Drafts: func(yield func(Draft) bool) { yield(d) }}
 }
 
 // BeginAll is Begin for several events, which costs less than one call for each: they
 // are stored while the next ones are made. The word of the Pending is for all of them,
 // its place that of the last. There must be one.
-func (j *Journal) BeginAll(l Lot) (*Pending, error) { return j.BeginEach([]Lot{l}) }
+func (j *Journal) BeginAll(l Batch) (*Pending, error) { return j.BeginEach([]Batch{l}) }
 
-// BeginEach is BeginAll for lots of several names, which many senders have sent: the
+// BeginEach is BeginAll for batches of several names, which many senders have sent: the
 // word of the Pending is for all of them, its place that of the last that was not stored
 // before.
-func (j *Journal) BeginEach(lots []Lot) (*Pending, error) {
+func (j *Journal) BeginEach(batches []Batch) (*Pending, error) {
 	j.shares.wait(j.closed)
-	return j.beginNow(lots)
+	return j.beginNow(batches)
 }
 
 // beginNow is BeginEach, whether there is room or not.
-func (j *Journal) beginNow(lots []Lot) (*Pending, error) {
+func (j *Journal) beginNow(batches []Batch) (*Pending, error) {
 	w := j.writer
 	w.order.Lock()
 	defer w.order.Unlock()
@@ -87,16 +87,16 @@ func (j *Journal) beginNow(lots []Lot) (*Pending, error) {
 	if w.doubted() {
 		j.cut = true
 	}
-	lots, skip, err := j.lacking(lots, p)
+	batches, skip, err := j.lacking(batches, p)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("store the event: %w", err)
-	case len(lots) == 0:
+	case len(batches) == 0:
 		return p.repetition(), nil
 	}
 	p.names = j.names
-	for i, l := range lots {
-		last := i == len(lots)-1
+	for i, l := range batches {
+		last := i == len(batches)-1
 		if last { // what was sent is known to p before somebody could tell of it
 			p.stores(l, 0)
 		}
@@ -111,11 +111,11 @@ func (j *Journal) beginNow(lots []Lot) (*Pending, error) {
 	return p, nil
 }
 
-// lacking returns the lots of which not all is stored, with how many of their drafts
+// lacking returns the batches of which not all is stored, with how many of their drafts
 // are. p is told of the others, and the names of what it is to store.
-func (j *Journal) lacking(lots []Lot, p *Pending) (todo []Lot, skip []int, err error) {
+func (j *Journal) lacking(batches []Batch, p *Pending) (todo []Batch, skip []int, err error) {
 	named := map[string]bool{}
-	for _, l := range lots {
+	for _, l := range batches {
 		known, err := j.known(l.Name)
 		if err != nil {
 			return nil, nil, err
@@ -138,9 +138,9 @@ func (j *Journal) lacking(lots []Lot, p *Pending) (todo []Lot, skip []int, err e
 	return todo, skip, nil
 }
 
-// send sends a lot without its first drafts. final says that it is the last one of p.
-func (j *Journal) send(l Lot, skip int, p *Pending, final bool) error {
-	write := lotWriter{journal: j, lot: l, number: l.First}
+// send sends a batch without its first drafts. final says that it is the last one of p.
+func (j *Journal) send(l Batch, skip int, p *Pending, final bool) error {
+	write := batchWriter{journal: j, batch: l, number: l.First}
 	defer write.settle()
 	end := l.First + l.Count
 	for d := range l.Drafts {
@@ -163,7 +163,7 @@ func (j *Journal) send(l Lot, skip int, p *Pending, final bool) error {
 	return nil
 }
 
-// sendLong sends the pieces of a long event. When it is the last of its lot their
+// sendLong sends the pieces of a long event. When it is the last of its batch their
 // places may be asked for.
 func (j *Journal) sendLong(pieces []*nats.Msg, p *Pending, last bool) error {
 	end := len(pieces) - 1
@@ -180,10 +180,10 @@ func (j *Journal) sendLong(pieces []*nats.Msg, p *Pending, last bool) error {
 	return j.writer.put(pieces[end], p, last)
 }
 
-// lotWriter makes the messages of a lot.
-type lotWriter struct {
+// batchWriter makes the messages of a batch.
+type batchWriter struct {
 	journal *Journal
-	lot     Lot
+	batch   Batch
 	number  int        // of the next event
 	inside  bool       // the message before has the header, or is known by its place
 	tag     string     // of the message before
@@ -199,7 +199,7 @@ type lotWriter struct {
 const settleEvery = 64 << 10
 
 // turn finds out where events of the tag of d lie.
-func (w *lotWriter) turn(d Draft) {
+func (w *batchWriter) turn(d Draft) {
 	w.settle()
 	w.tag, w.plain = d.Tag, event.Subject(d.Tag)
 	w.place = roomFor(w.plain)
@@ -208,7 +208,7 @@ func (w *lotWriter) turn(d Draft) {
 }
 
 // move puts what follows beyond the share of its owner, if that is used up.
-func (w *lotWriter) move(over bool) {
+func (w *batchWriter) move(over bool) {
 	if over {
 		w.place = roomOver
 	}
@@ -216,7 +216,7 @@ func (w *lotWriter) move(over bool) {
 }
 
 // settle counts what was sent.
-func (w *lotWriter) settle() {
+func (w *batchWriter) settle() {
 	if w.owed > 0 {
 		w.move(w.journal.shares.add(w.place, w.owner, w.owed, w.journal.writer.latest()))
 		w.owed = 0
@@ -226,9 +226,9 @@ func (w *lotWriter) settle() {
 // maxRoom is for how many messages there is room at most.
 const maxRoom = 128
 
-func (w *lotWriter) next(d Draft) *nats.Msg {
+func (w *batchWriter) next(d Draft) *nats.Msg {
 	if len(w.room) == 0 {
-		w.room = make([]nats.Msg, min(maxRoom, w.lot.First+w.lot.Count-w.number))
+		w.room = make([]nats.Msg, min(maxRoom, w.batch.First+w.batch.Count-w.number))
 	}
 	m := &w.room[0]
 	w.room = w.room[1:]
@@ -243,25 +243,25 @@ func (w *lotWriter) next(d Draft) *nats.Msg {
 	return m
 }
 
-func (w *lotWriter) message(d Draft) *nats.Msg {
+func (w *batchWriter) message(d Draft) *nats.Msg {
 	number := w.number
 	m := w.next(d)
 	switch {
-	case w.lot.Name != "" && !w.inside:
-		m.Header = nats.Header{lotHeader: {label{w.lot.Name, number, w.lot.First + w.lot.Count - number}.String()}}
+	case w.batch.Name != "" && !w.inside:
+		m.Header = nats.Header{batchHeader: {label{w.batch.Name, number, w.batch.First + w.batch.Count - number}.String()}}
 		w.inside = true
 	case w.journal.cut:
-		m.Header = nats.Header{lotHeader: {label{}.String()}}
+		m.Header = nats.Header{batchHeader: {label{}.String()}}
 	}
 	w.journal.cut = false
 	return m
 }
 
 // pieces cuts a long event into messages.
-func (w *lotWriter) pieces(d Draft) []*nats.Msg {
+func (w *batchWriter) pieces(d Draft) []*nats.Msg {
 	id := nats.NewInbox()
-	if w.lot.Name != "" {
-		id = w.lot.Name + "/" + strconv.Itoa(w.number)
+	if w.batch.Name != "" {
+		id = w.batch.Name + "/" + strconv.Itoa(w.number)
 	}
 	m := w.next(d)
 	body := m.Data
@@ -308,10 +308,10 @@ func cutLast(s string) (before, behind string, ok bool) {
 	return s[:at], s[at+1:], true
 }
 
-// Names calls f for each event from the place seq on that belongs to a lot with a name,
+// Names calls f for each event from the place seq on that belongs to a batch with a name,
 // with its number there, in the order of the journal, until the end of what was stored
 // when it began. It reads no data, so that a daemon which starts can find out what it
-// has stored. seq is a place where no lot is cut in two.
+// has stored. seq is a place where no batch is cut in two.
 func (j *Journal) Names(ctx context.Context, seq uint64, f func(seq uint64, name string, number int)) error {
 	return j.readNames(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(seq, 1)}, f)
 }
@@ -323,7 +323,7 @@ func (j *Journal) readNames(ctx context.Context, from jetstream.OrderedConsumerC
 		return fmt.Errorf("read the journal's names: %w", err)
 	}
 	defer j.release(&Cursor{consumer: consumer})
-	reader := lotReader{tell: f}
+	reader := batchReader{tell: f}
 	for left := consumer.CachedInfo().NumPending; left > 0; {
 		batch, err := consumer.FetchNoWait(int(min(left, 4096)))
 		if err != nil {
@@ -347,40 +347,40 @@ func (j *Journal) readNames(ctx context.Context, from jetstream.OrderedConsumerC
 	return ctx.Err()
 }
 
-// lotReader finds out from headers which messages belong to which lot.
-type lotReader struct {
-	tell func(seq uint64, name string, number int)
-	lot  label  // the latest
-	at   uint64 // the place of its first message
+// batchReader finds out from headers which messages belong to which batch.
+type batchReader struct {
+	tell  func(seq uint64, name string, number int)
+	batch label  // the latest
+	at    uint64 // the place of its first message
 }
 
-func (r *lotReader) read(seq uint64, h nats.Header) {
+func (r *batchReader) read(seq uint64, h nats.Header) {
 	if part, _ := piece(h, nil); part != "" {
-		r.lot = label{}
+		r.batch = label{}
 		r.readPart(seq, part)
 		return
 	}
-	if text := h.Get(lotHeader); text != "" {
-		r.lot, r.at = readLabel(text), seq
+	if text := h.Get(batchHeader); text != "" {
+		r.batch, r.at = readLabel(text), seq
 	} else if id := h.Get(jetstream.MsgIDHeader); id != "" { // an older daemon gave each event one
-		r.lot = label{}
+		r.batch = label{}
 		r.readID(seq, id)
 		return
 	}
-	if behind := seq - r.at; r.lot.name != "" && behind < uint64(r.lot.count) {
-		r.tell(seq, r.lot.name, r.lot.n+int(behind))
+	if behind := seq - r.at; r.batch.name != "" && behind < uint64(r.batch.count) {
+		r.tell(seq, r.batch.name, r.batch.n+int(behind))
 	}
 }
 
 // readPart tells of a long event at the last of its pieces.
-func (r *lotReader) readPart(seq uint64, part string) {
+func (r *batchReader) readPart(seq uint64, part string) {
 	if id, n, count, ok := splitPart(part); ok && n == count-1 {
 		r.readID(seq, id)
 	}
 }
 
 // readID tells of the event name/number.
-func (r *lotReader) readID(seq uint64, id string) {
+func (r *batchReader) readID(seq uint64, id string) {
 	if name, number, ok := cutLast(id); ok {
 		if n, err := strconv.Atoi(number); err == nil && n >= 0 {
 			r.tell(seq, name, n)

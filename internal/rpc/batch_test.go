@@ -14,19 +14,19 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// inLots is a bus that answers "echo" in lots: what begins with "alone" is left to the
-// handler, which says so, what begins with "bad" is refused, and "panic" breaks its lot.
-// sizes are those of the lots; each waits until it may begin.
-func inLots(t *testing.T) (b *bustest.Bus, sizes chan int, begin chan struct{}) {
+// inBatches is a bus that answers "echo" in batches: what begins with "alone" is left to the
+// handler, which says so, what begins with "bad" is refused, and "panic" breaks its batch.
+// sizes are those of the batches; each waits until it may begin.
+func inBatches(t *testing.T) (b *bustest.Bus, sizes chan int, begin chan struct{}) {
 	t.Helper()
 	b = bustest.Start(t)
 	sizes, begin = make(chan int, 1000), make(chan struct{}, 1000)
 	b.Server.Handle(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, r *rpc.Request) error { return r.Last(ctx, "alone: "+string(r.Body)) })
-	b.Server.HandleLots(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, lot []*rpc.Request) []error {
+	b.Server.HandleBatches(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, batch []*rpc.Request) []error {
 		<-begin
-		sizes <- len(lot)
-		errs := make([]error, len(lot))
-		for i, r := range lot {
+		sizes <- len(batch)
+		errs := make([]error, len(batch))
+		for i, r := range batch {
 			switch body := string(r.Body); {
 			case strings.HasPrefix(body, `"alone`):
 				errs[i] = rpc.ErrAlone
@@ -57,9 +57,9 @@ func dial(t *testing.T, b *bustest.Bus) *rpc.Conn {
 	return c
 }
 
-// What comes while a lot is handled is the next lot, and each gets its own answer.
-func TestLots(t *testing.T) {
-	b, sizes, begin := inLots(t)
+// What comes while a batch is handled is the next batch, and each gets its own answer.
+func TestBatches(t *testing.T) {
+	b, sizes, begin := inBatches(t)
 	c := dial(t, b)
 	ask := func(body string) (answer string, err error) { return answer, c.Ask(t.Context(), "echo", body, &answer) }
 	var wg sync.WaitGroup
@@ -84,13 +84,13 @@ func TestLots(t *testing.T) {
 		total += <-sizes
 	}
 	if total != 300 {
-		t.Errorf("the lots have %d requests, want 300", total)
+		t.Errorf("the batches have %d requests, want 300", total)
 	}
 }
 
-// A large request is in no lot; a lot that panics is told so, and the next one served.
-func TestNotEverythingIsInLots(t *testing.T) {
-	b, _, begin := inLots(t)
+// A large request is in no batch; a batch that panics is told so, and the next one served.
+func TestNotEverythingIsInBatches(t *testing.T) {
+	b, _, begin := inBatches(t)
 	close(begin)
 	c := dial(t, b)
 	var got string
@@ -105,9 +105,9 @@ func TestNotEverythingIsInLots(t *testing.T) {
 	}
 }
 
-// Stop waits for the lot under way, and for what waits behind it.
-func TestStopEndsLots(t *testing.T) {
-	b, sizes, begin := inLots(t)
+// Stop waits for the batch under way, and for what waits behind it.
+func TestStopEndsBatches(t *testing.T) {
+	b, sizes, begin := inBatches(t)
 	c := dial(t, b)
 	call := func() *rpc.Stream {
 		t.Helper()

@@ -15,9 +15,9 @@ import (
 	"github.com/brinebus/brine/internal/socket"
 )
 
-// openTrail opens the audit trail. Its head and the key of its digests lie with
+// openAudit opens the audit log. Its head and the key of its digests lie with
 // the keys of the master: elsewhere than the journal, and as safe.
-func (m *Master) openTrail(ctx context.Context) error {
+func (m *Master) openAudit(ctx context.Context) error {
 	queue, err := journal.OpenQueue(ctx, m.broker.Conn(), "AUDIT", m.broker.Store())
 	if err != nil {
 		return err
@@ -26,7 +26,7 @@ func (m *Master) openTrail(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.trail, err = audit.Open(ctx, audit.Options{
+	m.auditLog, err = audit.Open(ctx, audit.Options{
 		Queue: queue, Position: position,
 		HeadFile: filepath.Join(m.cfg.PKIDir, "audit.head"), KeyFile: filepath.Join(m.cfg.PKIDir, "audit.key"),
 		File: m.cfg.AuditFile, Values: m.cfg.AuditArgs, MaxAge: m.cfg.AuditRetention, MaxBytes: m.cfg.AuditMaxBytes,
@@ -37,31 +37,31 @@ func (m *Master) openTrail(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.undo = append(m.undo, m.trail.Close)
+	m.undo = append(m.undo, m.auditLog.Close)
 	m.authz.Events = m.events.Rules()
-	m.authz.SetAudit(m.trail)
+	m.authz.SetAudit(m.auditLog)
 	return nil
 }
 
-// auditRunner lets runners read the trail, and repair it in the name of who.
+// auditRunner lets runners read the audit log, and repair it in the name of who.
 func (m *Master) auditRunner(who authz.Principal) runner.Audit {
 	return runner.Audit{
 		Each: func(ctx context.Context, q runner.AuditQuery, f func(line []byte) error) error {
-			return m.trail.Each(ctx, audit.Query(q), f)
+			return m.auditLog.Each(ctx, audit.Query(q), f)
 		},
 		Verify: func(ctx context.Context, kept ...string) (runner.AuditReport, error) {
-			r, err := m.trail.Verify(ctx, kept...)
+			r, err := m.auditLog.Verify(ctx, kept...)
 			return runner.AuditReport(r), err
 		},
 		Repair: func(ctx context.Context) (runner.AuditRepaired, error) {
-			r, err := m.trail.Repair(ctx, who.Who())
+			r, err := m.auditLog.Repair(ctx, who.Who())
 			out := runner.AuditRepaired{Good: r.Good, Entry: r.Entry, Problems: r.Problems}
 			for _, k := range r.Files {
 				out.Files = append(out.Files, runner.AuditFile(k))
 			}
 			return out, err
 		},
-		Digest: m.trail.Digest,
+		Digest: m.auditLog.Digest,
 		Hash:   audit.Hash,
 	}
 }

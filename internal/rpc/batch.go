@@ -1,0 +1,118 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/brinebus/brine/internal/authz/decision"
+	"github.com/brinebus/brine/internal/bus"
+)
+
+// BatchHandler answers requests that came one soon after the other, all at once: of
+// hundreds a goroutine each, and a word with the store each, would cost more than what
+// they ask for. What it returns, one for each request, ends the answers. It must wait for
+// nothing that a principal has a hand in, since all others wait with it: what could
+// take longer gets ErrAlone.
+type BatchHandler func(ctx context.Context, batch []*Request) []error
+
+// ErrAlone of a BatchHandler leaves a request to the Handler of its op.
+var ErrAlone = errors.New("the request is handled alone")
+
+// maxInBatch is the size in bytes of a request that is handled in batches.
+const maxInBatch = 64 << 10
+
+// HandleBatches registers the handler of small requests, beside the one of that name that
+// Handle registers for what is left to it. Only what is the sender's own is handled so:
+// there is nothing to decide. It is called before Start.
+func (s *Server) HandleBatches(name string, h BatchHandler) {
+	for _, e := range s.endpoints {
+		if e.Handler == name && e.Check != bus.Own {
+			panic("bus: requests that need a decision are not handled in batches: " + e.Op)
+		}
+	}
+	s.batches[name] = &batches{handle: h, alone: s.handlers[name], wake: make(chan struct{}, 1)}
+}
+
+// batches are the requests of an op that wait for their BatchHandler.
+type batches struct {
+	handle BatchHandler
+	alone  Handler
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	waiting []booked
+}
+
+// add puts a request into the next batch. It returns false, also for nil, if the request
+// belongs into none.
+func (l *batches) add(b booked) bool {
+	if l == nil || len(b.Body) > maxInBatch {
+		return false
+	}
+	l.mu.Lock()
+	l.waiting = append(l.waiting, b)
+	l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (l *batches) take() []booked {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := l.waiting
+	l.waiting = nil
+	return list
+}
+
+// serveBatches begins to serve what is handled in batches, until Stop.
+func (s *Server) serveBatches() {
+	for _, l := range s.batches {
+		s.wg.Go(func() { s.serveBatch(l) })
+	}
+}
+
+func (s *Server) serveBatch(l *batches) {
+	for ended := false; !ended; {
+		select {
+		case <-l.wake:
+		case <-s.ctx.Done(): // nothing is added any more; what waits is told so
+			ended = true
+		}
+		for list := l.take(); len(list) > 0; list = l.take() {
+			s.answerBatch(l, list)
+		}
+	}
+}
+
+// answerBatch ends the answers of a batch.
+func (s *Server) answerBatch(l *batches, list []booked) {
+	errs := s.callBatch(l, list)
+	for i, b := range list {
+		if errors.Is(errs[i], ErrAlone) {
+			s.schedule(b, l.alone)
+			continue
+		}
+		s.serve(b, func(context.Context, *Request) error { return errs[i] })
+	}
+}
+
+// callBatch calls the handler. One that panics has failed for all of the batch.
+func (s *Server) callBatch(l *batches, list []booked) (errs []error) {
+	batch := make([]*Request, len(list))
+	for i, b := range list {
+		_ = b.Decide(decision.Own()) // it is the sender's own, see HandleBatches
+		batch[i] = b.Request
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("request handler failed", "op", batch[0].Op, "requests", len(batch), "panic", p)
+			errs = slices.Repeat([]error{errors.New("panic")}, len(batch))
+		}
+	}()
+	return l.handle(s.ctx, batch)
+}
