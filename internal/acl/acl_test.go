@@ -72,7 +72,7 @@ func configOf(doc *yaml.Node) Config {
 func ask(s Subject, functions string, minions ...salt.MinionID) Question {
 	q := Question{Subject: s, Minions: minions, Fleet: hosts, Functions: tables{}}
 	for f := range strings.SplitSeq(functions, ",") {
-		q.Commands = append(q.Commands, Command{Function: salt.Function(f)})
+		q.Commands = append(q.Commands, salt.Command{Function: salt.Function(f)})
 	}
 	return q
 }
@@ -302,7 +302,7 @@ func TestMine(t *testing.T) {
 		}
 		q := Question{Subject: Subject{Kind: Peer, Name: c.minion}, Scope: Mine, Target: parsed, Fleet: hosts}
 		for _, e := range c.entries {
-			q.Commands = append(q.Commands, Command{Function: salt.Function(e)})
+			q.Commands = append(q.Commands, salt.Command{Function: salt.Function(e)})
 		}
 		if d := rules(t, c.text).Decide(q); (d.Verdict == Allow) != c.allow {
 			t.Errorf("%s: %+v, want allowed %v", name, d, c.allow)
@@ -317,7 +317,7 @@ func TestMine(t *testing.T) {
 			t.Errorf("%s: %v, want a mistake with its place", text, err)
 		}
 	}
-	if d := rules(t, held).Decide(Question{Subject: Subject{Kind: Peer, Name: "web1"}, Commands: []Command{{Function: "network.ip_addrs"}}, Fleet: hosts}); d.Verdict == Allow {
+	if d := rules(t, held).Decide(Question{Subject: Subject{Kind: Peer, Name: "web1"}, Commands: []salt.Command{{Function: "network.ip_addrs"}}, Fleet: hosts}); d.Verdict == Allow {
 		t.Errorf("a rule of mine_get lets a minion publish: %+v", d)
 	}
 }

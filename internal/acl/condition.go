@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -22,7 +23,7 @@ type condition struct {
 // accepts tells whether the condition lets the command pass, and if not, why.
 // Values are compared as text, as Python's str writes them. The reason names
 // places and patterns but no values, which may be secrets.
-func (c *condition) accepts(cmd *Command) (why string, err error) {
+func (c *condition) accepts(cmd *salt.Command) (why string, err error) {
 	switch {
 	case c.any:
 		return "", nil

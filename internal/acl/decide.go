@@ -273,7 +273,7 @@ const (
 )
 
 // find returns the first rule that allows the command, or nil.
-func (j *judge) find(holders []*holder, c *Command) (*rule, error) {
+func (j *judge) find(holders []*holder, c *salt.Command) (*rule, error) {
 	j.near, j.rule, j.why, j.out = nowhere, nil, "", nil
 	for _, h := range holders {
 		for i := range h.rules {
@@ -290,7 +290,7 @@ func (j *judge) find(holders []*holder, c *Command) (*rule, error) {
 }
 
 // allows asks the cheapest question first: the target may look at every minion.
-func (j *judge) allows(r *rule, c *Command) (bool, error) {
+func (j *judge) allows(r *rule, c *salt.Command) (bool, error) {
 	if ok, err := r.names(j.q.Scope, c.Function); !ok || err != nil {
 		return false, err
 	}
@@ -325,7 +325,7 @@ func (j *judge) allows(r *rule, c *Command) (bool, error) {
 
 // acceptable returns why no condition accepts the command; of several, why the
 // last does not.
-func acceptable(conditions []condition, c *Command, hidden bool) (why string, err error) {
+func acceptable(conditions []condition, c *salt.Command, hidden bool) (why string, err error) {
 	if hidden && len(conditions) == 0 {
 		return hiddenWhy, nil
 	}
@@ -430,7 +430,7 @@ func (j *judge) matches(t *target.Target, id salt.MinionID) (bool, error) {
 }
 
 // refusal names the nearest rule.
-func (j *judge) refusal(c *Command, setting, who string) Decision {
+func (j *judge) refusal(c *salt.Command, setting, who string) Decision {
 	if j.rule == nil {
 		return refusal("no rule of %s allows %s to %s", setting, cmp.Or(string(c.Function), "nothing"), who)
 	}

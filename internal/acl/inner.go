@@ -12,7 +12,7 @@ import (
 
 // Functions is what the tables of functions say of a command.
 type Functions interface {
-	Read(s Scope, c Command) Reading
+	Read(s Scope, c salt.Command) Reading
 }
 
 // Reading is what a command amounts to.
@@ -49,7 +49,7 @@ const (
 // Inner is a command inside another.
 type Inner struct {
 	Scope   Scope
-	Command Command
+	Command salt.Command
 	// Published says that it goes to the minions of Target, instead of to those of
 	// the question.
 	Published          bool
@@ -158,7 +158,7 @@ func (d Decision) inside(outer salt.Function, i Inner) Decision {
 // minions of q ask the master for it, for each of those that the rules mean.
 func (in *inside) judge(q *Question, i Inner, within []*target.Target) Decision {
 	inner, operator := *q, in.r.standing(q.Subject).Operator
-	inner.Scope, inner.Commands, inner.Beside = i.Scope, []Command{i.Command}, nil
+	inner.Scope, inner.Commands, inner.Beside = i.Scope, []salt.Command{i.Command}, nil
 	if i.Published {
 		var err error
 		if inner.Target, err = q.parse(i.Target, i.TargetType); err != nil && !operator {
@@ -212,7 +212,7 @@ func (s Scope) prefix() string {
 }
 
 // reading is what the tables say of a command. Without tables nothing is known of it.
-func (q *Question) reading(c *Command) Reading {
+func (q *Question) reading(c *salt.Command) Reading {
 	switch {
 	case q.Scope == Mine:
 		return Reading{} // these are entries, not functions

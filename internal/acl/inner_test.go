@@ -14,11 +14,11 @@ import (
 // what is kept somewhere.
 type tables struct{}
 
-func (tables) Read(s Scope, c Command) Reading {
+func (tables) Read(s Scope, c salt.Command) Reading {
 	inner := func(s Scope, args []any) Inner {
 		i := Inner{Scope: s}
 		if len(args) > 0 {
-			i.Command = Command{Function: salt.Function(fmt.Sprint(args[0])), Args: args[1:]}
+			i.Command = salt.Command{Function: salt.Function(fmt.Sprint(args[0])), Args: args[1:]}
 		}
 		return i
 	}

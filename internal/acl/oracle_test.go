@@ -17,7 +17,7 @@ func about(t testing.TB, s Subject, function, expr string, minions fleet) Questi
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Question{Subject: s, Commands: []Command{{Function: salt.Function(function)}}, Target: parsed, Fleet: minions, Functions: tables{}}
+	return Question{Subject: s, Commands: []salt.Command{{Function: salt.Function(function)}}, Target: parsed, Fleet: minions, Functions: tables{}}
 }
 
 const oracle = `
@@ -57,7 +57,7 @@ func TestNoAnswerDependsOnOthers(t *testing.T) {
 				for i, minions := range others {
 					q := about(t, s, strings.Split(fun, ",")[0], expr, minions)
 					for _, f := range strings.Split(fun, ",")[1:] {
-						q.Commands = append(q.Commands, Command{Function: salt.Function(f)})
+						q.Commands = append(q.Commands, salt.Command{Function: salt.Function(f)})
 					}
 					d := r.Decide(q)
 					answer := fmt.Sprint(d.Verdict, d.Rule, d.Where, d.Reason)

@@ -45,13 +45,6 @@ const (
 	Mine                 // entries of the mine, whose names need not be those of functions
 )
 
-// Command is one function with its arguments, of the types of package value.
-type Command struct {
-	Function salt.Function
-	Args     []any
-	Kwargs   map[string]any
-}
-
 // Fleet is what a decision needs to know of minions. Its answers must not change
 // while a decision is made.
 type Fleet interface {
@@ -66,7 +59,7 @@ type Fleet interface {
 type Question struct {
 	Subject  Subject
 	Scope    Scope
-	Commands []Command
+	Commands []salt.Command
 	// Target is what minions are asked for, for Scope Minions and Mine. It is judged
 	// by what it says: the caller runs the commands on those of its minions that are
 	// within Decision.Within. nil when it could not be understood.

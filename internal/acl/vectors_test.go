@@ -134,13 +134,13 @@ func (c *aclCase) allowed() bool {
 
 // commands are the functions of the case with their arguments: fun is text, or a
 // list beside which arg is a list of lists.
-func commands(fun, arg any) []Command {
+func commands(fun, arg any) []salt.Command {
 	funs, ok := fun.([]any)
 	if !ok {
-		return []Command{command(fun, arg)}
+		return []salt.Command{command(fun, arg)}
 	}
 	args, _ := arg.([]any)
-	var list []Command
+	var list []salt.Command
 	for i, f := range funs {
 		var a any
 		if i < len(args) {
@@ -151,13 +151,13 @@ func commands(fun, arg any) []Command {
 	return list
 }
 
-func command(fun, arg any) Command {
+func command(fun, arg any) salt.Command {
 	name, _ := fun.(string)
 	args, ok := arg.([]any)
 	if text, isText := arg.(string); !ok && isText {
 		args = []any{text}
 	}
-	c := Command{Function: salt.Function(name), Args: args}
+	c := salt.Command{Function: salt.Function(name), Args: args}
 	if n := len(args); n > 0 {
 		if m, ok := args[n-1].(map[string]any); ok && m["__kwarg__"] == true {
 			c.Args, c.Kwargs = args[:n-1], maps.Clone(m)
@@ -194,7 +194,7 @@ func (c *saltCases) resolve(tgt any, kind string) (*target.Target, []salt.Minion
 	return parsed, ids
 }
 
-func (c *saltCases) question(s Subject, tgt any, kind string, cmds []Command) Question {
+func (c *saltCases) question(s Subject, tgt any, kind string, cmds []salt.Command) Question {
 	t, ids := c.resolve(tgt, kind)
 	return Question{Subject: s, Commands: cmds, Target: t, Minions: ids, Fleet: c.facts, Functions: tables{}}
 }
@@ -358,12 +358,12 @@ func (all *saltCases) specCheck(t *testing.T, c *aclCase) (got, want, ok bool) {
 		return false, c.allowed(), true
 	}
 	fun, _ := c.Fun.V.(string)
-	cmd := Command{Function: salt.Function(fun)}
+	cmd := salt.Command{Function: salt.Function(fun)}
 	if m, ok := c.Args.V.(map[string]any); ok {
 		cmd.Args, _ = m["arg"].([]any)
 		cmd.Kwargs, _ = m["kwarg"].(map[string]any)
 	}
-	d := r.Decide(Question{Subject: Subject{Kind: External, Backend: "pam", Name: "fred"}, Scope: scope, Commands: []Command{cmd}, Functions: tables{}})
+	d := r.Decide(Question{Subject: Subject{Kind: External, Backend: "pam", Name: "fred"}, Scope: scope, Commands: []salt.Command{cmd}, Functions: tables{}})
 	return d.Verdict == Allow, c.allowed(), true
 }
 
@@ -498,7 +498,7 @@ func (all *saltCases) peer(t *testing.T, c *peerCase) bool {
 			s = Subject{}
 		}
 	}
-	q := all.question(s, c.Load.Tgt.V, c.Load.TgtType, []Command{peerCommand(t, c)})
+	q := all.question(s, c.Load.Tgt.V, c.Load.TgtType, []salt.Command{peerCommand(t, c)})
 	if c.Kind == "peer_run" {
 		q.Scope = Runner
 	}
@@ -509,7 +509,7 @@ func (all *saltCases) peer(t *testing.T, c *peerCase) bool {
 }
 
 // peerCommand reads words k=v as keyword arguments, as publish.publish does.
-func peerCommand(t *testing.T, c *peerCase) Command {
+func peerCommand(t *testing.T, c *peerCase) salt.Command {
 	t.Helper()
 	cmd := command(c.Load.Fun, c.Load.Arg.V)
 	var words []string

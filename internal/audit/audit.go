@@ -79,14 +79,6 @@ type Who struct {
 	Source  string `json:"source,omitempty"` // an address, or a process of this machine
 }
 
-// Command is a function with its arguments. They are written down as a digest,
-// and themselves only where the operator wants it.
-type Command struct {
-	Function salt.Function
-	Args     []any
-	Kwargs   map[string]any
-}
-
 // maxMinions is how many ids an entry lists; Count has their number.
 const maxMinions = 1000
 
@@ -119,7 +111,7 @@ type Entry struct {
 	Upto uint64 `json:"upto,omitempty"`
 	Hash string `json:"upto_hash,omitempty"`
 
-	Commands []Command `json:"-"`
+	Commands []salt.Command `json:"-"`
 }
 
 // Tag is the tag of the event that tells of the entry.

@@ -81,7 +81,7 @@ func ping(user string) Entry {
 	uid := 1000
 	return Entry{
 		Kind: Publish, Verdict: Allowed, Who: Who{User: user, UID: &uid}, Target: "*",
-		Commands: []Command{{Function: "test.ping"}},
+		Commands: []salt.Command{{Function: "test.ping"}},
 	}
 }
 
@@ -317,7 +317,7 @@ func TestPruneByAge(t *testing.T) {
 
 // Arguments are written down as a keyed digest, the same for the same.
 func TestArguments(t *testing.T) {
-	secret := Entry{Kind: Publish, Verdict: Allowed, Commands: []Command{
+	secret := Entry{Kind: Publish, Verdict: Allowed, Commands: []salt.Command{
 		{Function: "user.add", Args: []any{"fred", int64(5)}, Kwargs: map[string]any{"b": true, "password": "hunter2"}},
 	}}
 	for _, values := range []bool{false, true} {

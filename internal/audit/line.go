@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -81,7 +82,7 @@ func (e *Entry) describe(d digester, values bool) error {
 }
 
 // arguments writes [args, kwargs] of each command, always the same way.
-func arguments(commands []Command) ([]byte, error) {
+func arguments(commands []salt.Command) ([]byte, error) {
 	all := make([]any, len(commands))
 	for i, c := range commands {
 		args, kwargs := c.Args, c.Kwargs

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Of one look into the queue.
@@ -90,7 +91,7 @@ func (l *Log) placeAt(ctx context.Context, span journal.Span, t time.Time) (uint
 
 // Digest is the digest of these arguments of one function, as entries have it.
 func (l *Log) Digest(args []any, kwargs map[string]any) (string, error) {
-	text, err := arguments([]Command{{Args: args, Kwargs: kwargs}})
+	text, err := arguments([]salt.Command{{Args: args, Kwargs: kwargs}})
 	l.mu.Lock()
 	defer l.mu.Unlock() // Repair may make another key
 	return l.digest.digest(text), err

@@ -24,14 +24,11 @@ var kinds = map[acl.Scope]audit.Kind{acl.Minions: audit.Publish, acl.Runner: aud
 // entry describes a decision. The target is as it was written.
 func entry(who Principal, q acl.Question, d acl.Decision, tgt, kind string) audit.Entry {
 	e := audit.Entry{
-		Kind: kinds[q.Scope], Who: who.Who(), Target: tgt, TargetType: kind, Minions: q.Minions, Count: len(q.Minions),
+		Kind: kinds[q.Scope], Who: who.Who(), Target: tgt, TargetType: kind, Commands: q.Commands, Minions: q.Minions, Count: len(q.Minions),
 		Rule: d.Rule, Where: d.Where, Reason: d.Reason, Outside: d.Outside, Inner: d.Inner,
 	}
 	if d.Verdict == acl.Allow { // which the rule is the reason for
 		e.Verdict, e.Reason = audit.Allowed, ""
-	}
-	for _, c := range q.Commands {
-		e.Commands = append(e.Commands, audit.Command(c))
 	}
 	return e
 }

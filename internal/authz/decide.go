@@ -21,7 +21,7 @@ type Permission struct {
 	decision.Decision
 	entry  audit.Entry // of what is allowed; not written yet
 	within []*target.Target
-	reach  job.Reach
+	reach  salt.Reach
 	own    string
 
 	start  job.Start
@@ -33,7 +33,7 @@ type Permission struct {
 func (p Permission) Own() string { return p.own }
 
 // Reach is what the functions may make others do.
-func (p Permission) Reach() job.Reach { return p.reach }
+func (p Permission) Reach() salt.Reach { return p.reach }
 
 // Start are the minions that a job may go to, and no others.
 func (p Permission) Start() job.Start { return p.start }
@@ -129,7 +129,7 @@ func (a *Authorizer) Follow(ctx context.Context, who Principal, jid salt.JID, st
 // Mine decides whether a minion may read the entries of the mine with these names, and writes that down. The
 // target is nil where it cannot be read.
 func (a *Authorizer) Mine(ctx context.Context, from bus.Identity, t *target.Target, q protocol.MineGet) decision.Decision {
-	commands := make([]acl.Command, len(q.Names))
+	commands := make([]salt.Command, len(q.Names))
 	for i, name := range q.Names {
 		commands[i].Function = salt.Function(name)
 	}
@@ -218,10 +218,10 @@ func functions(q acl.Question) string {
 	return map[acl.Scope]string{acl.Runner: "@runner ", acl.Wheel: "@wheel ", acl.Mine: "@mine "}[q.Scope] + list
 }
 
-func commandsOf(list ...job.Command) []acl.Command {
-	out := make([]acl.Command, len(list))
+func commandsOf(list ...job.Command) []salt.Command {
+	out := make([]salt.Command, len(list))
 	for i, c := range list {
-		out[i] = acl.Command{Function: c.Function, Args: c.Args, Kwargs: c.Kwargs}
+		out[i] = salt.Command(c)
 	}
 	return out
 }

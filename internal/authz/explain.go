@@ -99,7 +99,7 @@ func (a *Authorizer) subjectOf(ctx context.Context, who Principal, e runner.Expl
 	case self:
 		return who.subject, a.rulesOf(who), nil
 	case own != "":
-		q := acl.Question{Scope: acl.Runner, Commands: []acl.Command{{Function: "acl.explain"}}}
+		q := acl.Question{Scope: acl.Runner, Commands: []salt.Command{{Function: "acl.explain"}}}
 		d := acl.Decision{Reason: "without a rule for it one may ask about oneself alone: " + own}
 		a.Audit.Note(entry(who, q, d, "", ""))
 		return acl.Subject{}, nil, refusal(who, q, d)

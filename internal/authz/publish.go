@@ -41,7 +41,7 @@ func (a *Authorizer) Publish(ctx context.Context, who Principal, q protocol.Publ
 		return refuse(errNoRule)
 	}
 	if q.ReturnTag != "" { // the minions fire what they return, as by that function
-		question.Beside = []acl.Inner{{Command: acl.Command(module.Sending(q.ReturnTag))}}
+		question.Beside = []acl.Inner{{Command: module.Sending(q.ReturnTag)}}
 	}
 	t, mistake := a.Fleet.ParseTarget(ctx, who.Key(), q)
 	end, err := a.Fleet.TakeTurn(ctx, who.Key(), t)

@@ -38,13 +38,13 @@ func (t Tables) of(s acl.Scope) function.Table {
 }
 
 // Read implements acl.Functions.
-func (t Tables) Read(s acl.Scope, c acl.Command) acl.Reading {
+func (t Tables) Read(s acl.Scope, c salt.Command) acl.Reading {
 	table := t.of(s)
 	out := acl.Reading{Naming: t.naming(s, c.Function)}
 	if s == acl.Machine {
 		return out // the runner has told what is inside
 	}
-	r := table.Read(function.Command(c))
+	r := table.Read(c)
 	out.Hidden = r.Hidden
 	for _, n := range r.Targets {
 		out.Targets = append(out.Targets, acl.Named(n))
@@ -75,7 +75,7 @@ func (t Tables) naming(s acl.Scope, name salt.Function) acl.Naming {
 // asked is a command inside another as who asks for it directly would write it: the
 // master reads the texts of what minions publish as words.
 func asked(s acl.Scope, i function.Inner) acl.Inner {
-	out := acl.Inner{Scope: s, Command: acl.Command(i.Command), Target: i.Target, TargetType: i.TargetType}
+	out := acl.Inner{Scope: s, Command: i.Command, Target: i.Target, TargetType: i.TargetType}
 	switch i.Way {
 	case function.Published:
 		out.Scope, out.Published = acl.Minions, true
@@ -89,22 +89,18 @@ func asked(s acl.Scope, i function.Inner) acl.Inner {
 	if s == acl.Minions && i.Way != function.Here {
 		list := []job.Command{job.Command(i.Command)}
 		if err := ParseWords(list); err == nil { // or the master refuses it when the minion asks
-			out.Command = acl.Command(list[0])
+			out.Command = salt.Command(list[0])
 		}
 	}
 	return out
 }
 
 // reach is what commands that were allowed may make others do.
-func (t Tables) reach(s acl.Scope, list []acl.Command, d acl.Decision) job.Reach {
+func (t Tables) reach(s acl.Scope, list []salt.Command, d acl.Decision) salt.Reach {
 	if d.Operator {
-		return job.Reach{Free: true}
+		return salt.Reach{Free: true}
 	}
-	commands := make([]function.Command, len(list))
-	for i, c := range list {
-		commands[i] = function.Command(c)
-	}
-	return job.Reach(t.of(s).ReachOf(commands))
+	return t.of(s).ReachOf(list)
 }
 
 func functionsOf(t function.Table) []salt.Function {

@@ -1,12 +1,16 @@
 package function
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/brinebus/brine/internal/salt"
+)
 
 // Arguments are those of one command, bound to the parameters of its function and
 // converted. They know nothing of the machine: what is read from them, a master reads
 // as the minion does.
 type Arguments struct {
-	asked   Command
+	asked   salt.Command
 	params  []Param        // of the function
 	bound   []any          // beside params: the converted arguments
 	varargs []any          // positional arguments beyond params

@@ -17,7 +17,7 @@ import (
 
 // bind checks the arguments of a command against the signature of f and converts
 // them. This is the only place where arguments are checked.
-func (f *Function) bind(c Command) (Arguments, error) {
+func (f *Function) bind(c salt.Command) (Arguments, error) {
 	a := Arguments{asked: c, params: f.Params}
 	if problem := a.bindAll(f); problem != "" {
 		return a, &ArgumentError{Function: c.Function, Problem: problem, Signature: signature(c.Function.Module(), f)}

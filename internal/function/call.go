@@ -17,7 +17,7 @@ type Call struct {
 	Host     *Host
 
 	// Reach is what the call may make other functions do; the zero value is nothing.
-	Reach Reach
+	Reach salt.Reach
 
 	table Table // of the function
 	arguments

@@ -185,12 +185,12 @@ func TestHintFollowsTheError(t *testing.T) {
 func TestRowsKeepToWhatTheySay(t *testing.T) {
 	table := Table{{Name: "m", Functions: []Function{
 		{Name: "f", Calls: &Calls{Read: Nothing, Run: func(ctx context.Context, _ *Call, r *Caller) (any, error) {
-			res := r.Call(ctx, Command{Function: "m.g"})
+			res := r.Call(ctx, salt.Command{Function: "m.g"})
 			return res.Return, res.Err
 		}}},
 		{Name: "g", Run: func(context.Context, *Call) (any, error) { return "ran", nil }},
 	}}}
-	if r := table.Run(t.Context(), Call{Function: "m.f", Reach: Reach{Free: true}}); !errors.Is(r.Err, ErrRefused) {
+	if r := table.Run(t.Context(), Call{Function: "m.f", Reach: salt.Reach{Free: true}}); !errors.Is(r.Err, ErrRefused) {
 		t.Errorf("it ran: %+v", r)
 	}
 }

@@ -53,7 +53,7 @@ const (
 // Inner is one command inside another.
 type Inner struct {
 	Way                Way
-	Command            Command
+	Command            salt.Command
 	Target, TargetType string // of a Published one
 }
 
@@ -75,15 +75,8 @@ func (i Inner) Key() string {
 	return base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// Reach is what a call may make other functions do. The zero value is nothing.
-type Reach struct {
-	Free   bool     // anything: whoever asked is an operator
-	Judged []string // the keys of the commands inside it, to any depth, that were allowed
-	Hidden []string // the keys of those commands that may do what cannot be read
-}
-
 // Runs makes the Read of a function that runs one other where it runs itself.
-func Runs(f func(a *Arguments) Command) func(a *Arguments) Reading {
+func Runs(f func(a *Arguments) salt.Command) func(a *Arguments) Reading {
 	return func(a *Arguments) Reading { return Reading{Inner: []Inner{{Command: f(a)}}} }
 }
 
@@ -99,7 +92,7 @@ const maxInner = 100
 // Read returns what the arguments of a command tell of the commands inside it. A
 // function that the table does not have is a program that people have added, or
 // nothing: neither reaches the engine.
-func (t Table) Read(c Command) Reading {
+func (t Table) Read(c salt.Command) Reading {
 	_, f := t.Find(string(c.Function))
 	if f == nil || f.Calls == nil {
 		return Reading{}
@@ -107,7 +100,7 @@ func (t Table) Read(c Command) Reading {
 	return f.read(c)
 }
 
-func (f *Function) read(c Command) Reading {
+func (f *Function) read(c salt.Command) Reading {
 	a, err := f.bind(c)
 	if err != nil {
 		return Reading{Hidden: true} // here the function does not run; that another table would refuse it too is not known
@@ -117,7 +110,7 @@ func (f *Function) read(c Command) Reading {
 
 // ReachOf returns the reach for commands that were allowed with all that is inside
 // them.
-func (t Table) ReachOf(commands []Command) Reach {
+func (t Table) ReachOf(commands []salt.Command) salt.Reach {
 	w := walk{table: t}
 	for _, c := range commands {
 		w.add(Inner{Command: c})
@@ -128,7 +121,7 @@ func (t Table) ReachOf(commands []Command) Reach {
 // walk gathers the keys of what is inside commands.
 type walk struct {
 	table Table
-	reach Reach
+	reach salt.Reach
 	seen  int
 }
 
@@ -164,7 +157,7 @@ func (e *UnjudgedError) Unwrap() error { return ErrRefused }
 
 // check refuses a command of the table that would do more than the reach has, at any
 // depth.
-func (t Table) check(reach Reach, i Inner, depth int) error {
+func (t Table) check(reach salt.Reach, i Inner, depth int) error {
 	r := t.Read(i.Command)
 	if depth > maxInner || r.Hidden && !slices.Contains(reach.Hidden, i.Key()) {
 		return &UnjudgedError{Function: i.Command.Function}
@@ -229,7 +222,7 @@ func (r *Caller) Known(ctx context.Context) error {
 }
 
 // Call runs another function for the same job, as a function of its own right.
-func (r *Caller) Call(ctx context.Context, inner Command) Result {
+func (r *Caller) Call(ctx context.Context, inner salt.Command) Result {
 	call := Call{JID: r.c.JID, Function: inner.Function, Args: inner.Args, Kwargs: inner.Kwargs, Host: r.c.Host, Reach: r.c.Reach}
 	if err := r.declared(Inner{Command: inner}); err != nil {
 		call.retcode = CodeRefused
@@ -240,8 +233,8 @@ func (r *Caller) Call(ctx context.Context, inner Command) Result {
 }
 
 // OnMaster runs a function of t, the table of minions, on the machine of host, the master's own.
-func (r *Caller) OnMaster(ctx context.Context, t Table, c Command, host *Host) Result {
-	call := Call{JID: r.c.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host, Reach: Reach{Free: true}}
+func (r *Caller) OnMaster(ctx context.Context, t Table, c salt.Command, host *Host) Result {
+	call := Call{JID: r.c.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host, Reach: salt.Reach{Free: true}}
 	if err := r.declared(Inner{Way: OnMaster, Command: c}); err != nil {
 		call.retcode = CodeRefused
 		return failed(&call, err)
@@ -274,7 +267,7 @@ func (d declaredPublisher) Publish(ctx context.Context, p Publication) ([]Answer
 }
 
 // Runner implements Publisher.
-func (d declaredPublisher) Runner(ctx context.Context, c Command, timeout time.Duration) (any, error) {
+func (d declaredPublisher) Runner(ctx context.Context, c salt.Command, timeout time.Duration) (any, error) {
 	if err := d.r.declared(Inner{Way: ByMaster, Command: c}); err != nil {
 		return nil, err
 	}

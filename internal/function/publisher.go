@@ -16,27 +16,19 @@ type Publisher interface {
 	// nobody is an error that wraps ErrNoMatch.
 	Publish(ctx context.Context, p Publication) ([]Answer, error)
 	// Runner runs a runner; a timeout of 0 waits as long as it runs.
-	Runner(ctx context.Context, c Command, timeout time.Duration) (any, error)
+	Runner(ctx context.Context, c salt.Command, timeout time.Duration) (any, error)
 }
 
 // Publication is what is to be run where.
 type Publication struct {
 	Target, TargetType string
-	Calls              []Command // several for a compound command
+	Calls              []salt.Command // several for a compound command
 	Compound           bool
 	Timeout            time.Duration // for minions that are connected and silent
 	Returner           string
 	Via                string // the master to go through, as MasterLink names it; "" is any
 	Check              bool   // run nothing: who would be asked, and is it permitted?
 	Async              bool   // start it, and wait for nobody
-}
-
-// Command is a function to be run elsewhere. Texts among the arguments are
-// words: the master reads 5 as a number and k=v as a keyword.
-type Command struct {
-	Function salt.Function
-	Args     []any
-	Kwargs   map[string]any
 }
 
 // Answer is what became of a publication on one minion.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Result is what became of a call.
@@ -27,7 +29,7 @@ func (t Table) Run(ctx context.Context, c Call) Result {
 	if err != nil {
 		return failed(&c, err)
 	}
-	if c.arguments, err = f.bind(Command{Function: c.Function, Args: c.Args, Kwargs: c.Kwargs}); err != nil {
+	if c.arguments, err = f.bind(salt.Command{Function: c.Function, Args: c.Args, Kwargs: c.Kwargs}); err != nil {
 		return failed(&c, err)
 	}
 	value, err := c.invoke(ctx, f)

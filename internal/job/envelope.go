@@ -10,12 +10,8 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Command is one function with its arguments.
-type Command struct {
-	Function salt.Function  `json:"fun"`
-	Args     []any          `json:"-"`
-	Kwargs   map[string]any `json:"-"`
-}
+// Command is a salt.Command that travels.
+type Command salt.Command
 
 // MarshalJSON implements json.Marshaler. The types of arguments are kept on the way.
 func (c Command) MarshalJSON() ([]byte, error) { return c.append(nil) }
@@ -114,14 +110,7 @@ type Envelope struct {
 	Beat         Seconds     `json:"beat"`             // how often a minion says that it is still running it
 	// Reach is what the commands may make others do. Without it they may nothing: so
 	// minions refuse what a master has not decided about.
-	Reach Reach `json:"reach,omitzero"`
-}
-
-// Reach is what was allowed of the commands inside those of a job.
-type Reach struct {
-	Free   bool     `json:"free,omitempty"`   // everything: an operator has asked
-	Judged []string `json:"judged,omitempty"` // the keys of commands, to any depth
-	Hidden []string `json:"hidden,omitempty"` // the keys of those that may do what cannot be read beforehand
+	Reach salt.Reach `json:"reach,omitzero"`
 }
 
 // Seconds is a span of time that travels as a number of seconds.

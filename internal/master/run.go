@@ -168,14 +168,14 @@ func (m *Master) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	return r.SendBody(ctx, body)
 }
 
-func (m *Master) runOne(ctx context.Context, who authz.Principal, jid salt.JID, tag string, data map[string]any, q protocol.Run, reach job.Reach, long *longRead) protocol.RunResult {
+func (m *Master) runOne(ctx context.Context, who authz.Principal, jid salt.JID, tag string, data map[string]any, q protocol.Run, reach salt.Reach, long *longRead) protocol.RunResult {
 	h, c := m.runnerHost(who, long), q.Command
 	table, machine := runner.Table(h), &function.Host{Version: m.version, Log: m.log, Config: h.Config, Paths: function.Paths{ConfigDir: m.cfg.ConfigDir}, Custom: h.Custom}
 	if q.Wheel {
 		table, machine.Custom = runner.Wheel(h), nil
 	}
 	res := table.Run(ctx, function.Call{
-		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine, Reach: function.Reach(reach),
+		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine, Reach: reach,
 	})
 	data["return"], data["success"] = runner.Shown(c.Function, res.Return), res.Success
 	if _, err := m.events.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {

@@ -319,7 +319,7 @@ func (m *Minion) execute(ctx context.Context, e *job.Envelope, u *upstream.Uplin
 		host.Output = f
 	}
 	run := func(c job.Command) function.Result {
-		return m.run(ctx, function.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host, Reach: function.Reach(e.Reach)})
+		return m.run(ctx, function.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host, Reach: e.Reach})
 	}
 	if !e.Compound && len(e.Commands) == 1 {
 		return report(ctx, run(e.Commands[0]))

@@ -11,6 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
 )
 
@@ -56,7 +57,7 @@ func (m *Minion) keepMine(ctx context.Context, u *upstream.Uplink) {
 func (m *Minion) updateMine(ctx context.Context, u *upstream.Uplink) bool {
 	jid := m.schedule.ids.Next(time.Now())
 	command := job.Command{Function: "mine.update"}
-	res := module.Run(ctx, function.Call{JID: jid, Function: command.Function, Host: m.hostFor(u), Reach: function.Reach{Free: true}})
+	res := module.Run(ctx, function.Call{JID: jid, Function: command.Function, Host: m.hostFor(u), Reach: salt.Reach{Free: true}})
 	if res.Err != nil {
 		m.log.Warn("the mine is not up to date", "err", res.Err)
 	}

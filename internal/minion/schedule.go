@@ -22,6 +22,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/returner"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/schedule"
 )
 
@@ -252,7 +253,7 @@ func (s *scheduler) runJob(j schedule.Job) {
 	e := &job.Envelope{
 		JID: s.ids.Next(time.Now()), Commands: []job.Command{{Function: j.Function, Args: j.Args, Kwargs: j.Kwargs}},
 		Target: string(m.id), TargetType: "glob", User: "schedule", Returner: strings.Join(j.Returner, ","), ReturnTag: j.ReturnTag,
-		Reach: job.Reach{Free: true}, // it was decided about when it was stored
+		Reach: salt.Reach{Free: true}, // it was decided about when it was stored
 	}
 	log := m.log.With("job", j.Name, "jid", e.JID, "fun", j.Function)
 	back, err := m.returners(e.Returner, options(e))

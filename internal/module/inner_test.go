@@ -102,38 +102,38 @@ func isCaller(e ast.Expr) bool {
 
 // readings are commands, and what is inside them: "?" is what cannot be read.
 var readings = map[string]struct {
-	c    function.Command
+	c    salt.Command
 	want string
 }{
-	"plain":                   {function.Command{Function: "test.ping"}, ""},
-	"unknown":                 {function.Command{Function: "no.such"}, ""},
+	"plain":                   {salt.Command{Function: "test.ping"}, ""},
+	"unknown":                 {salt.Command{Function: "no.such"}, ""},
 	"cross_test":              {command("test.cross_test", "cmd.run", []any{"id"}), "cmd.run(id)"},
-	"cross_test by name":      {function.Command{Function: "test.cross_test", Kwargs: map[string]any{"func": "cmd.run", "args": "id"}}, "cmd.run(id)"},
+	"cross_test by name":      {salt.Command{Function: "test.cross_test", Kwargs: map[string]any{"func": "cmd.run", "args": "id"}}, "cmd.run(id)"},
 	"cross_test, no function": {command("test.cross_test"), "?"},
-	"try":                     {function.Command{Function: "test.try", Args: []any{"cmd.run"}, Kwargs: map[string]any{"cmd": "id"}}, "cmd.run(cmd=id)"},
+	"try":                     {salt.Command{Function: "test.try", Args: []any{"cmd.run"}, Kwargs: map[string]any{"cmd": "id"}}, "cmd.run(cmd=id)"},
 	"mine.send":               {command("mine.send", "test.ping"), "test.ping()"},
-	"mine.send, another":      {function.Command{Function: "mine.send", Args: []any{"x", "id"}, Kwargs: map[string]any{"mine_function": "cmd.run"}}, "cmd.run(id)"},
-	"mine.send, by name":      {function.Command{Function: "mine.send", Args: []any{"x"}, Kwargs: map[string]any{"mine_function": "cmd.run", "cmd": "id", "allow_tgt": "a"}}, "cmd.run(cmd=id)"},
+	"mine.send, another":      {salt.Command{Function: "mine.send", Args: []any{"x", "id"}, Kwargs: map[string]any{"mine_function": "cmd.run"}}, "cmd.run(id)"},
+	"mine.send, by name":      {salt.Command{Function: "mine.send", Args: []any{"x"}, Kwargs: map[string]any{"mine_function": "cmd.run", "cmd": "id", "allow_tgt": "a"}}, "cmd.run(cmd=id)"},
 	"mine.update":             {command("mine.update"), "?"},
-	"mine.update, given":      {function.Command{Function: "mine.update", Kwargs: map[string]any{"mine_functions": map[string]any{"x": []any{map[string]any{"mine_function": "cmd.run"}, "id"}, "test.ping": []any{}}}}, "test.ping() cmd.run(id)"},
-	"schedule.add":            {function.Command{Function: "schedule.add", Args: []any{"j"}, Kwargs: map[string]any{"function": "cmd.run", "job_args": []any{"id"}, "seconds": int64(5)}}, "cmd.run(id)"},
-	"schedule.add, both args": {function.Command{Function: "schedule.add", Args: []any{"j"}, Kwargs: map[string]any{"function": "cmd.run", "args": []any{"uptime"}, "job_args": "id"}}, "cmd.run(id)"},
+	"mine.update, given":      {salt.Command{Function: "mine.update", Kwargs: map[string]any{"mine_functions": map[string]any{"x": []any{map[string]any{"mine_function": "cmd.run"}, "id"}, "test.ping": []any{}}}}, "test.ping() cmd.run(id)"},
+	"schedule.add":            {salt.Command{Function: "schedule.add", Args: []any{"j"}, Kwargs: map[string]any{"function": "cmd.run", "job_args": []any{"id"}, "seconds": int64(5)}}, "cmd.run(id)"},
+	"schedule.add, both args": {salt.Command{Function: "schedule.add", Args: []any{"j"}, Kwargs: map[string]any{"function": "cmd.run", "args": []any{"uptime"}, "job_args": "id"}}, "cmd.run(id)"},
 	"schedule.add, nothing":   {command("schedule.add", "j"), "?"},
-	"schedule.modify":         {function.Command{Function: "schedule.modify", Args: []any{"j"}, Kwargs: map[string]any{"function": "cmd.run"}}, "cmd.run() ?"},
-	"schedule.modify, when":   {function.Command{Function: "schedule.modify", Args: []any{"j"}, Kwargs: map[string]any{"seconds": int64(1)}}, "?"},
-	"schedule.modify, all":    {function.Command{Function: "schedule.modify", Args: []any{"j"}, Kwargs: map[string]any{"function": "cmd.run", "job_args": []any{"id"}, "job_kwargs": map[string]any{}}}, "cmd.run(id)"},
+	"schedule.modify":         {salt.Command{Function: "schedule.modify", Args: []any{"j"}, Kwargs: map[string]any{"function": "cmd.run"}}, "cmd.run() ?"},
+	"schedule.modify, when":   {salt.Command{Function: "schedule.modify", Args: []any{"j"}, Kwargs: map[string]any{"seconds": int64(1)}}, "?"},
+	"schedule.modify, all":    {salt.Command{Function: "schedule.modify", Args: []any{"j"}, Kwargs: map[string]any{"function": "cmd.run", "job_args": []any{"id"}, "job_kwargs": map[string]any{}}}, "cmd.run(id)"},
 	"schedule.run_job":        {command("schedule.run_job", "j"), "?"},
 	"schedule.delete":         {command("schedule.delete", "j"), ""},
 	"publish":                 {command("publish.publish", "db*", "cmd.run", "id"), "db* glob: cmd.run(id)"},
-	"publish several":         {function.Command{Function: "publish.full_data", Args: []any{[]any{"a", "b"}, "test.ping,cmd.run", []any{[]any{}, []any{"id"}}, "list"}}, "a,b list: test.ping() a,b list: cmd.run(id)"},
-	"publish by a master":     {function.Command{Function: "publish.publish", Args: []any{"db*", "test.ping"}, Kwargs: map[string]any{"via_master": "m2"}}, "db* glob: test.ping() ?"},
+	"publish several":         {salt.Command{Function: "publish.full_data", Args: []any{[]any{"a", "b"}, "test.ping,cmd.run", []any{[]any{}, []any{"id"}}, "list"}}, "a,b list: test.ping() a,b list: cmd.run(id)"},
+	"publish by a master":     {salt.Command{Function: "publish.publish", Args: []any{"db*", "test.ping"}, Kwargs: map[string]any{"via_master": "m2"}}, "db* glob: test.ping() ?"},
 	"publish, bad arguments":  {command("publish.publish", "db*", "test.ping,cmd.run", "id"), "?"},
 	"publish.runner":          {command("publish.runner", "manage.up"), "runner manage.up()"},
 	"sys.list_runners":        {command("sys.list_runners"), "runner doc.runner()"},
 }
 
-func command(f string, args ...any) function.Command {
-	return function.Command{Function: salt.Function(f), Args: args}
+func command(f string, args ...any) salt.Command {
+	return salt.Command{Function: salt.Function(f), Args: args}
 }
 
 func TestReadings(t *testing.T) {
@@ -172,21 +172,21 @@ func text(r function.Reading) string {
 // What was not decided about does not run, whatever the master's tables said.
 func TestUnjudgedIsRefused(t *testing.T) {
 	ping := command("test.cross_test", "test.cross_test", []any{"test.ping"})
-	deep := modules.ReachOf([]function.Command{ping})
+	deep := modules.ReachOf([]salt.Command{ping})
 	if len(deep.Judged) != 2 || deep.Free || deep.Hidden != nil {
 		t.Fatalf("reach is %+v", deep)
 	}
-	outer := function.Reach{Judged: deep.Judged[:1]}
+	outer := salt.Reach{Judged: deep.Judged[:1]}
 	for name, c := range map[string]struct {
-		c     function.Command
-		reach function.Reach
+		c     salt.Command
+		reach salt.Reach
 		ok    bool
 	}{
 		"all of it":         {ping, deep, true},
-		"nothing":           {ping, function.Reach{}, false},
+		"nothing":           {ping, salt.Reach{}, false},
 		"without the inner": {ping, outer, false},
 		"other arguments":   {command("test.cross_test", "test.cross_test", []any{"test.echo"}), deep, false},
-		"operator":          {ping, function.Reach{Free: true}, true},
+		"operator":          {ping, salt.Reach{Free: true}, true},
 		"swallowed by try":  {command("test.try", "test.cross_test", "test.ping"), outer, false},
 		"hidden":            {command("mine.update"), deep, false},
 	} {
@@ -196,7 +196,7 @@ func TestUnjudgedIsRefused(t *testing.T) {
 		}
 	}
 	update := command("mine.update")
-	r := Run(t.Context(), function.Call{Function: update.Function, Host: &function.Host{}, Reach: modules.ReachOf([]function.Command{update})})
+	r := Run(t.Context(), function.Call{Function: update.Function, Host: &function.Host{}, Reach: modules.ReachOf([]salt.Command{update})})
 	if r.Err != nil {
 		t.Errorf("a hidden function that was allowed: %v", r.Err)
 	}

@@ -111,7 +111,7 @@ func TestMineChanges(t *testing.T) {
 		"update, one fails": {"mine.update", nil, map[string]any{"mine_functions": boom}, "{false [] map[good:{true  }]}", "bad is not in the mine"},
 	} {
 		p := &pit{}
-		res := Run(t.Context(), function.Call{Function: salt.Function(c.fun), Args: c.args, Kwargs: c.kwargs, Host: &function.Host{Services: &Services{Mine: p}, Config: config, Pillar: pillar}, Reach: function.Reach{Free: true}})
+		res := Run(t.Context(), function.Call{Function: salt.Function(c.fun), Args: c.args, Kwargs: c.kwargs, Host: &function.Host{Services: &Services{Mine: p}, Config: config, Pillar: pillar}, Reach: salt.Reach{Free: true}})
 		if got := strings.Trim(fmt.Sprint(p.changed), "[]"); got != strings.Trim(c.want, "[]") {
 			t.Errorf("%s: changed %s, want %s", name, got, c.want)
 		}
@@ -119,7 +119,7 @@ func TestMineChanges(t *testing.T) {
 			t.Errorf("%s: %v, %v; want an error with %q", name, res.Return, res.Err, c.fails)
 		}
 	}
-	if res := Run(t.Context(), function.Call{Function: "mine.update", Host: &function.Host{Services: &Services{Mine: &pit{err: errors.New("unused")}}}, Reach: function.Reach{Free: true}}); res.Return != nil || res.Err != nil {
+	if res := Run(t.Context(), function.Call{Function: "mine.update", Host: &function.Host{Services: &Services{Mine: &pit{err: errors.New("unused")}}}, Reach: salt.Reach{Free: true}}); res.Return != nil || res.Err != nil {
 		t.Errorf("nothing is configured: %+v", res)
 	}
 }

@@ -26,8 +26,8 @@ func (f *mineFunction) runs() string {
 	return f.name
 }
 
-func (f *mineFunction) command() function.Command {
-	return function.Command{Function: salt.Function(f.runs()), Args: f.args, Kwargs: f.kwargs}
+func (f *mineFunction) command() salt.Command {
+	return salt.Command{Function: salt.Function(f.runs()), Args: f.args, Kwargs: f.kwargs}
 }
 
 // CheckMineFunctions says what is wrong with a value of the setting mine_functions.

@@ -208,7 +208,7 @@ func readPublication(a *function.Arguments) (function.Publication, error) {
 		if err != nil {
 			return p, function.Invalid("%w", err)
 		}
-		p.Calls = append(p.Calls, function.Command{Function: f, Args: lists[i], Kwargs: a.Map("kwarg")})
+		p.Calls = append(p.Calls, salt.Command{Function: f, Args: lists[i], Kwargs: a.Map("kwarg")})
 	}
 	return p, nil
 }
@@ -289,17 +289,17 @@ func splitAddress(address string) (host, port string) {
 }
 
 // readRunner reads what publish.runner is to run.
-func readRunner(a *function.Arguments) (function.Command, error) {
+func readRunner(a *function.Arguments) (salt.Command, error) {
 	f, err := salt.ParseFunction(a.String("fun"))
 	if err != nil {
-		return function.Command{}, function.Invalid("%w", err)
+		return salt.Command{}, function.Invalid("%w", err)
 	}
 	arg, err := listed(a.Any("arg"))
 	if err != nil {
-		return function.Command{}, err
+		return salt.Command{}, err
 	}
 	lists, _ := argumentLists(arg, 1) // one function takes anything
-	return function.Command{Function: f, Args: lists[0], Kwargs: a.Map("kwarg")}, nil
+	return salt.Command{Function: f, Args: lists[0], Kwargs: a.Map("kwarg")}, nil
 }
 
 func publishedRunner(a *function.Arguments) function.Reading {

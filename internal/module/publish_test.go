@@ -17,7 +17,7 @@ import (
 // others is a Publisher that remembers what it was asked.
 type others struct {
 	asked   function.Publication
-	ran     function.Command
+	ran     salt.Command
 	answers []function.Answer
 	err     error
 }
@@ -27,7 +27,7 @@ func (o *others) Publish(_ context.Context, p function.Publication) ([]function.
 	return o.answers, o.err
 }
 
-func (o *others) Runner(_ context.Context, c function.Command, _ time.Duration) (any, error) {
+func (o *others) Runner(_ context.Context, c salt.Command, _ time.Duration) (any, error) {
 	o.ran = c
 	return "ran", o.err
 }
@@ -61,7 +61,7 @@ func TestPublish(t *testing.T) {
 		if c.fun == "publish.runner" {
 			args = []any{"manage.up"}
 		}
-		res := Run(t.Context(), function.Call{Function: salt.Function(c.fun), Args: args, Host: &function.Host{Publisher: o}, Reach: function.Reach{Free: true}})
+		res := Run(t.Context(), function.Call{Function: salt.Function(c.fun), Args: args, Host: &function.Host{Publisher: o}, Reach: salt.Reach{Free: true}})
 		if got := value.Repr(res.Return); got != c.want || res.Retcode != c.code || res.Success != (c.code == 0) {
 			t.Errorf("%s: %s, return code %d; want %s, %d", name, got, res.Retcode, c.want, c.code)
 		}
@@ -69,31 +69,31 @@ func TestPublish(t *testing.T) {
 }
 
 func TestPublication(t *testing.T) {
-	ping := function.Command{Function: "test.ping"}
+	ping := salt.Command{Function: "test.ping"}
 	for name, c := range map[string]struct {
 		args   []any
 		kwargs map[string]any
 		want   function.Publication
 		fails  string
 	}{
-		"plain":             {[]any{"*", "test.ping"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []function.Command{ping}}, ""},
-		"type":              {[]any{"a or b", "test.ping"}, map[string]any{"tgt_type": "compound"}, function.Publication{Target: "a or b", TargetType: "compound", Calls: []function.Command{ping}}, ""},
-		"old name of it":    {[]any{"a or b", "test.ping"}, map[string]any{"expr_form": "compound"}, function.Publication{Target: "a or b", TargetType: "compound", Calls: []function.Command{ping}}, ""},
-		"list":              {[]any{[]any{"a", "b"}, "test.ping", nil, "list"}, nil, function.Publication{Target: "a,b", TargetType: "list", Calls: []function.Command{ping}}, ""},
-		"one argument":      {[]any{"*", "test.arg", "a,b"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []function.Command{{Function: "test.arg", Args: []any{"a,b"}}}}, ""},
-		"arguments":         {[]any{"*", "test.arg", []any{"a", int64(1)}}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []function.Command{{Function: "test.arg", Args: []any{"a", int64(1)}}}}, ""},
-		"a list as text":    {[]any{"*", "test.arg", `["a","b, c",1]`}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []function.Command{{Function: "test.arg", Args: []any{"a", "b, c", int64(1)}}}}, ""},
-		"other text":        {[]any{"*", "test.arg", "{a: [1]}"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []function.Command{{Function: "test.arg", Args: []any{"{a: [1]}"}}}}, ""},
-		"half a list":       {[]any{"*", "test.arg", "[a"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []function.Command{{Function: "test.arg", Args: []any{"[a"}}}}, ""},
+		"plain":             {[]any{"*", "test.ping"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []salt.Command{ping}}, ""},
+		"type":              {[]any{"a or b", "test.ping"}, map[string]any{"tgt_type": "compound"}, function.Publication{Target: "a or b", TargetType: "compound", Calls: []salt.Command{ping}}, ""},
+		"old name of it":    {[]any{"a or b", "test.ping"}, map[string]any{"expr_form": "compound"}, function.Publication{Target: "a or b", TargetType: "compound", Calls: []salt.Command{ping}}, ""},
+		"list":              {[]any{[]any{"a", "b"}, "test.ping", nil, "list"}, nil, function.Publication{Target: "a,b", TargetType: "list", Calls: []salt.Command{ping}}, ""},
+		"one argument":      {[]any{"*", "test.arg", "a,b"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []salt.Command{{Function: "test.arg", Args: []any{"a,b"}}}}, ""},
+		"arguments":         {[]any{"*", "test.arg", []any{"a", int64(1)}}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []salt.Command{{Function: "test.arg", Args: []any{"a", int64(1)}}}}, ""},
+		"a list as text":    {[]any{"*", "test.arg", `["a","b, c",1]`}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []salt.Command{{Function: "test.arg", Args: []any{"a", "b, c", int64(1)}}}}, ""},
+		"other text":        {[]any{"*", "test.arg", "{a: [1]}"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []salt.Command{{Function: "test.arg", Args: []any{"{a: [1]}"}}}}, ""},
+		"half a list":       {[]any{"*", "test.arg", "[a"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []salt.Command{{Function: "test.arg", Args: []any{"[a"}}}}, ""},
 		"a deep list":       {[]any{"*", "test.arg", strings.Repeat("[", 5000) + strings.Repeat("]", 5000)}, nil, function.Publication{}, "arg: "},
-		"lists as text":     {[]any{"*", "test.ping,test.arg", "[[], [a]]"}, nil, function.Publication{Target: "*", TargetType: "glob", Compound: true, Calls: []function.Command{{Function: "test.ping", Args: []any{}}, {Function: "test.arg", Args: []any{"a"}}}}, ""},
-		"compound":          {[]any{"*", "test.ping,test.arg", []any{[]any{}, []any{"a"}}}, nil, function.Publication{Target: "*", TargetType: "glob", Compound: true, Calls: []function.Command{{Function: "test.ping", Args: []any{}}, {Function: "test.arg", Args: []any{"a"}}}}, ""},
+		"lists as text":     {[]any{"*", "test.ping,test.arg", "[[], [a]]"}, nil, function.Publication{Target: "*", TargetType: "glob", Compound: true, Calls: []salt.Command{{Function: "test.ping", Args: []any{}}, {Function: "test.arg", Args: []any{"a"}}}}, ""},
+		"compound":          {[]any{"*", "test.ping,test.arg", []any{[]any{}, []any{"a"}}}, nil, function.Publication{Target: "*", TargetType: "glob", Compound: true, Calls: []salt.Command{{Function: "test.ping", Args: []any{}}, {Function: "test.arg", Args: []any{"a"}}}}, ""},
 		"compound, no list": {[]any{"*", "test.ping,test.arg", "a"}, nil, function.Publication{}, "a list of 2 lists"},
 		"no function":       {[]any{"*", "ping"}, nil, function.Publication{}, "invalid function name"},
 		"another master":    {[]any{"*", "test.ping"}, map[string]any{"via_master": "m2"}, function.Publication{}, "not available here"},
 	} {
 		o := &others{}
-		res := Run(t.Context(), function.Call{Function: "publish.publish", Args: c.args, Kwargs: c.kwargs, Host: &function.Host{Publisher: o}, Reach: function.Reach{Free: true}})
+		res := Run(t.Context(), function.Call{Function: "publish.publish", Args: c.args, Kwargs: c.kwargs, Host: &function.Host{Publisher: o}, Reach: salt.Reach{Free: true}})
 		if c.fails != "" {
 			if res.Err == nil || !strings.Contains(res.Err.Error(), c.fails) || o.asked.Target != "" {
 				t.Errorf("%s: %v, asked %+v; want an error with %q and no question", name, res.Err, o.asked, c.fails)
@@ -105,7 +105,7 @@ func TestPublication(t *testing.T) {
 			t.Errorf("%s: asked %+v, want %+v (%v)", name, o.asked, c.want, res.Err)
 		}
 	}
-	if res := Run(t.Context(), function.Call{Function: "publish.publish", Args: []any{"*", "test.ping"}, Reach: function.Reach{Free: true}}); !errors.Is(res.Err, function.ErrUnavailable) {
+	if res := Run(t.Context(), function.Call{Function: "publish.publish", Args: []any{"*", "test.ping"}, Reach: salt.Reach{Free: true}}); !errors.Is(res.Err, function.ErrUnavailable) {
 		t.Errorf("without a master: %v, want ErrUnavailable", res.Err)
 	}
 }
@@ -123,7 +123,7 @@ func TestViaMaster(t *testing.T) {
 		"m2:4506": "", "m3": "", "10.0.0.2": "", "m": "", ":4510": "",
 	} {
 		o := &others{answers: []function.Answer{{ID: "a", Returned: true}}}
-		res := Run(t.Context(), function.Call{Function: "publish.publish", Args: []any{"*", "test.ping"}, Kwargs: map[string]any{"via_master": via}, Host: &function.Host{Publisher: o, Services: &Services{Master: masters}}, Reach: function.Reach{Free: true}})
+		res := Run(t.Context(), function.Call{Function: "publish.publish", Args: []any{"*", "test.ping"}, Kwargs: map[string]any{"via_master": via}, Host: &function.Host{Publisher: o, Services: &Services{Master: masters}}, Reach: salt.Reach{Free: true}})
 		if o.asked.Via != want || (res.Err == nil) != (want != "") {
 			t.Errorf("via %q: asked %q (%v), want %q", via, o.asked.Via, res.Err, want)
 		}

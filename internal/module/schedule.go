@@ -11,6 +11,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/schedule"
 )
 
@@ -213,7 +214,7 @@ func scheduled(given map[string]any) ([]function.Inner, bool) {
 	if err != nil {
 		return nil, false
 	}
-	list := []function.Inner{{Command: function.Command{Function: j.Function, Args: j.Args, Kwargs: j.Kwargs}}}
+	list := []function.Inner{{Command: salt.Command{Function: j.Function, Args: j.Args, Kwargs: j.Kwargs}}}
 	if j.ReturnTag != "" {
 		list = append(list, function.Inner{Command: Sending(j.ReturnTag)})
 	}
@@ -222,8 +223,8 @@ func scheduled(given map[string]any) ([]function.Inner, bool) {
 
 // Sending is what a return amounts to that a minion fires as an event with a tag that
 // somebody has chosen: that function, with the tag alone.
-func Sending(tag string) function.Command {
-	return function.Command{Function: "event.send", Args: []any{tag}}
+func Sending(tag string) salt.Command {
+	return salt.Command{Function: "event.send", Args: []any{tag}}
 }
 
 // currentSchedule is the schedule as it stands.

@@ -216,7 +216,7 @@ func named(names []string, fields []string) map[string]any {
 func allOfStatus(*function.Arguments) function.Reading {
 	var r function.Reading
 	for _, name := range []string{"cpuinfo", "cpustats", "diskstats", "diskusage", "loadavg", "meminfo", "netdev", "netstats", "uptime", "vmstats", "w"} {
-		r.Inner = append(r.Inner, function.Inner{Command: function.Command{Function: salt.Function("status." + name)}})
+		r.Inner = append(r.Inner, function.Inner{Command: salt.Command{Function: salt.Function("status." + name)}})
 	}
 	return r
 }

@@ -91,7 +91,7 @@ var sysModule = &function.Module{
 }
 
 func docRunner(*function.Arguments) function.Reading {
-	return function.Reading{Inner: []function.Inner{{Way: function.ByMaster, Command: function.Command{Function: "doc.runner"}}}}
+	return function.Reading{Inner: []function.Inner{{Way: function.ByMaster, Command: salt.Command{Function: "doc.runner"}}}}
 }
 
 func listRunners(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {

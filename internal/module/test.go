@@ -390,8 +390,8 @@ func seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second))
 }
 
-func crossTested(a *function.Arguments) function.Command {
-	return function.Command{Function: salt.Function(a.String("func")), Args: a.List("args")}
+func crossTested(a *function.Arguments) salt.Command {
+	return salt.Command{Function: salt.Function(a.String("func")), Args: a.List("args")}
 }
 
 func crossTest(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
@@ -400,8 +400,8 @@ func crossTest(ctx context.Context, c *function.Call, r *function.Caller) (any, 
 	return res.Return, res.Err
 }
 
-func tried(a *function.Arguments) function.Command {
-	return function.Command{Function: salt.Function(a.String("module")), Args: a.Varargs(), Kwargs: a.Extra()}
+func tried(a *function.Arguments) salt.Command {
+	return salt.Command{Function: salt.Function(a.String("module")), Args: a.Varargs(), Kwargs: a.Extra()}
 }
 
 func try(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {

@@ -116,7 +116,7 @@ func answer(u job.Update) function.Answer {
 }
 
 // Runner implements function.Publisher.
-func (c Client) Runner(ctx context.Context, call function.Command, timeout time.Duration) (any, error) {
+func (c Client) Runner(ctx context.Context, call salt.Command, timeout time.Duration) (any, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%s did not return within %s", call.Function, timeout))

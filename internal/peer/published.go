@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // PublishedBy is the environment variable by which a program learns that it runs for
@@ -28,6 +29,6 @@ func (p Published) Publish(context.Context, function.Publication) ([]function.An
 }
 
 // Runner implements function.Publisher.
-func (p Published) Runner(context.Context, function.Command, time.Duration) (any, error) {
+func (p Published) Runner(context.Context, salt.Command, time.Duration) (any, error) {
 	return nil, p.refuse()
 }

@@ -29,7 +29,7 @@ type execution struct{ *Host }
 // onMaster reads the function that salt.cmd runs. One inside it counts as if salt.cmd
 // had been asked to run that.
 func (e execution) onMaster(a *function.Arguments) function.Reading {
-	c := function.Command{Function: salt.Function(a.String("fun")), Args: a.Varargs(), Kwargs: a.Extra()}
+	c := salt.Command{Function: salt.Function(a.String("fun")), Args: a.Varargs(), Kwargs: a.Extra()}
 	inside := e.Functions.Read(c)
 	r := function.Reading{Inner: []function.Inner{{Way: function.OnMaster, Command: c}}, Hidden: inside.Hidden}
 	for _, i := range inside.Inner {
@@ -47,7 +47,7 @@ func (e execution) cmd(ctx context.Context, c *function.Call, r *function.Caller
 	if err != nil {
 		return nil, err
 	}
-	res := r.OnMaster(ctx, e.Functions, function.Command{Function: fun, Args: c.Varargs(), Kwargs: c.Extra()}, e.Machine)
+	res := r.OnMaster(ctx, e.Functions, salt.Command{Function: fun, Args: c.Varargs(), Kwargs: c.Extra()}, e.Machine)
 	if res.Err != nil {
 		return nil, res.Err
 	}
@@ -57,7 +57,7 @@ func (e execution) cmd(ctx context.Context, c *function.Call, r *function.Caller
 
 // job reads the job that a runner is to run.
 func (e Execute) job() function.Reading {
-	c := function.Command{Function: e.Command.Function, Args: e.Command.Args, Kwargs: e.Command.Kwargs}
+	c := salt.Command{Function: e.Command.Function, Args: e.Command.Args, Kwargs: e.Command.Kwargs}
 	return function.Reading{Inner: []function.Inner{{Way: function.Published, Command: c, Target: e.Target, TargetType: e.TargetType}}}
 }
 

@@ -92,14 +92,14 @@ func removedKeys(a *function.Arguments) function.Reading {
 	if !a.Bool("removekeys") {
 		return function.Reading{}
 	}
-	c := function.Command{Function: "key.delete", Args: []any{a.String("tgt")}}
+	c := salt.Command{Function: "key.delete", Args: []any{a.String("tgt")}}
 	// Other targets are none that a rule for key.delete could be held against.
 	return function.Reading{Inner: []function.Inner{{Way: function.Wheel, Command: c}}, Hidden: a.String("tgt_type") != "glob"}
 }
 
 // acceptedKey reads the wheel function that manage.safe_accept stands for.
 func acceptedKey(a *function.Arguments) function.Reading {
-	return function.Reading{Inner: []function.Inner{{Way: function.Wheel, Command: function.Command{Function: "key.accept", Args: []any{a.String("target")}}}}}
+	return function.Reading{Inner: []function.Inner{{Way: function.Wheel, Command: salt.Command{Function: "key.accept", Args: []any{a.String("target")}}}}}
 }
 
 func (m manage) down(ctx context.Context, c *function.Call, _ *function.Caller) (any, error) {

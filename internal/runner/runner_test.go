@@ -60,7 +60,7 @@ func submit(t *testing.T, store *pki.Store, id salt.MinionID) pki.PublicKey {
 
 func call(t *testing.T, table function.Table, fun string, args []any, kwargs map[string]any) function.Result {
 	t.Helper()
-	return table.Run(context.Background(), function.Call{Function: salt.Function(fun), Args: args, Kwargs: kwargs, Reach: function.Reach{Free: true}})
+	return table.Run(context.Background(), function.Call{Function: salt.Function(fun), Args: args, Kwargs: kwargs, Reach: salt.Reach{Free: true}})
 }
 
 func TestKeys(t *testing.T) {
@@ -275,18 +275,18 @@ func TestGrantedByNameOnly(t *testing.T) {
 
 func TestReadings(t *testing.T) {
 	for name, c := range map[string]struct {
-		c    function.Command
+		c    salt.Command
 		want string
 	}{
-		"salt.cmd":                {function.Command{Function: "salt.cmd", Args: []any{"cmd.run", "id"}}, "cmd.run[id]@4"},
-		"salt.cmd of another":     {function.Command{Function: "salt.cmd", Args: []any{"test.cross_test", "cmd.run", "id"}}, "test.cross_test[cmd.run id]@4 salt.cmd[cmd.run id]@0"},
-		"salt.cmd of the hidden":  {function.Command{Function: "salt.cmd", Args: []any{"mine.update"}}, "mine.update[]@4 ?"},
-		"salt.execute":            {function.Command{Function: "salt.execute", Args: []any{"db*", "cmd.run", []any{"id"}}}, "db* cmd.run[id]@1"},
-		"survey":                  {function.Command{Function: "survey.hash", Args: []any{"db*", "cmd.run", "id"}, Kwargs: map[string]any{"tgt_type": "glob"}}, "db* cmd.run[id]@1"},
-		"manage.down":             {function.Command{Function: "manage.down"}, ""},
-		"manage.down, keys":       {function.Command{Function: "manage.down", Args: []any{true, "web*"}}, "key.delete[web*]@3"},
-		"manage.down, by a grain": {function.Command{Function: "manage.down", Args: []any{true, "os:x", "grain"}}, "key.delete[os:x]@3 ?"},
-		"manage.safe_accept":      {function.Command{Function: "manage.safe_accept", Args: []any{"web1", "aa"}}, "key.accept[web1]@3"},
+		"salt.cmd":                {salt.Command{Function: "salt.cmd", Args: []any{"cmd.run", "id"}}, "cmd.run[id]@4"},
+		"salt.cmd of another":     {salt.Command{Function: "salt.cmd", Args: []any{"test.cross_test", "cmd.run", "id"}}, "test.cross_test[cmd.run id]@4 salt.cmd[cmd.run id]@0"},
+		"salt.cmd of the hidden":  {salt.Command{Function: "salt.cmd", Args: []any{"mine.update"}}, "mine.update[]@4 ?"},
+		"salt.execute":            {salt.Command{Function: "salt.execute", Args: []any{"db*", "cmd.run", []any{"id"}}}, "db* cmd.run[id]@1"},
+		"survey":                  {salt.Command{Function: "survey.hash", Args: []any{"db*", "cmd.run", "id"}, Kwargs: map[string]any{"tgt_type": "glob"}}, "db* cmd.run[id]@1"},
+		"manage.down":             {salt.Command{Function: "manage.down"}, ""},
+		"manage.down, keys":       {salt.Command{Function: "manage.down", Args: []any{true, "web*"}}, "key.delete[web*]@3"},
+		"manage.down, by a grain": {salt.Command{Function: "manage.down", Args: []any{true, "os:x", "grain"}}, "key.delete[os:x]@3 ?"},
+		"manage.safe_accept":      {salt.Command{Function: "manage.safe_accept", Args: []any{"web1", "aa"}}, "key.accept[web1]@3"},
 	} {
 		var words []string
 		r := Table(&Host{Functions: module.Builtin()}).Read(c.c)

@@ -15,6 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // principal asks all of the fleet and returns how many have answered.
@@ -78,7 +79,7 @@ const silence = time.Minute
 // publisher asks as publish.publish does in a minion's daemon.
 func publisher(m *simulated) principal {
 	client := peer.Client{Conn: func(string) *rpc.Conn { return m.link.Load().Conn }}
-	p := function.Publication{Target: "m*", TargetType: "glob", Calls: []function.Command{{Function: "test.ping"}}, Timeout: silence}
+	p := function.Publication{Target: "m*", TargetType: "glob", Calls: []salt.Command{{Function: "test.ping"}}, Timeout: silence}
 	return func(ctx context.Context) (int, error) {
 		answers, err := client.Publish(ctx, p)
 		returned := 0

@@ -1,0 +1,17 @@
+package salt
+
+// Command is one function with its arguments, of the types of package value. Texts among
+// those of a command that a person or a function wrote are words, as on a command line: the
+// master reads 5 as a number and k=v as a keyword.
+type Command struct {
+	Function Function
+	Args     []any
+	Kwargs   map[string]any
+}
+
+// Reach is what a call may make other functions do. The zero value is nothing.
+type Reach struct {
+	Free   bool     `json:"free,omitempty"`   // anything: an operator has asked
+	Judged []string `json:"judged,omitempty"` // the keys of the commands inside it, to any depth, that were allowed
+	Hidden []string `json:"hidden,omitempty"` // the keys of those of them that may do what cannot be read beforehand
+}
