@@ -90,7 +90,7 @@ type Master struct {
 	steady      job.Steady       // of the expiry of jobs
 	users       auth.Users
 	authz       *authz.Authorizer
-	reactor     reactions
+	reactor     *reactor.Reactor
 	rules       []*reactor.Rule // of the reactor, until it begins
 	reload      func() (*config.Master, error)
 	taken       taken         // what was read of the configuration since the start
@@ -131,7 +131,7 @@ func (m *Master) open(ctx context.Context) error {
 		return config.Mistake(err)
 	}
 	var err error
-	if m.rules, err = readReactor(m.cfg); err != nil {
+	if m.rules, err = reactor.Parse(m.cfg.Reactor, m.cfg.RootDir); err != nil {
 		return config.Mistake(err)
 	}
 	release, err := daemon.Open(m.cfg.CacheDir, m.version)
@@ -341,7 +341,7 @@ func (m *Master) Run(ctx context.Context) error {
 		return err
 	}
 	close(m.serving)
-	m.react(m.rules)
+	m.reactor.Set(m.rules)
 	m.wg.Go(func() { m.fleet.Keep(m.ctx, m.log) })
 	m.broker.WatchStore(m.tellLost)
 	m.wg.Go(func() { m.watchKeys(changed) })

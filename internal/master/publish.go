@@ -7,6 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/reactor"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -17,7 +18,21 @@ func (m *Master) openDispatch() (err error) {
 		Clock: &m.clock, Steady: m.steady, Retention: m.retention(), Durable: m.durable, Log: m.log,
 	})
 	m.undo = append(m.undo, m.dispatch.Wait)
+	m.reactor = reactor.New(m.ctx, reactor.Options{Events: m.events, DeadLetters: m.events.DeadLetters(), Start: m.startReaction, Log: m.log})
+	m.undo = append(m.undo, m.reactor.Wait)
 	return err
+}
+
+// startReaction starts the job of a handler of the reactor. It is decided about and
+// recorded as everybody's is, under the name of the handler, which no user can have.
+func (m *Master) startReaction(ctx context.Context, name string, q protocol.Publish) error {
+	who := m.authz.Reactor(name)
+	run, err := m.dispatch.Prepare(ctx, q, who, m.authz.Publish(ctx, who, q))
+	if err != nil {
+		return err
+	}
+	run.Begin()
+	return nil
 }
 
 // publish runs a job of a local user.

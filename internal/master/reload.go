@@ -59,7 +59,7 @@ func compile(cfg *config.Master, users *auth.Users) (compiled, error) {
 	c.rules, errs[0] = authz.ParseRules(cfg, tablesOf(cfg))
 	c.grants, errs[1] = eventacl.Parse(cfg.EventACL)
 	c.backends, errs[2] = backends(cfg, users)
-	c.reactions, errs[3] = readReactor(cfg)
+	c.reactions, errs[3] = reactor.Parse(cfg.Reactor, cfg.RootDir)
 	return c, config.Join(errs[:]...)
 }
 
@@ -172,7 +172,7 @@ func (m *Master) reread() (runner.Reloaded, error) {
 	}
 	m.events.SetGrants(c.grants)
 	m.authz.SetRules(c.rules)
-	m.react(c.reactions)
+	m.reactor.Set(c.reactions)
 	m.setBackends(c.backends)
 	was := m.taken.cfg.Swap(cfg)
 	if was == nil {

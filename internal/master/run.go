@@ -73,8 +73,8 @@ func (m *Master) runnerHost(who authz.Principal, long *longRead) *runner.Host {
 		ListTokens:  func(ctx context.Context) ([]runner.Token, error) { return m.authz.ListTokens(ctx, nil) },
 		DeleteToken: func(ctx context.Context, id string) error { return m.authz.DeleteToken(ctx, id, nil, nil) },
 
-		Reactions:     m.reactionsInForce,
-		RetryReaction: m.retryReaction,
+		Reactions:     m.reactions,
+		RetryReaction: m.reactor.Retry,
 	}
 }
 
@@ -88,6 +88,15 @@ func (m *Master) sendEvent(ctx context.Context, who authz.Principal, tag string,
 	from, d := m.authz.Send(ctx, who, tag)
 	_, err = m.events.Fire(ctx, d, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, from)
 	return err
+}
+
+// reactions are the handlers of the reactor.
+func (m *Master) reactions() []runner.Reaction {
+	var list []runner.Reaction
+	for _, r := range m.reactor.Rules() {
+		list = append(list, runner.Reaction{Name: r.Name, Tag: r.Tag, From: r.From, Command: r.Command()})
+	}
+	return list
 }
 
 // machine is the master's own machine for functions of minions that a runner

@@ -1,9 +1,10 @@
-// Package reactor reads what a master does about events: the setting reactor,
-// which maps tags to programs and to job files, and the job files themselves. What
-// stands in an event is data: it becomes an argument, and never a pattern, an
-// option or a piece of a command line.
+// Package reactor is what a master does about events: the setting reactor, which maps
+// tags to programs and to job files, the job files themselves, and the handlers that
+// carry them out. What stands in an event is data: it becomes an argument, and never a
+// pattern, an option or a piece of a command line.
 //
-// It does nothing by itself; the master hands events on.
+// It starts no job by itself: whether a handler may is decided by the master, which it
+// asks.
 package reactor
 
 import (

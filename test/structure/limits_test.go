@@ -15,7 +15,7 @@ const mostMethods = 45
 // largeTypes still have more, which may become fewer and not more.
 var largeTypes = map[string]exception{
 	"authz.Authorizer": {53, "each decision of the master is a method of it, so that nobody else can make one"},
-	"master.Master":    {93, "keys, runners and reactions are to move out"},
+	"master.Master":    {86, "keys and runners are to move out"},
 	"minion.Minion":    {70, "jobs and local requests are to move out"},
 	"netapi.request":   {58, "one for each thing that an HTTP client may ask"},
 }
@@ -30,7 +30,7 @@ const mostImports = 15
 var assemblies = map[string]exception{
 	"authz":        {23, "it decides about what all parts of a master do"},
 	"cli/saltcall": {24, "it is a minion for one function, without the daemon"},
-	"master":       {37, "the daemon"},
+	"master":       {36, "the daemon"},
 	"minion":       {32, "the daemon"},
 }
 

@@ -1,0 +1,272 @@
+package reactor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/eventbus"
+	"github.com/brinebus/brine/internal/handler"
+	"github.com/brinebus/brine/internal/process"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/value"
+)
+
+// Events are those of the master, which each handler reads from a position of its own.
+type Events interface {
+	Keep(ctx context.Context, name string) (*eventbus.Position, error)
+	Hand(ctx context.Context, from uint64, match func(event.Head) bool, f func(line []byte) error, passed func(seq uint64)) error
+	Again(ctx context.Context, seq uint64) (line []byte, there bool, err error)
+}
+
+// DeadLetters keep the events that a handler could not be brought to take.
+type DeadLetters interface {
+	Add(ctx context.Context, l *protocol.DeadLetter) error
+	List(ctx context.Context, name string, seq uint64) ([]protocol.DeadLetter, error)
+	Drop(ctx context.Context, l protocol.DeadLetter) error
+}
+
+// Options are what a reactor is made with.
+type Options struct {
+	Events      Events
+	DeadLetters DeadLetters
+	// Start starts the job of a handler, if the handler of that name may.
+	Start func(ctx context.Context, name string, q protocol.Publish) error
+	Log   *slog.Logger
+}
+
+// Reactor carries out rules. Its methods may be called concurrently.
+type Reactor struct {
+	Options
+	ctx context.Context
+	wg  sync.WaitGroup
+
+	mu      sync.Mutex
+	running map[string]*reaction // by the name of the rule
+}
+
+// reaction is one handler at work. Each reads the journal from a position of its own.
+type reaction struct {
+	rule *Rule
+	stop context.CancelFunc // no further events; what is under way comes to its end
+	held chan struct{}      // closed once it has its position, or could not get it
+	done chan struct{}
+}
+
+// New makes a reactor without rules. When ctx ends, all that is under way is ended.
+func New(ctx context.Context, o Options) *Reactor { return &Reactor{Options: o, ctx: ctx} }
+
+// Wait returns when nothing is under way any more: after the end of the context.
+func (x *Reactor) Wait() { x.wg.Wait() }
+
+// Set puts rules in force: what has not changed goes on undisturbed, and what
+// has begins when its predecessor has come to its end. All else has its position
+// when Set returns, so that it gets what is fired from then on.
+func (x *Reactor) Set(rules []*Rule) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	before := x.running
+	x.running = map[string]*reaction{}
+	for _, r := range rules {
+		if old := before[r.Name]; old != nil && old.rule.Same(r) {
+			x.running[r.Name] = old
+		}
+	}
+	for name, old := range before {
+		if x.running[name] != old {
+			old.stop()
+		}
+	}
+	for _, r := range rules {
+		if x.running[r.Name] != nil {
+			continue
+		}
+		begun := x.begin(r, before[r.Name])
+		x.running[r.Name] = begun
+		if before[r.Name] == nil {
+			<-begun.held
+		}
+	}
+}
+
+func (x *Reactor) begin(r *Rule, before *reaction) *reaction {
+	feeding, stop := context.WithCancel(x.ctx)
+	begun := &reaction{rule: r, stop: stop, held: make(chan struct{}), done: make(chan struct{})}
+	x.wg.Go(func() {
+		defer close(begun.done)
+		defer stop()
+		if before != nil {
+			<-before.done
+		}
+		x.serve(feeding, r, sync.OnceFunc(func() { close(begun.held) }))
+	})
+	return begun
+}
+
+// pause is how long a handler waits after it had to stop.
+const pause = 5 * time.Second
+
+// serve serves one rule until feeding ends.
+func (x *Reactor) serve(feeding context.Context, r *Rule, held func()) {
+	defer held()
+	log := x.Log.With("handler", r.Name)
+	for feeding.Err() == nil {
+		err := x.serveOnce(feeding, r, held)
+		if feeding.Err() != nil {
+			return
+		}
+		log.Error("handler of the reactor stopped, beginning anew", "err", err)
+		select {
+		case <-time.After(pause):
+		case <-feeding.Done():
+		}
+	}
+}
+
+// serveOnce serves one rule from its position on, until feeding ends or something
+// fails. It returns when nothing of it is under way any more.
+func (x *Reactor) serveOnce(feeding context.Context, r *Rule, held func()) error {
+	log := x.Log.With("handler", r.Name)
+	position, err := x.Events.Keep(feeding, r.Name)
+	held()
+	if err != nil {
+		return err
+	}
+	defer position.Close()
+	if n := position.Lost(); n > 0 {
+		log.Warn("events were removed from the journal before this handler got them", "count", n)
+	}
+	log.Info("handler of the reactor at work", "tag", r.Tag, "seq", position.Next())
+	run := x.handler(r, position, log).Begin(x.ctx)
+	feeding, stop := context.WithCancel(feeding)
+	defer stop()
+	defer context.AfterFunc(run.Context(), stop)()
+	err = x.Events.Hand(feeding, position.Next(), r.Matches, func(line []byte) error {
+		i, err := handler.ReadItem(line)
+		if err != nil {
+			return err
+		}
+		return run.Put(i)
+	}, run.Pass)
+	if failed := run.End(); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// handler is what a rule says, for package handler.
+func (x *Reactor) handler(r *Rule, position *eventbus.Position, log *slog.Logger) *handler.Handler {
+	return &handler.Handler{
+		Parallel: r.Parallel, Retries: r.Retries, Backoff: r.Backoff, Done: position.Done,
+		Do: func(ctx context.Context, i handler.Item, attempt int) (string, error) {
+			return x.do(ctx, r, i, attempt)
+		},
+		KeepDead: func(ctx context.Context, f handler.Failure) error { return x.keepDead(ctx, r, f) },
+		Again: func(ctx context.Context, seq uint64) (handler.Item, bool, error) {
+			line, there, err := x.Events.Again(ctx, seq)
+			if err != nil || !there {
+				return handler.Item{}, false, err
+			}
+			i, err := handler.ReadItem(line)
+			return i, true, err
+		},
+		Gone: func(seq uint64) { log.Warn("an event was removed before its turn came", "seq", seq) },
+	}
+}
+
+// do does what a rule says about one event, once.
+func (x *Reactor) do(ctx context.Context, r *Rule, i handler.Item, attempt int) (stderr string, err error) {
+	log := x.Log.With("handler", r.Name, "tag", i.Event.Tag, "seq", i.Event.Seq)
+	if r.Job != nil {
+		err = x.start(ctx, r, i)
+	} else {
+		p := handler.Program{Args: r.Program, Limit: r.Limit, Env: process.Environ(false), Stdout: io.Discard, Stderr: io.Discard}
+		stderr, err = p.Run(ctx, i.Stdin(), i.Vars("master", r.Name, attempt))
+	}
+	if err != nil && ctx.Err() == nil {
+		log.Warn("handler failed", "attempt", attempt, "err", err)
+		return stderr, err
+	}
+	log.Debug("event handled", "attempt", attempt)
+	return stderr, err
+}
+
+// start starts the job of a rule. That the same event starts it again, after a kill at
+// the wrong moment, can be told by the metadata of the two.
+func (x *Reactor) start(ctx context.Context, r *Rule, i handler.Item) error {
+	q, err := r.Job.Publish(i.Line)
+	if err != nil {
+		return err
+	}
+	q.Metadata = value.Value{V: map[string]any{"reactor": r.Name, "event_id": i.ID(), "event_seq": i.Event.Seq}}
+	return x.Start(ctx, r.Name, q)
+}
+
+// keepDead keeps what a handler could not do. Then it counts as done.
+func (x *Reactor) keepDead(ctx context.Context, r *Rule, f handler.Failure) error {
+	x.Log.Error("event given up by a handler of the reactor, kept as a dead letter", "handler", r.Name, "tag", f.Event.Tag, "seq", f.Event.Seq,
+		"attempts", f.Attempts, "err", f.Err)
+	if err := x.DeadLetters.Add(ctx, f.Letter(r.Name, retryCommand(r, f.Event.Seq))); err != nil {
+		return fmt.Errorf("keep event %d as a dead letter: %w", f.Event.Seq, err)
+	}
+	return nil
+}
+
+// Retry tries dead letters of a handler again, one or all of them, and forgets those that
+// it takes. It returns the sequences of those.
+func (x *Reactor) Retry(ctx context.Context, name string, seq uint64) ([]uint64, error) {
+	x.mu.Lock()
+	begun := x.running[name]
+	x.mu.Unlock()
+	if begun == nil {
+		return nil, fmt.Errorf("the reactor has no handler %q", name)
+	}
+	letters, err := x.DeadLetters.List(ctx, name, seq)
+	if err != nil {
+		return nil, err
+	}
+	var done []uint64
+	var failed []error
+	for _, l := range letters {
+		i, err := handler.ReadItem(l.Event)
+		if err == nil {
+			_, err = x.do(ctx, begun.rule, i, l.Attempts+1)
+		}
+		if err == nil {
+			err = x.DeadLetters.Drop(ctx, l)
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("event %d: %w", l.Seq, err))
+			continue
+		}
+		done = append(done, l.Seq)
+	}
+	return done, errors.Join(failed...)
+}
+
+// Rules are those in force, sorted by name.
+func (x *Reactor) Rules() []*Rule {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var list []*Rule
+	for _, name := range slices.Sorted(maps.Keys(x.running)) {
+		list = append(list, x.running[name].rule)
+	}
+	return list
+}
+
+// retryCommand is what salt-event dead runs to try a dead letter again.
+func retryCommand(r *Rule, seq uint64) []string {
+	if r.Job == nil {
+		return r.Program
+	}
+	return []string{"salt-run", "reactor.retry", r.Name, strconv.FormatUint(seq, 10)}
+}
