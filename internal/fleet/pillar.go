@@ -42,13 +42,14 @@ func (p *pillars) set(id salt.MinionID, data map[string]any) {
 }
 
 // SendPillar compiles the pillar of the minion that asks and sends it to that one
-// only. Which minion that is, the connection says.
+// only, or the mistake in it. Which minion that is, the connection says. After a mistake
+// targets are matched by what was good last, as on the minion.
 func (f *Fleet) SendPillar(ctx context.Context, r *rpc.Request) error {
 	id := salt.MinionID(r.From.Name)
 	data, err := pillar.Compile(target.Facts{ID: id, Grains: f.grains.of(id)}, pillar.Options{Roots: f.PillarRoots, Nodegroups: f.Nodegroups()})
 	if err != nil {
 		f.Log.Error("pillar not compiled", "minion", id, "err", err)
-		return rpc.Errorf(rpc.Unavailable, "the pillar of %s has a mistake; the log of the master names its place", id)
+		return r.Send(ctx, protocol.Pillar{Errors: []string{pillar.Told(err)}})
 	}
 	f.pillars.set(id, data)
 	return r.Send(ctx, protocol.Pillar{Data: value.Value{V: data}})

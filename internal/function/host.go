@@ -21,6 +21,8 @@ type Host struct {
 	Config  map[string]any // the minion's configuration by Salt's key names
 	Grains  func() map[string]any
 	Pillar  func() map[string]any
+	// PillarErrors are the mistakes for which Pillar is older than the files of the master.
+	PillarErrors func() []string
 	Paths
 
 	Environ   []string        // what programs get beside their environment: NAME=VALUE
@@ -98,6 +100,14 @@ func (h *Host) PillarData() map[string]any {
 		return map[string]any{}
 	}
 	return h.Pillar()
+}
+
+// PillarMistakes are those of PillarErrors; none where nothing is known of any.
+func (h *Host) PillarMistakes() []string {
+	if h.PillarErrors == nil {
+		return nil
+	}
+	return h.PillarErrors()
 }
 
 // Path is where a file of the system lies.

@@ -101,7 +101,7 @@ func (m *Minion) host() *function.Host { return m.hostOver(nil) }
 // with its pillar and its mine.
 func (m *Minion) hostFor(u *upstream.Uplink) *function.Host {
 	h := m.hostOver(u)
-	h.Pillar = u.Pillar
+	h.Pillar, h.PillarErrors = u.Pillar, u.PillarErrors
 	return h
 }
 
@@ -110,7 +110,7 @@ func (m *Minion) hostFor(u *upstream.Uplink) *function.Host {
 func (m *Minion) hostOver(u *upstream.Uplink) *function.Host {
 	reach, conn := m.peers(u), func() *rpc.Conn { return m.masters.Conn(u, "") }
 	return &function.Host{
-		ID: m.id, Version: m.version, Config: m.inForce(), Grains: m.grains.now, Pillar: m.masters.Pillar, Paths: m.paths(), Custom: m.modules, Log: m.log, Publisher: reach,
+		ID: m.id, Version: m.version, Config: m.inForce(), Grains: m.grains.now, Pillar: m.masters.Pillar, PillarErrors: m.masters.PillarErrors, Paths: m.paths(), Custom: m.modules, Log: m.log, Publisher: reach,
 		Services: &module.Services{
 			Events: events{m}, Facts: facts{m}, Files: m.files(u), Jobs: m.jobs, Keys: keys{m, u}, Master: masterLink{m}, Mine: reach, Scheduler: m.schedule, Beacons: m.beacons,
 			Returners: func() []string { return returner.Names(m.custom) }, Push: peer.Push(conn), Revoke: peer.Revocation(func() *rpc.Conn { return m.masters.Conn(nil, "") }),

@@ -10,5 +10,5 @@ import (
 
 // showPillar hands the pillar to salt-call.
 func (m *Minion) showPillar(ctx context.Context, r *rpc.Request) error {
-	return r.Send(ctx, protocol.Pillar{Data: value.Value{V: m.masters.Pillar()}})
+	return r.Send(ctx, protocol.Pillar{Data: value.Value{V: m.masters.Pillar()}, Errors: m.masters.PillarErrors()})
 }

@@ -12,7 +12,7 @@ import (
 // pillarModule reads the minion's pillar.
 var pillarModule = &function.Module{
 	Name: "pillar",
-	Doc:  "Functions that read the pillar of the minion.",
+	Doc:  "Functions that read the pillar of the minion. Where the files of the master have a mistake they read what was good last, add `_errors`, and end with 1.",
 	Functions: []function.Function{
 		{
 			Name:    "get",
@@ -20,10 +20,12 @@ var pillarModule = &function.Module{
 			Example: `salt '*' pillar.get pkg:apache`,
 			Params:  []function.Param{{Name: "key", Kind: function.String, Required: true}, {Name: "default", Default: ""}, {Name: "delimiter", Kind: function.String, Default: ":"}},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
-				if v, ok := target.Lookup(c.Host.PillarData(), c.String("key"), c.String("delimiter")); ok {
-					return v, nil
+				data := pillarOf(c)
+				v, ok := target.Lookup(data, c.String("key"), c.String("delimiter"))
+				if !ok {
+					v = c.Any("default")
 				}
-				return c.Any("default"), nil
+				return withErrors(data, c.String("key"), v), nil
 			},
 		},
 		{
@@ -33,9 +35,12 @@ var pillarModule = &function.Module{
 			Params:  []function.Param{{Name: "default", Default: ""}, {Name: "delimiter", Kind: function.String, Default: ":"}},
 			Varargs: true,
 			Run: func(_ context.Context, c *function.Call) (any, error) {
-				found := map[string]any{}
+				data, found := pillarOf(c), map[string]any{}
+				if mistakes, ok := data[errorsKey]; ok {
+					found[errorsKey] = mistakes
+				}
 				for _, name := range c.VarWords() {
-					v, ok := target.Lookup(c.Host.PillarData(), name, c.String("delimiter"))
+					v, ok := target.Lookup(data, name, c.String("delimiter"))
 					if !ok {
 						v = c.Any("default")
 					}
@@ -48,7 +53,7 @@ var pillarModule = &function.Module{
 			Name:    "items",
 			Doc:     "Return the whole pillar.",
 			Example: `salt '*' pillar.items`,
-			Run:     func(_ context.Context, c *function.Call) (any, error) { return c.Host.PillarData(), nil },
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return pillarOf(c), nil },
 		},
 		{
 			Name:    "keys",
@@ -56,7 +61,7 @@ var pillarModule = &function.Module{
 			Example: `salt '*' pillar.keys web:sites`,
 			Params:  []function.Param{{Name: "key", Kind: function.String, Required: true}, {Name: "delimiter", Kind: function.String, Default: ":"}},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
-				v, ok := target.Lookup(c.Host.PillarData(), c.String("key"), c.String("delimiter"))
+				v, ok := target.Lookup(pillarOf(c), c.String("key"), c.String("delimiter"))
 				m, isMap := v.(map[string]any)
 				if !ok || !isMap {
 					return nil, function.Invalid("the pillar %s is not a dictionary", c.String("key"))
@@ -69,7 +74,7 @@ var pillarModule = &function.Module{
 			Doc:     "Return the names of the outermost pillar values.",
 			Example: `salt '*' pillar.ls`,
 			Run: func(_ context.Context, c *function.Call) (any, error) {
-				return slices.Sorted(maps.Keys(c.Host.PillarData())), nil
+				return slices.Sorted(maps.Keys(pillarOf(c))), nil
 			},
 		},
 		{
@@ -78,11 +83,40 @@ var pillarModule = &function.Module{
 			Example: `salt '*' pillar.raw key=roles`,
 			Params:  []function.Param{{Name: "key", Kind: function.String}},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
-				if c.Has("key") {
-					return c.Host.PillarData()[c.String("key")], nil
+				data := pillarOf(c)
+				if name := c.String("key"); c.Has("key") {
+					return withErrors(data, name, data[name]), nil
 				}
-				return c.Host.PillarData(), nil
+				return data, nil
 			},
 		},
 	},
+}
+
+// errorsKey is where a pillar has its mistakes, as in Salt.
+const errorsKey = "_errors"
+
+// pillarOf is the pillar that a function reads. Where there are mistakes they are a key of it,
+// and the function ends with 1: who reads a pillar must not take what is old for what is meant.
+func pillarOf(c *function.Call) map[string]any {
+	data, mistakes := c.Host.PillarData(), c.Host.PillarMistakes()
+	if len(mistakes) == 0 {
+		return data
+	}
+	c.SetRetcode(1)
+	data = maps.Clone(data)
+	if data == nil {
+		data = map[string]any{}
+	}
+	data[errorsKey] = mistakes
+	return data
+}
+
+// withErrors is one value of a pillar, which has its mistakes beside it if there are some.
+func withErrors(data map[string]any, key string, v any) any {
+	mistakes, ok := data[errorsKey]
+	if !ok || key == errorsKey {
+		return v
+	}
+	return map[string]any{key: v, errorsKey: mistakes}
 }

@@ -104,18 +104,18 @@ func (c *compiler) top(env string) error {
 func (c *compiler) section(env, path string, expr, list *yaml.Node) error {
 	kind, names, err := entries(list)
 	if err != nil {
-		return at(path, list, err)
+		return shared(path, list, err)
 	}
 	t, err := target.Parse(expr.Value, kind, target.Options{Nodegroups: c.o.Nodegroups})
 	if err != nil {
-		return at(path, expr, err)
+		return shared(path, expr, err)
 	}
 	if t.NeedsPillar() {
 		return at(path, expr, errors.New("a pillar cannot be chosen by pillar"))
 	}
 	meant, err := t.Match(c.facts)
 	if err != nil {
-		return at(path, expr, err)
+		return shared(path, expr, err)
 	}
 	for _, name := range names {
 		if !meant {
@@ -259,11 +259,35 @@ type Error struct {
 	File string
 	Line int // 0 when it is not known
 	Err  error
+
+	// shared says that the text may have in it what is said of other minions.
+	shared bool
 }
 
-func at(path string, n *yaml.Node, err error) *Error { return &Error{path, n.Line, err} }
+func at(path string, n *yaml.Node, err error) *Error {
+	return &Error{File: path, Line: n.Line, Err: err}
+}
 
-func (e *Error) with(err error) *Error { return &Error{e.File, e.Line, err} }
+// shared is at for a mistake in what is said of somebody.
+func shared(path string, n *yaml.Node, err error) *Error {
+	return &Error{File: path, Line: n.Line, Err: err, shared: true}
+}
+
+func (e *Error) with(err error) *Error { return &Error{File: e.File, Line: e.Line, Err: err} }
+
+// Told is what the minion is told of an error of Compile: its place, and what is wrong there
+// unless that is about the targets of others.
+func Told(err error) string {
+	var e *Error
+	if errors.As(err, &e) && !e.shared {
+		return e.Error()
+	}
+	hidden := errors.New("the log of the master says what is wrong")
+	if e == nil {
+		return fmt.Sprintf("pillar: %v", hidden)
+	}
+	return e.with(hidden).Error()
+}
 
 // Error implements error.
 func (e *Error) Error() string {

@@ -115,3 +115,20 @@ func TestErrorNamesThePlace(t *testing.T) {
 		t.Errorf("%v, want top.sls:3", err)
 	}
 }
+
+// TestTold: a minion is told the place of a mistake and what is wrong, but not how others are named.
+func TestTold(t *testing.T) {
+	for name, c := range map[string]struct{ top, want, hidden string }{
+		"a file that is missing": {"base:\n  '*': [nosuch]\n", `top.sls:2: there is no file for "nosuch"`, "\x00"},
+		"a target of others":     {"base:\n  '*': []\n  'db1 and (': [a]\n", "top.sls:3: the log of the master", "db1"},
+		"a kind of target":       {"base:\n  '*': []\n  db1: [{match: db2}]\n", "top.sls:3: the log of the master", "db"},
+	} {
+		_, err := Compile(web1, Options{Roots: map[string][]string{"base": {tree(t, map[string]string{"top.sls": c.top})}}})
+		if told := Told(err); !strings.Contains(told, c.want) || strings.Contains(told, c.hidden) {
+			t.Errorf("%s: told %q of %v", name, told, err)
+		}
+	}
+	if told := Told(errors.New("read geheim")); strings.Contains(told, "geheim") {
+		t.Errorf("told %q of an error that has no place", told)
+	}
+}

@@ -100,9 +100,11 @@ type Welcome struct {
 	Jobs []salt.JID `json:"jobs,omitempty"`
 }
 
-// Pillar is the private data of the minion that asked.
+// Pillar is the private data of the minion that asked. Where it has errors, a master sends no
+// data, and a minion what was good last.
 type Pillar struct {
-	Data value.Value `json:"data"`
+	Data   value.Value `json:"data"`
+	Errors []string    `json:"errors,omitempty"` // the mistakes, each with its file and line
 }
 
 // Fire hands events over to be stored, all of them or none.

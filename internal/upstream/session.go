@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -145,7 +146,7 @@ func (s *Session) hello(ctx context.Context) error {
 const answerTime = 10 * time.Second
 
 // fetchPillar asks the master for this minion's pillar. After an error the old one
-// stays.
+// stays, and what the master says of its files is kept beside it.
 func (s *Session) fetchPillar(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -153,10 +154,14 @@ func (s *Session) fetchPillar(ctx context.Context) error {
 	if err := s.Ask(ctx, protocol.OpPillar, nil, &p); err != nil {
 		return fmt.Errorf("ask the master at %s for the pillar: %w", s.Name, err)
 	}
+	if len(p.Errors) > 0 {
+		s.Up.pillar.Store(&pillar{data: s.Up.Pillar(), errors: p.Errors})
+		return errors.New(strings.Join(p.Errors, "\n"))
+	}
 	data, ok := p.Data.V.(map[string]any)
 	if !ok {
 		return errors.New("the pillar that the master sent is no map")
 	}
-	s.Up.pillar.Store(&data)
+	s.Up.pillar.Store(&pillar{data: data})
 	return nil
 }

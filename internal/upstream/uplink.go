@@ -26,7 +26,7 @@ type Uplink struct {
 	log     *slog.Logger
 	roster  *roster
 	session atomic.Pointer[Session] // in use, nil for none
-	pillar  atomic.Pointer[map[string]any]
+	pillar  atomic.Pointer[pillar]
 	waiting atomic.Pointer[string] // what for, when there is none
 	nudge   chan struct{}          // ends the pause before the next attempt
 
@@ -372,7 +372,21 @@ func (u *Uplink) Nudge() {
 // pillar data of its own. It must not be changed.
 func (u *Uplink) Pillar() map[string]any {
 	if p := u.pillar.Load(); p != nil {
-		return *p
+		return p.data
 	}
 	return map[string]any{}
+}
+
+// PillarErrors are the mistakes for which the uplink's master gave no newer pillar.
+func (u *Uplink) PillarErrors() []string {
+	if p := u.pillar.Load(); p != nil {
+		return p.errors
+	}
+	return nil
+}
+
+// pillar is what a master gave last that was good, and the mistakes it has found since.
+type pillar struct {
+	data   map[string]any
+	errors []string
 }

@@ -160,15 +160,30 @@ func (all *Uplinks) Close() {
 // not be changed. With several masters it is that of the first that is connected, or
 // else of the first that ever was.
 func (all *Uplinks) Pillar() map[string]any {
+	if u := all.withPillar(); u != nil {
+		return u.Pillar()
+	}
+	return map[string]any{}
+}
+
+// PillarErrors are the mistakes for which what Pillar returns is not the newest.
+func (all *Uplinks) PillarErrors() []string {
+	if u := all.withPillar(); u != nil {
+		return u.PillarErrors()
+	}
+	return nil
+}
+
+func (all *Uplinks) withPillar() *Uplink {
 	if s := all.Session(); s != nil {
-		return s.Up.Pillar()
+		return s.Up
 	}
 	for _, u := range all.list {
 		if u.pillar.Load() != nil {
-			return u.Pillar()
+			return u
 		}
 	}
-	return map[string]any{}
+	return nil
 }
 
 // RefreshPillar asks all masters again.

@@ -12,18 +12,23 @@ import (
 
 // pillarOver asks the daemon, which has it at hand, for the pillar when a function first
 // needs it: most never do.
-func pillarOver(conn *rpc.Conn, wait time.Duration, log *slog.Logger) func() map[string]any {
-	return sync.OnceValue(func() map[string]any {
+func pillarOver(conn *rpc.Conn, wait time.Duration, log *slog.Logger) func() protocol.Pillar {
+	return sync.OnceValue(func() protocol.Pillar {
 		ctx, cancel := context.WithTimeout(context.Background(), wait)
 		defer cancel()
 		var p protocol.Pillar
 		if err := conn.Ask(ctx, protocol.OpPillar, nil, &p); err != nil {
 			log.Warn("pillar not loaded", "err", err)
 		}
-		data, ok := p.Data.V.(map[string]any)
-		if !ok {
-			return map[string]any{}
-		}
-		return data
+		return p
 	})
+}
+
+// dataOf is the data of a pillar, an empty map for none.
+func dataOf(p protocol.Pillar) map[string]any {
+	data, ok := p.Data.V.(map[string]any)
+	if !ok {
+		return map[string]any{}
+	}
+	return data
 }

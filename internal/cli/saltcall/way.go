@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
@@ -74,7 +75,9 @@ func (d *throughDaemon) Return(ctx context.Context, r protocol.LocalReturn) erro
 
 func (d *throughDaemon) Complete(h *function.Host, s *module.Services) {
 	connect(h, s, d.conn)
-	h.Pillar = pillarOver(d.conn, d.wait, h.Log)
+	over := pillarOver(d.conn, d.wait, h.Log)
+	h.Pillar = func() map[string]any { return dataOf(over()) }
+	h.PillarErrors = func() []string { return over().Errors }
 	s.Events = events{conn: d.conn, toMaster: protocol.OpMaster, local: true}
 	s.Facts = daemonFacts{d}
 	s.Master = &daemonStatus{d}
@@ -205,7 +208,10 @@ func (d *direct) loadPillar(ctx context.Context) error {
 	if err := d.link.Ask(ctx, protocol.OpPillar, nil, &p); err != nil {
 		return fmt.Errorf("ask the master at %s for the pillar: %w", d.name, err)
 	}
-	d.pillar, _ = p.Data.V.(map[string]any) // none is none
+	if len(p.Errors) > 0 {
+		return errors.New(strings.Join(p.Errors, "\n"))
+	}
+	d.pillar = dataOf(p)
 	return nil
 }
 
