@@ -55,7 +55,7 @@ var matchModule = &function.Module{
 			Doc:     "Return whether the minion has the address, or one within the network.",
 			Example: `salt '*' match.ipcidr 192.168.44.0/24`,
 			Params:  []function.Param{{Name: "tgt", Kind: function.String, Required: true}},
-			Run:     func(_ context.Context, c *function.Call) (any, error) { return matches(c, target.IPCIDR, "") },
+			Run:     func(_ context.Context, c *function.Call) (any, error) { return matches(c, target.IPCIDR, ":") },
 		},
 		{
 			Name:    "list",
@@ -107,11 +107,14 @@ func matchesID(c *function.Call, kind target.Kind) (any, error) {
 
 // matches matches the minion, with a delimiter of its own for nested names.
 func matches(c *function.Call, kind target.Kind, delimiter string) (any, error) {
+	if delimiter == "" {
+		return nil, function.Invalid("the delimiter is empty")
+	}
 	return matchTarget(c, kind, delimiter, c.Host.ID)
 }
 
 func matchTarget(c *function.Call, kind target.Kind, delimiter string, id salt.MinionID) (any, error) {
-	t, err := target.Parse(c.String("tgt"), kind, target.Options{Delimiter: delimiter})
+	t, err := target.Parse(c.String("tgt"), kind, target.Options{Delimiter: delimiter, Question: true})
 	if err != nil {
 		return nil, err
 	}

@@ -97,6 +97,7 @@ func TestMatchAndPillar(t *testing.T) {
 		{"match.pcre", []any{"web[0-9]"}, true},
 		{"match.grain", []any{"os:Deb*"}, true},
 		{"match.grain", []any{"a|b|c", "|"}, true},
+		{"match.pillar_pcre", []any{"role|fr.*", "|"}, true},
 		{"match.grain_pcre", []any{"os:Fed.*"}, false},
 		{"match.ipcidr", []any{"10.0.0.0/8"}, true},
 		{"match.pillar", []any{"role:fr*"}, true},

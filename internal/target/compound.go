@@ -206,6 +206,9 @@ func (c *compound) not() (node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, twice := n.(noneOf); twice { // a nodegroup; parentheses would be a group
+		return nil, salt.WithHint(c.wrong(c.pos-1, `it begins with "not" and follows another`), "put the definition of the nodegroup into parentheses")
+	}
 	return noneOf{n}, nil
 }
 

@@ -74,7 +74,7 @@ func (d *data) compile() error {
 		// The longest text must be a pattern, or a mistake in it would go by
 		// unseen; shorter ones may begin in the middle of a regular expression.
 		star := strings.HasPrefix(text, "*"+d.delimiter)
-		if err != nil && onlyStars && !star {
+		if err != nil && onlyStars && !star && text != "*" { // which is any map, and no pattern
 			return err
 		}
 		onlyStars = onlyStars && star

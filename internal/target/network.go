@@ -4,20 +4,24 @@ import (
 	"errors"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// network is an address or a network, compared with the grain ipv4 or ipv6 by
-// its family. An IPv4 address written as IPv6 is IPv6.
+// network is a network, compared with the grain ipv4 or ipv6 by its family. An IPv4
+// address written as IPv6 is IPv6.
 type network struct{ prefix netip.Prefix }
+
+// address is one address, likewise. A zone belongs to it: fe80::1%eth0 is not fe80::1.
+type address struct{ netip.Addr }
 
 // parseNetwork reads an address, address/length or, for IPv4, address/mask with
 // a net mask or a host mask.
 func parseNetwork(expr string) (tester, error) {
 	if a, err := netip.ParseAddr(expr); err == nil {
-		return network{netip.PrefixFrom(a.WithZone(""), a.BitLen())}, nil
+		return address{a}, nil
 	}
 	p, err := netip.ParsePrefix(expr)
 	if err != nil {
@@ -54,24 +58,27 @@ func parseMask(expr string) (netip.Prefix, bool) {
 }
 
 func (n network) match(f Facts) (bool, error) {
-	key := "ipv6"
-	if n.prefix.Addr().Is4() {
-		key = "ipv4"
-	}
-	switch x := f.Grains[key].(type) {
-	case string:
-		return n.has(x), nil
-	case []any:
-		for _, v := range x {
-			if s, ok := v.(string); ok && n.has(s) {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
+	return anyAddress(f, n.prefix.Addr(), func(a netip.Addr) bool { return n.prefix.Contains(a.WithZone("")) }), nil
 }
 
-func (n network) has(s string) bool {
-	a, err := netip.ParseAddr(s)
-	return err == nil && n.prefix.Contains(a.WithZone(""))
+func (a address) match(f Facts) (bool, error) {
+	return anyAddress(f, a.Addr, func(b netip.Addr) bool { return a.Addr == b }), nil
+}
+
+// anyAddress tells whether a minion has an address, of the family of one, that is meant.
+func anyAddress(f Facts, family netip.Addr, meant func(netip.Addr) bool) bool {
+	key := "ipv6"
+	if family.Is4() {
+		key = "ipv4"
+	}
+	is := func(v any) bool {
+		s, _ := v.(string)
+		a, err := netip.ParseAddr(s)
+		return err == nil && meant(a)
+	}
+	list, ok := f.Grains[key].([]any)
+	if !ok {
+		return is(f.Grains[key])
+	}
+	return slices.ContainsFunc(list, is)
 }

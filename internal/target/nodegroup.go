@@ -10,8 +10,8 @@ import (
 
 // nodegroups resolves the words of one expression. A group is parsed where it is
 // named and stays one operand: "not N@x" negates all of it, whatever it is made
-// of. (Salt pastes the words of a group into the expression, so that the same
-// group means different things in different places.)
+// of. One that begins with "not" and has no other operand cannot be negated, as in Salt,
+// which pastes its words into the expression.
 type nodegroups struct {
 	defined map[string]any
 	within  []string // the groups that are being resolved
@@ -57,11 +57,9 @@ func (ng *nodegroups) resolve(name string) (node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w %q: %w: %w", ErrNodegroup, name, ErrSyntax, err)
 	}
-	if l, ok := n.(*leaf); ok {
-		return l, nil
-	}
-	if g, ok := n.(group); ok {
-		return g, nil
+	switch n.(type) {
+	case *leaf, group, noneOf:
+		return n, nil
 	}
 	return group{n}, nil
 }

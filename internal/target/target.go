@@ -90,8 +90,11 @@ type Facts struct {
 type Options struct {
 	// Delimiter between the keys of a grain or pillar expression; empty means
 	// a colon. It does not reach into compounds, where each word may bring
-	// its own: G|@ec2|tags.
+	// its own: G|@ec2|tags. PillarPCRE takes no other than a colon, since Salt's
+	// minions do not look at it, except in a Question.
 	Delimiter string
+	// Question: the expression is asked about, as by match.*, and is no job's.
+	Question bool
 	// Nodegroups by name, each a string or a list of strings, as in the
 	// master's configuration.
 	Nodegroups map[string]any
@@ -127,6 +130,11 @@ func Parse(expr string, kind Kind, opt Options) (*Target, error) {
 		t.root, err = ng.parse(strings.Fields(expr))
 	case Nodegroup:
 		t.root, err = ng.resolve(expr)
+	case PillarPCRE:
+		if err = onlyColon(expr, opt); err != nil {
+			break
+		}
+		fallthrough
 	default:
 		t.root, err = ng.cost.leaf(expr, kind, opt.Delimiter)
 	}
@@ -138,6 +146,17 @@ func Parse(expr string, kind Kind, opt Options) (*Target, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// onlyColon refuses another delimiter for the target of a job. Salt's master would take it,
+// its minions not.
+func onlyColon(expr string, opt Options) error {
+	delimiter := opt.Delimiter
+	if delimiter == defaultDelimiter || opt.Question {
+		return nil
+	}
+	return salt.WithHint(errors.New("regular expressions of pillar have no delimiter but the colon"),
+		"in a compound each word may bring its own: J"+delimiter+"@"+expr)
 }
 
 // Match tells whether the minion with these facts is meant. An error means that

@@ -122,6 +122,46 @@ func TestNodegroupsStayUnits(t *testing.T) {
 	}
 }
 
+// TestLikeSalt holds what the cases of testdata do not have, each as Salt answers it.
+func TestLikeSalt(t *testing.T) {
+	is := Facts{ID: "web1", Grains: map[string]any{
+		"selinux": map[string]any{"enabled": true}, "os": "Debian", "ipv4": "10.0.0.1", "ipv6": []any{"fe80::1%eth0", "fe80::2"},
+	}}
+	groups := map[string]any{"others": "not web1", "closed": "( not web1 )", "far": "N@others"}
+	for _, c := range []struct {
+		expr string
+		kind Kind
+		want bool
+	}{
+		{"selinux:*", GrainPCRE, true}, // a star is any map, though no expression
+		{"selinux:*:*", GrainPCRE, true},
+		{"os:*", GrainPCRE, false},
+		{"P@selinux:*", Compound, true},
+		{"fe80::1%eth0", IPCIDR, true}, // an address has its zone
+		{"fe80::1%eth1", IPCIDR, false},
+		{"fe80::1", IPCIDR, false},
+		{"fe80::2%eth0", IPCIDR, false},
+		{"fe80::2", IPCIDR, true},
+		{"fe80::/64", IPCIDR, true},
+		{"10.0.0.1", IPCIDR, true},
+		{"not N@closed", Compound, true},
+		{"* and N@others", Compound, false},
+		{"N@others or web1", Compound, true},
+	} {
+		if got, err := parse(t, c.expr, c.kind, Options{Nodegroups: groups}).Match(is); got != c.want || err != nil {
+			t.Errorf("%s %q: %v, %v; want %v", c.kind, c.expr, got, err, c.want)
+		}
+	}
+	for _, expr := range []string{"not N@others", "web1 and not N@others", "not N@far", "( not N@others )"} {
+		if _, err := Parse(expr, Compound, Options{Nodegroups: groups}); err == nil || !strings.Contains(err.Error(), "follows another") {
+			t.Errorf("%q: %v, want the mistake of two negations", expr, err)
+		}
+	}
+	if _, err := Parse("a|b:c", PillarPCRE, Options{Delimiter: "|"}); !errors.Is(err, ErrSyntax) || salt.Hint(err) == "" {
+		t.Errorf("a delimiter for an expression of pillar: %v, want a mistake with a hint", err)
+	}
+}
+
 func TestGroupsThatDouble(t *testing.T) {
 	bomb := map[string]any{"g0": "web1"}
 	for i := 1; i < 40; i++ {
@@ -285,7 +325,7 @@ func FuzzParse(f *testing.F) {
 		if k < 0 || k >= len(kinds) {
 			return
 		}
-		opt := Options{delimiter, nodegroups}
+		opt := Options{Nodegroups: nodegroups}
 		tgt, err := Parse(expr, kinds[k], opt)
 		if err != nil {
 			if tgt != nil || !errors.Is(err, ErrSyntax) && !errors.Is(err, ErrNodegroup) {

@@ -195,7 +195,10 @@ func targets(_ *system, ts *testscript.TestScript, _ []string) error {
 		if !known || !ok || strings.ContainsRune(expr, 0) {
 			return nil
 		}
-		command := []string{"salt", "--static", "--timeout=60", "--out=json", "--delimiter=" + c.Delimiter}
+		command := []string{"salt", "--static", "--timeout=60", "--out=json"}
+		if c.Delimiter != "" {
+			command = append(command, "--delimiter="+c.Delimiter)
+		}
 		if letter != "" {
 			command = append(command, letter)
 		}

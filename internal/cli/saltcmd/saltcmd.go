@@ -171,6 +171,9 @@ func request(env *cli.Env, opts *urcli.Context, cfg *config.Master) (protocol.Pu
 		}
 		q.TargetType = string(t.kind)
 	}
+	if q.Delimiter == "" {
+		return q, cli.Usagef("--delimiter has nothing in it")
+	}
 	q.Timeout = job.Seconds(cfg.Timeout.Seconds())
 	if err := spanOption(opts, "timeout", &q.Timeout); err != nil {
 		return q, err
