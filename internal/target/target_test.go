@@ -325,7 +325,7 @@ func FuzzParse(f *testing.F) {
 		if k < 0 || k >= len(kinds) {
 			return
 		}
-		opt := Options{Nodegroups: nodegroups}
+		opt := Options{Delimiter: delimiter, Nodegroups: nodegroups}
 		tgt, err := Parse(expr, kinds[k], opt)
 		if err != nil {
 			if tgt != nil || !errors.Is(err, ErrSyntax) && !errors.Is(err, ErrNodegroup) {
