@@ -22,6 +22,7 @@ import (
 type Health struct {
 	mu      sync.Mutex
 	cause   error
+	again   bool          // a write has failed since the store was closed to be opened anew
 	failed  chan struct{} // closed while there is a cause
 	alarm   chan struct{} // wakes heal
 	stopped chan struct{}
@@ -75,6 +76,7 @@ func (h *Health) fail(text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.cause != nil {
+		h.again = true
 		return
 	}
 	h.cause = cause
@@ -158,10 +160,23 @@ func (b *Broker) keepSynced() {
 	}
 }
 
-func (h *Health) well() {
+// closed notes that no store is open: what was heard until now is of one that is gone.
+func (h *Health) closed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.again = false
+}
+
+// well notes that the store is open, unless a write to it has failed by now: the server
+// would take nothing for that stream any more, and might not say so a second time.
+func (h *Health) well() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.again {
+		return false
+	}
 	h.cause, h.failed = nil, make(chan struct{})
+	return true
 }
 
 func (h *Health) stop() { h.end.Do(func() { close(h.stopped) }) }
@@ -194,14 +209,16 @@ func (b *Broker) heal() {
 				return
 			}
 			err := b.reopen(streams)
-			if err == nil {
+			if err == nil && b.health.well() {
 				break
+			}
+			if err == nil {
+				err = errors.New("a write failed as soon as it was open")
 			}
 			if b.gate.told.First("reopen "+err.Error(), time.Now()) {
 				b.opts.Log.Error("the journal cannot be opened again yet", "err", err)
 			}
 		}
-		b.health.well()
 		b.opts.Log.Warn("the journal is written again")
 	}
 }
@@ -247,6 +264,7 @@ func (b *Broker) reopen(streams int) (err error) {
 	if err := b.server.ShutdownJetStream(); err != nil {
 		return err
 	}
+	b.health.closed()
 	o := b.opts
 	if err := b.server.EnableJetStream(&server.JetStreamConfig{StoreDir: o.StoreDir, MaxStore: maxStore, MaxMemory: maxStore}); err != nil {
 		return err

@@ -91,3 +91,26 @@ func TestStoreThatCameBackInPartIsNotWell(t *testing.T) {
 		t.Errorf("when it is whole again: %v", err)
 	}
 }
+
+// A write that fails while the store is opened anew is not forgotten by it: that stream
+// would leave its writers without an answer.
+func TestAFailureWhileTheStoreIsOpened(t *testing.T) {
+	h := newHealth(Options{StoreDir: t.TempDir()})
+	full := "Filestore [AUDIT] Critical write error: write 1.blk: " + syscall.ENOSPC.Error()
+	failed := h.Failed()
+	h.heard(full)
+	<-h.alarm
+	h.heard(full) // of another stream, before all are closed
+	h.closed()
+	h.heard(full) // of one that has just been opened
+	if h.well() || h.Err() == nil {
+		t.Error("the store is taken for well, and one of its streams takes nothing")
+	}
+	h.closed()
+	if !h.well() || h.Err() != nil {
+		t.Error("the store stays closed though nothing has failed since it was opened")
+	}
+	if now := h.Failed(); now == failed {
+		t.Error("writers are told of a failure that is over")
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 	"unsafe"
@@ -39,7 +40,19 @@ func newDisk(dir string, mayMount bool) (*disk, error) {
 
 // mount leaves the moment of each write to the daemon: the filesystem itself writes nothing
 // that was not synced for five minutes, so that a power cut takes as much as it can.
-func (d *disk) mount() error { return run("mount", "-o", "loop,commit=300", d.image, d.dir) }
+func (d *disk) mount() error {
+	return run("mount", "-o", "loop,commit=300,errors=remount-ro", d.image, d.dir)
+}
+
+// forbid makes the disk read-only under its users, as the kernel does when it finds an error.
+func (d *disk) forbid() error {
+	device, err := exec.Command("findmnt", "-n", "-o", "SOURCE", d.dir).Output()
+	if err != nil {
+		return fmt.Errorf("findmnt %s: %w", d.dir, err)
+	}
+	name := filepath.Base(strings.TrimSpace(string(device)))
+	return os.WriteFile(filepath.Join("/sys/fs/ext4", name, "trigger_fs_error"), []byte("1"), 0)
+}
 
 func (d *disk) remove() {
 	if d.real {
