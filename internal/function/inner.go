@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
@@ -267,9 +266,9 @@ func (d declaredPublisher) Publish(ctx context.Context, p Publication) ([]Answer
 }
 
 // Runner implements Publisher.
-func (d declaredPublisher) Runner(ctx context.Context, c salt.Command, timeout time.Duration) (any, error) {
-	if err := d.r.declared(Inner{Way: ByMaster, Command: c}); err != nil {
-		return nil, err
+func (d declaredPublisher) Runner(ctx context.Context, q RunnerCall) (RunnerAnswer, error) {
+	if err := d.r.declared(Inner{Way: ByMaster, Command: q.Command}); err != nil {
+		return RunnerAnswer{}, err
 	}
-	return d.to.Runner(ctx, c, timeout)
+	return d.to.Runner(ctx, q)
 }

@@ -15,8 +15,25 @@ type Publisher interface {
 	// them has answered or is not expected to any more. A target that means
 	// nobody is an error that wraps ErrNoMatch.
 	Publish(ctx context.Context, p Publication) ([]Answer, error)
-	// Runner runs a runner; a timeout of 0 waits as long as it runs.
-	Runner(ctx context.Context, c salt.Command, timeout time.Duration) (any, error)
+	// Runner runs a runner. A runner that fails is an error that says why; what is known
+	// of it by then is returned beside it.
+	Runner(ctx context.Context, q RunnerCall) (RunnerAnswer, error)
+}
+
+// RunnerCall is a runner that is to be run on the master.
+type RunnerCall struct {
+	salt.Command
+	Timeout time.Duration // for its return; 0 waits as long as it runs
+	Async   bool          // start it, and do not wait
+}
+
+// RunnerAnswer is what became of a runner.
+type RunnerAnswer struct {
+	JID     salt.JID
+	Tag     string // its events on the master's bus begin with it
+	Return  any    // nil for one that nobody waits for
+	Out     string // the outputter that suits Return
+	Retcode int
 }
 
 // Publication is what is to be run where.

@@ -2,6 +2,8 @@ package master_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -108,6 +110,42 @@ func TestPeerRun(t *testing.T) {
 	}
 	if _, err := ask(db1.Conn, "test.arg"); rpc.CodeOf(err) != rpc.Denied || !strings.Contains(err.Error(), "Authorization error occurred.") {
 		t.Errorf("db1 runs test.arg: %v, want a refusal", err)
+	}
+}
+
+// Runners that nobody waits for are bounded by who has started them: no request stays open
+// for them. A refusal comes before they begin.
+func TestRunnersNobodyWaitsFor(t *testing.T) {
+	w := start(t, "auto_accept: true\npeer_run:\n  .*: [test.sleep, test.arg]\n")
+	web1, db1 := w.minion("web1", pong), w.minion("db1", pong)
+	begin := func(c *rpc.Conn, fun string, args ...any) (protocol.RunStart, error) {
+		s, err := c.Call(protocol.OpRun, protocol.Run{Async: true, Command: job.Command{Function: salt.Function(fun), Args: args}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		var begun protocol.RunStart
+		if err := s.Decode(t.Context(), &begun); err != nil {
+			return begun, err
+		}
+		if _, err := s.Next(t.Context()); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: more than the start is answered: %v", fun, err)
+		}
+		return begun, nil
+	}
+	if _, err := begin(web1.Conn, "manage.up"); rpc.CodeOf(err) != rpc.Denied {
+		t.Errorf("manage.up: %v, want a refusal", err)
+	}
+	for i := range 100 {
+		if begun, err := begin(web1.Conn, "test.sleep", 600); err != nil || begun.JID == "" || begun.Tag != "salt/run/"+string(begun.JID) {
+			t.Fatalf("runner %d: %+v, %v", i, begun, err)
+		}
+	}
+	if _, err := begin(web1.Conn, "test.arg"); rpc.CodeOf(err) != rpc.Busy {
+		t.Errorf("one more: %v, want it refused for now", err)
+	}
+	if _, err := begin(db1.Conn, "test.arg"); err != nil {
+		t.Errorf("another minion: %v", err)
 	}
 }
 

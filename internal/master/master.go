@@ -90,6 +90,7 @@ type Master struct {
 	steady      job.Steady       // of the expiry of jobs
 	users       auth.Users
 	authz       *authz.Authorizer
+	unwatched   unwatched
 	reactor     *reactor.Reactor
 	rules       []*reactor.Rule // of the reactor, until it begins
 	reload      func() (*config.Master, error)

@@ -12,7 +12,8 @@ import (
 )
 
 // maxUnwatched is how many jobs of a minion may run when it starts one that nobody waits
-// for: of others its requests are the bound.
+// for: of others its requests are the bound. As many runners of one principal may run that
+// nobody waits for.
 const maxUnwatched = 100
 
 // peerPublish runs a job for a minion and tells its course to the connection that
@@ -50,7 +51,7 @@ func (m *Master) peerRun(ctx context.Context, r *rpc.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	q.Async, q.Wheel = false, false // neither is for minions
+	q.Wheel = false // is not for minions
 	list := []job.Command{q.Command}
 	if err := authz.ParseWords(list); err != nil {
 		return err

@@ -138,6 +138,14 @@ func (m *Master) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	if err := r.Decide(p.Decision); err != nil || q.Preview {
 		return err
 	}
+	ended := func() {}
+	defer func() { ended() }()
+	if q.Async {
+		var err error
+		if ended, err = m.unwatched.begin(who); err != nil {
+			return err
+		}
+	}
 	jid := m.clock.Next(time.Now())
 	if p.Own() != "" {
 		return m.runOwn(ctx, r, q, who, jid, p)
@@ -162,7 +170,10 @@ func (m *Master) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	}
 	long := m.longRead(who)
 	if q.Async {
+		end := ended
+		ended = func() {} // not before the runner has
 		m.wg.Go(func() {
+			defer end()
 			defer long.sent()
 			m.runOne(m.ctx, who, jid, tag, data, q, p.Reach(), long)
 		})

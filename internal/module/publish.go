@@ -55,47 +55,33 @@ var publishModule = &function.Module{
 			Example: "salt-call publish.full_data '*' test.ping\nsalt-call publish.full_data db1 cmd.run /usr/local/bin/backup asynchronous=True",
 			Params:  publication,
 			Calls: &function.Calls{Read: published, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
-				return publishTo(ctx, c, r, func(a function.Answer) any {
-					if !a.Returned {
-						return map[string]any{"jid": string(a.JID), "error": unreturned(a)}
-					}
-					full := map[string]any{"jid": string(a.JID), "ret": a.Return, "retcode": a.Retcode}
-					if a.Out != "" {
-						full["out"] = a.Out
-					}
-					return full
-				})
+				return publishTo(ctx, c, r, showFull)
 			}},
 		},
 		{
 			Name:    "publish",
-			Doc:     "Publish to other minions and return what each returned. A minion that does not return is named, with the reason; publish.full_data tells it from one that returned such a text. With asynchronous=True the job is started, and its jid and the minions are returned at once.",
+			Doc:     "Publish to other minions and return what each returned, by its id. Those that do not return are below #missing, each with the reason: no minion has that id. With asynchronous=True the job is started, and its jid and the minions are returned at once.",
 			Example: "salt-call publish.publish '*' test.ping\nsalt-call publish.publish 'webserv* and not G@os:Ubuntu' test.version tgt_type=compound\nsalt-call publish.publish db1 cmd.run '[uptime, cwd=/tmp]'",
 			Params:  publication,
 			Calls: &function.Calls{Read: published, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
-				return publishTo(ctx, c, r, func(a function.Answer) any {
-					if !a.Returned {
-						return unreturned(a)
-					}
-					return a.Return
-				})
+				return publishTo(ctx, c, r, showReturns)
 			}},
 		},
 		{
 			Name:    "runner",
-			Doc:     "Run a runner on the master and return what it returned.",
-			Example: "salt-call publish.runner manage.up",
+			Doc:     "Run a runner on the master and return what it returned. With full_return=True the answer is a dictionary with the jid of the run, retcode, and ret, or error where it failed. With asynchronous=True the runner is started, and its jid and the tag of its events are returned at once.",
+			Example: "salt-call publish.runner manage.up\nsalt-call publish.runner manage.up full_return=True\nsalt-call publish.runner cache.grains asynchronous=True",
 			Params: []function.Param{
 				{Name: "fun", Kind: function.String, Required: true}, {Name: "arg", Kind: function.Any}, {Name: "timeout", Kind: function.Float}, {Name: "kwarg", Kind: function.Map},
+				{Name: "full_return", Kind: function.Bool}, {Name: "asynchronous", Kind: function.Bool},
 			},
 			Calls: &function.Calls{Read: publishedRunner, Run: publishRunner},
 		},
 	},
 }
 
-// publishTo publishes and shows each answer by show; one that did not come is
-// shown by its reason.
-func publishTo(ctx context.Context, c *function.Call, r *function.Caller, show func(function.Answer) any) (any, error) {
+// publishTo publishes and shows the answers by show.
+func publishTo(ctx context.Context, c *function.Call, r *function.Caller, show func([]function.Answer) map[string]any) (any, error) {
 	answers, err := askMinions(ctx, c, r, false)
 	if err != nil {
 		return nil, err
@@ -103,7 +89,6 @@ func publishTo(ctx context.Context, c *function.Call, r *function.Caller, show f
 	if c.Bool("asynchronous") {
 		return begun(answers), nil
 	}
-	out := map[string]any{}
 	for _, a := range answers {
 		switch {
 		case !a.Returned:
@@ -111,9 +96,46 @@ func publishTo(ctx context.Context, c *function.Call, r *function.Caller, show f
 		case a.Failed && c.Retcode() == 0:
 			c.SetRetcode(codeFailed)
 		}
-		out[string(a.ID)] = show(a)
 	}
-	return out, nil
+	return show(answers), nil
+}
+
+// missingPeers is where publish.publish has those that did not return. An id of a minion
+// has no such character, and below an id stands what its minion returned and nothing else:
+// so nobody is taken for silent, or for heard, by what they answer.
+const missingPeers = "#missing"
+
+// showReturns has what each returned, and apart from that who did not.
+func showReturns(answers []function.Answer) map[string]any {
+	out, missing := map[string]any{}, map[string]any{}
+	for _, a := range answers {
+		if a.Returned {
+			out[string(a.ID)] = a.Return
+		} else {
+			missing[string(a.ID)] = unreturned(a)
+		}
+	}
+	if len(missing) > 0 {
+		out[missingPeers] = missing
+	}
+	return out
+}
+
+// showFull has of each what is known of its job, with ret or error.
+func showFull(answers []function.Answer) map[string]any {
+	out := map[string]any{}
+	for _, a := range answers {
+		if !a.Returned {
+			out[string(a.ID)] = map[string]any{"jid": string(a.JID), "error": unreturned(a)}
+			continue
+		}
+		full := map[string]any{"jid": string(a.JID), "ret": a.Return, "retcode": a.Retcode}
+		if a.Out != "" {
+			full["out"] = a.Out
+		}
+		out[string(a.ID)] = full
+	}
+	return out
 }
 
 // unreturned is why a minion did not return, in Salt's words.
@@ -319,6 +341,32 @@ func publishRunner(ctx context.Context, c *function.Call, r *function.Caller) (a
 	if err != nil {
 		return nil, coded(c, err)
 	}
-	v, err := publisher.Runner(ctx, command, time.Duration(c.Float("timeout")*float64(time.Second)))
-	return v, coded(c, err)
+	q := function.RunnerCall{Command: command, Timeout: time.Duration(c.Float("timeout") * float64(time.Second)), Async: c.Bool("asynchronous")}
+	a, err := publisher.Runner(ctx, q)
+	switch {
+	case err == nil && q.Async:
+		return map[string]any{"jid": string(a.JID), "tag": a.Tag}, nil
+	case err == nil && a.Retcode != 0:
+		c.SetRetcode(codeFailed)
+	case err != nil && c.Retcode() == 0:
+		c.SetRetcode(codeFailed)
+	}
+	err = coded(c, err)
+	if !c.Bool("full_return") || a.JID == "" {
+		return a.Return, err
+	}
+	return fullReturn(c, a, err), nil
+}
+
+// fullReturn is what is known of a runner that has begun.
+func fullReturn(c *function.Call, a function.RunnerAnswer, err error) map[string]any {
+	full := map[string]any{"jid": string(a.JID), "retcode": int64(c.Retcode())}
+	if err != nil {
+		full["error"] = err.Error()
+		return full
+	}
+	if full["ret"] = a.Return; a.Out != "" {
+		full["out"] = a.Out
+	}
+	return full
 }

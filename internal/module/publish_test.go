@@ -17,9 +17,10 @@ import (
 // others is a Publisher that remembers what it was asked.
 type others struct {
 	asked   function.Publication
-	ran     salt.Command
+	ran     function.RunnerCall
 	answers []function.Answer
 	err     error
+	begun   function.RunnerAnswer
 }
 
 func (o *others) Publish(_ context.Context, p function.Publication) ([]function.Answer, error) {
@@ -27,9 +28,12 @@ func (o *others) Publish(_ context.Context, p function.Publication) ([]function.
 	return o.answers, o.err
 }
 
-func (o *others) Runner(_ context.Context, c salt.Command, _ time.Duration) (any, error) {
-	o.ran = c
-	return "ran", o.err
+func (o *others) Runner(_ context.Context, q function.RunnerCall) (function.RunnerAnswer, error) {
+	o.ran = q
+	if q.Async {
+		return function.RunnerAnswer{JID: "7", Tag: "salt/run/7"}, o.err
+	}
+	return o.begun, o.err
 }
 
 func TestPublish(t *testing.T) {
@@ -46,7 +50,7 @@ func TestPublish(t *testing.T) {
 	}{
 		"all answer":         {"publish.publish", []function.Answer{ok}, nil, "{'db1': True}", 0},
 		"one failed":         {"publish.publish", []function.Answer{ok, broken}, nil, "{'db1': True, 'db2': 'ERROR'}", 1},
-		"one did not return": {"publish.publish", []function.Answer{silent, broken, ok}, nil, "{'db1': True, 'db2': 'ERROR', 'db3': 'Minion did not return. [no response]'}", 3},
+		"one did not return": {"publish.publish", []function.Answer{silent, broken, ok}, nil, "{'#missing': {'db3': 'Minion did not return. [no response]'}, 'db1': True, 'db2': 'ERROR'}", 3},
 		"full":               {"publish.full_data", []function.Answer{ok, silent}, nil, "{'db1': {'jid': '1', 'out': 'txt', 'ret': True, 'retcode': 0}, 'db3': {'error': 'Minion did not return. [no response]', 'jid': '1'}}", 3},
 		"refused":            {"publish.publish", nil, refused, "'ERROR: refused: not permitted'", 77},
 		"nobody":             {"publish.publish", nil, function.ErrNoMatch, "'ERROR: no minion matched'", 2},
@@ -56,7 +60,7 @@ func TestPublish(t *testing.T) {
 		"runner":             {"publish.runner", nil, nil, "'ran'", 0},
 		"runner, refused":    {"publish.runner", nil, refused, "'ERROR: refused: not permitted'", 77},
 	} {
-		o := &others{answers: c.answers, err: c.err}
+		o := &others{answers: c.answers, err: c.err, begun: function.RunnerAnswer{JID: "7", Return: "ran"}}
 		args := []any{"db*", "test.ping"}
 		if c.fun == "publish.runner" {
 			args = []any{"manage.up"}
@@ -65,6 +69,62 @@ func TestPublish(t *testing.T) {
 		if got := value.Repr(res.Return); got != c.want || res.Retcode != c.code || res.Success != (c.code == 0) {
 			t.Errorf("%s: %s, return code %d; want %s, %d", name, got, res.Retcode, c.want, c.code)
 		}
+	}
+}
+
+// The id of a run, a failure and a run that nobody waits for each have a form of their own,
+// which no return of a runner has.
+func TestPublishRunner(t *testing.T) {
+	done := function.RunnerAnswer{JID: "7", Return: "ran", Out: "txt"}
+	failed := function.RunnerAnswer{JID: "7", Retcode: 1}
+	broken := function.RunnerAnswer{JID: "7", Return: false, Retcode: 1}
+	refused := fmt.Errorf("%w: not permitted", function.ErrRefused)
+	full, async := map[string]any{"full_return": true}, map[string]any{"asynchronous": true}
+	for name, c := range map[string]struct {
+		begun  function.RunnerAnswer
+		err    error
+		kwargs map[string]any
+		want   string
+		code   int
+	}{
+		"plain":                   {done, nil, nil, "'ran'", 0},
+		"full":                    {done, nil, full, "{'jid': '7', 'out': 'txt', 'ret': 'ran', 'retcode': 0}", 0},
+		"failed":                  {failed, errors.New("boom"), nil, "'ERROR: boom'", 1},
+		"failed, full":            {failed, errors.New("boom"), full, "{'error': 'boom', 'jid': '7', 'retcode': 1}", 1},
+		"refused inside, full":    {failed, refused, full, "{'error': 'refused: not permitted', 'jid': '7', 'retcode': 77}", 77},
+		"refused before, full":    {function.RunnerAnswer{}, refused, full, "'ERROR: refused: not permitted'", 77},
+		"returned a failure":      {broken, nil, nil, "False", 1},
+		"returned a failure full": {broken, nil, full, "{'jid': '7', 'ret': False, 'retcode': 1}", 1},
+		"asynchronous":            {done, nil, async, "{'jid': '7', 'tag': 'salt/run/7'}", 0},
+		"asynchronous, refused":   {function.RunnerAnswer{}, refused, async, "'ERROR: refused: not permitted'", 77},
+	} {
+		o := &others{err: c.err, begun: c.begun}
+		res := Run(t.Context(), function.Call{Function: "publish.runner", Args: []any{"manage.up"}, Kwargs: c.kwargs, Host: &function.Host{Publisher: o}, Reach: salt.Reach{Free: true}})
+		if got := value.Repr(res.Return); got != c.want || res.Retcode != c.code {
+			t.Errorf("%s: %s, return code %d; want %s, %d", name, got, res.Retcode, c.want, c.code)
+		}
+	}
+}
+
+// What a peer returned is below its id, whatever it is, and nothing else is.
+func TestNobodyPassesForSilent(t *testing.T) {
+	text := "Minion did not return. [no response]"
+	answers := []function.Answer{
+		{JID: "1", ID: "liar", Returned: true, Return: text, Retcode: int64(0)},
+		{JID: "1", ID: "mimic", Returned: true, Return: map[string]any{"#missing": map[string]any{"db3": text}}, Retcode: int64(0)},
+		{JID: "1", ID: "db3", Text: "no response"},
+	}
+	o := &others{answers: answers}
+	res := Run(t.Context(), function.Call{Function: "publish.publish", Args: []any{"*", "test.echo"}, Host: &function.Host{Publisher: o}, Reach: salt.Reach{Free: true}})
+	got := res.Return.(map[string]any)
+	if missing := got[missingPeers].(map[string]any); len(missing) != 1 || missing["db3"] != text || got["liar"] != text || res.Retcode != codeNoReturn {
+		t.Errorf("%s, return code %d", value.Repr(got), res.Retcode)
+	}
+	if _, heard := got["db3"]; heard {
+		t.Errorf("db3, which was silent, has a return: %s", value.Repr(got))
+	}
+	if _, err := salt.ParseMinionID(missingPeers); err == nil {
+		t.Errorf("a minion may be called %s", missingPeers)
 	}
 }
 

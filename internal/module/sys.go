@@ -99,8 +99,8 @@ func listRunners(ctx context.Context, c *function.Call, r *function.Caller) (any
 	if err != nil {
 		return nil, function.Unavailable("connection to a master")
 	}
-	answer, err := publisher.Runner(ctx, docRunner(nil).Inner[0].Command, toolTimeout)
-	docs, _ := answer.(map[string]any)
+	answer, err := publisher.Runner(ctx, function.RunnerCall{Command: docRunner(nil).Inner[0].Command, Timeout: toolTimeout})
+	docs, _ := answer.Return.(map[string]any)
 	var names []string
 	for name := range docs {
 		names = append(names, salt.Function(name).Module())

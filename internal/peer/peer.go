@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
@@ -116,33 +115,42 @@ func answer(u job.Update) function.Answer {
 }
 
 // Runner implements function.Publisher.
-func (c Client) Runner(ctx context.Context, call salt.Command, timeout time.Duration) (any, error) {
-	if timeout > 0 {
+func (c Client) Runner(ctx context.Context, q function.RunnerCall) (a function.RunnerAnswer, err error) {
+	if q.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%s did not return within %s", call.Function, timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, q.Timeout, fmt.Errorf("%s did not return within %s", q.Function, q.Timeout))
 		defer cancel()
 	}
-	stream, err := c.call("", protocol.OpRun, protocol.Run{Command: job.Command{Function: call.Function, Args: call.Args, Kwargs: call.Kwargs}})
+	stream, err := c.call("", protocol.OpRun, protocol.Run{Command: job.Command(q.Command), Async: q.Async})
 	if err != nil {
-		return nil, err
+		return a, err
 	}
 	defer stream.Close()
 	var begun protocol.RunStart
 	if err := stream.Decode(ctx, &begun); err != nil {
-		return nil, meaning(err)
+		return a, meaning(err)
+	}
+	a.JID, a.Tag = begun.JID, begun.Tag
+	if q.Async {
+		return a, nil
 	}
 	var res protocol.RunResult
 	if err := stream.Decode(ctx, &res); err != nil {
-		return nil, meaning(err)
+		return a, meaning(err)
 	}
-	if res.Error != "" {
-		err := errors.New(res.Error)
-		if res.Retcode == protocol.RunRefused {
-			return nil, marked{err, function.ErrRefused}
-		}
-		return nil, err
+	a.Return, a.Out, a.Retcode = res.Return.V, res.Out, res.Retcode
+	return a, failure(res)
+}
+
+// failure is the error of a runner that has failed, nil for one that has returned.
+func failure(res protocol.RunResult) error {
+	switch {
+	case res.Error == "":
+		return nil
+	case res.Retcode == protocol.RunRefused:
+		return marked{errors.New(res.Error), function.ErrRefused}
 	}
-	return res.Return.V, nil
+	return errors.New(res.Error)
 }
 
 func (c Client) call(master, op string, in any) (*rpc.Stream, error) {

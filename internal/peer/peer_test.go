@@ -54,7 +54,7 @@ func TestWithoutAMaster(t *testing.T) {
 	if _, err := nobody.Publish(t.Context(), function.Publication{Target: "*"}); !errors.Is(err, function.ErrUnavailable) {
 		t.Errorf("Publish: %v, want ErrUnavailable", err)
 	}
-	if _, err := nobody.Runner(t.Context(), salt.Command{Function: "manage.up"}, time.Second); !errors.Is(err, function.ErrUnavailable) {
+	if _, err := nobody.Runner(t.Context(), function.RunnerCall{Command: salt.Command{Function: "manage.up"}, Timeout: time.Second}); !errors.Is(err, function.ErrUnavailable) {
 		t.Errorf("Runner: %v, want ErrUnavailable", err)
 	}
 }
@@ -63,7 +63,7 @@ func TestWithoutAMaster(t *testing.T) {
 func TestPublishedJobsPublishNothing(t *testing.T) {
 	p := Published{By: "web1"}
 	_, published := p.Publish(context.Background(), function.Publication{})
-	_, ran := p.Runner(context.Background(), salt.Command{}, 0)
+	_, ran := p.Runner(context.Background(), function.RunnerCall{})
 	if !errors.Is(published, function.ErrRefused) || !errors.Is(ran, function.ErrRefused) {
 		t.Errorf("Publish: %v, Runner: %v; want ErrRefused", published, ran)
 	}

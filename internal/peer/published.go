@@ -3,10 +3,8 @@ package peer
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/brinebus/brine/internal/function"
-	"github.com/brinebus/brine/internal/salt"
 )
 
 // PublishedBy is the environment variable by which a program learns that it runs for
@@ -29,6 +27,6 @@ func (p Published) Publish(context.Context, function.Publication) ([]function.An
 }
 
 // Runner implements function.Publisher.
-func (p Published) Runner(context.Context, salt.Command, time.Duration) (any, error) {
-	return nil, p.refuse()
+func (p Published) Runner(context.Context, function.RunnerCall) (function.RunnerAnswer, error) {
+	return function.RunnerAnswer{}, p.refuse()
 }
