@@ -41,6 +41,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"signal":     signal,
 		"spawn":      spawn,
 		"start":      start,
+		"status":     status,
 		"halt":       halt,
 		"taken":      taken,
 		"unixgroup":  unixGroup,
@@ -295,22 +296,25 @@ func (s *system) startOne(ts *testscript.TestScript, name string, options []stri
 	if isMaster(name) {
 		program = "salt-master"
 	}
-	n, err := listenNotices()
-	if err != nil {
-		return err
-	}
-	defer n.conn.Close()
 	for range 3 {
+		n, err := listenNotices()
+		if err != nil {
+			return err
+		}
 		v := &invocation{args: slices.Concat([]string{program, "-c", filepath.Join(s.work, name)}, options)}
 		c, err := v.cmd(context.Background(), ts)
 		if err != nil {
+			n.conn.Close()
 			return err
 		}
 		c.Env = append(c.Env, "NOTIFY_SOCKET="+n.name)
 		p, err := s.launch(name, c)
 		if err != nil {
+			n.conn.Close()
 			return err
 		}
+		p.notices = n
+		go n.read(p)
 		if err = n.awaitReady(p); err == nil || !s.portLost(p) {
 			return err
 		}

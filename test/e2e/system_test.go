@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -56,6 +54,8 @@ type process struct {
 	stderr string
 	ended  chan struct{} // closed when it has
 	seen   bool          // the script has looked at its end
+
+	notices *notices // of a daemon
 }
 
 // launch starts cmd in the background; what it prints goes to files.
@@ -125,50 +125,6 @@ func code(s *os.ProcessState) int {
 		return 128 + int(w.Signal())
 	}
 	return s.ExitCode()
-}
-
-// notices is the socket that systemd would listen on for one daemon.
-type notices struct {
-	conn *net.UnixConn
-	name string // for NOTIFY_SOCKET
-}
-
-var noticeCount atomic.Int64
-
-func listenNotices() (*notices, error) {
-	name := fmt.Sprintf("@brine-e2e-%d-%d", os.Getpid(), noticeCount.Add(1))
-	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
-	if err != nil {
-		return nil, err
-	}
-	return &notices{c, name}, nil
-}
-
-// awaitReady waits until the daemon says that it is ready.
-func (n *notices) awaitReady(p *process) error {
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-p.ended:
-			n.conn.SetReadDeadline(time.Now())
-		case <-stop:
-		}
-	}()
-	n.conn.SetReadDeadline(time.Now().Add(readyTime))
-	buf := make([]byte, 4096)
-	for {
-		k, err := n.conn.Read(buf)
-		switch {
-		case err == nil && slices.Contains(strings.Split(string(buf[:k]), "\n"), "READY=1"):
-			return nil
-		case err == nil:
-			continue
-		case !p.running():
-			return fmt.Errorf("%s ended with exit code %d before it was ready:\n%s", p.name, code(p.cmd.ProcessState), tail(p.stderr))
-		}
-		return fmt.Errorf("%s was not ready within %s: %w\n%s", p.name, readyTime, err, tail(p.stderr))
-	}
 }
 
 // tail is the end of a file, for the words of an error.
