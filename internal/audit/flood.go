@@ -86,6 +86,9 @@ func (f *flood) take(now time.Time) []Entry {
 // returns whether the entry is one by itself, and not among those of which only the
 // number is told: the caller's own log is to leave out the same ones.
 func (l *Log) Note(e Entry) bool {
+	if e.Verdict == Refused {
+		l.refusals.Add(1)
+	}
 	if e.Verdict == Refused && !l.flood.pass(e, time.Now()) {
 		return false
 	}

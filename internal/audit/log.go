@@ -50,7 +50,10 @@ type Log struct {
 	hurt      atomic.Bool // there is some
 	broken    atomic.Bool // an entry was not stored: the next one finds out what was
 	flying    sync.WaitGroup
-	under     chan *Pending // in the order of the chain
+
+	allowances, refusals atomic.Uint64 // decisions since the start
+
+	under chan *Pending // in the order of the chain
 
 	flood  flood
 	stop   chan struct{}
@@ -198,6 +201,9 @@ func (p *Pending) Wait(ctx context.Context) error {
 // Begin starts to write an entry without waiting; entries come in the order of
 // the calls. What was decided may take effect when Wait has returned.
 func (l *Log) Begin(e Entry) (*Pending, error) {
+	if e.Verdict == Allowed {
+		l.allowances.Add(1)
+	}
 	e.Time = time.Now().UTC()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,6 +236,10 @@ func (l *Log) Begin(e Entry) (*Pending, error) {
 	l.under <- p
 	return p, nil
 }
+
+// Decisions is how many were noted since the start; of refusals those too of which only the
+// number is written down.
+func (l *Log) Decisions() (allowed, refused uint64) { return l.allowances.Load(), l.refusals.Load() }
 
 // Record is Begin and Wait.
 func (l *Log) Record(ctx context.Context, e Entry) error {

@@ -67,6 +67,13 @@ type Common struct {
 	// exceed max_event_size by 64 KiB for the envelope, and grows with it when
 	// it is not set.
 	MaxPayload int64 `yaml:"max_payload" is:"65KiB..64MiB" default:"2MiB"`
+	// Figures for Prometheus are served here over HTTP, at /metrics, and
+	// whether the daemon is well, at /healthz and /readyz: HOST:PORT of this
+	// machine, or unix:PATH. Empty serves none.
+	MetricsListen string `yaml:"metrics_listen"`
+	// metrics_listen may be an address that other machines reach. Whoever
+	// reaches it reads the figures, and is asked for nothing.
+	MetricsPublic bool `yaml:"metrics_public"`
 	// Further directories with modules.
 	ModuleDirs []string `yaml:"module_dirs" is:"below root"`
 	// Accept every key. On the minion: accept any key of a master, without
@@ -163,6 +170,10 @@ func (c *Common) root() {
 		case *[]string:
 			c.relativeUnder(*to)
 		}
+	}
+	if path, isPath := strings.CutPrefix(c.MetricsListen, "unix:"); isPath && path != "" {
+		c.under(&path)
+		c.MetricsListen = "unix:" + path
 	}
 	c.FileRoots = c.rootsUnder("file_roots", c.FileRoots)
 	c.PillarRoots = c.rootsUnder("pillar_roots", c.PillarRoots)

@@ -63,7 +63,11 @@ type Options struct {
 	Retention time.Duration // how long the journal keeps a job; 0 is for ever
 	Durable   func() error  // returns when what is stored is on the disk
 	Log       *slog.Logger
+	Latency   Latency // of returns; nil for nobody who wants to know
 }
+
+// Latency takes the seconds from the start of a job to a return, and waits for nothing.
+type Latency interface{ Observe(seconds float64) }
 
 // noMatch is where a principal finds what a target means.
 func noMatch(who authz.Principal) string {
@@ -103,6 +107,10 @@ func (d *Dispatcher) Back(id salt.MinionID, key string) { d.jobs.back(id, key) }
 
 // Awaited are the jobs that a minion was sent and of which something is expected.
 func (d *Dispatcher) Awaited(id salt.MinionID) []salt.JID { return d.jobs.open(id) }
+
+// UnderWay is how many jobs something is expected of, and how many of them may wait for
+// minions that are away.
+func (d *Dispatcher) UnderWay() (jobs, waiting int) { return len(d.jobs.all()), d.jobs.waiting() }
 
 // Remembers says whether a job need not be looked up in the journal.
 func (d *Dispatcher) Remembers(jid salt.JID) bool { return d.jobs.find(jid) != nil }

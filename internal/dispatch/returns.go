@@ -75,6 +75,9 @@ func largeSeqs(ctx context.Context, size int, p *journal.Pending) []uint64 {
 // as after a restart of the master, one is made when it is still running.
 func (d *Dispatcher) heard(ctx context.Context, id salt.MinionID, jid salt.JID, k *Job, rep job.Report, seqs []uint64) {
 	again := d.jobs.note(k, id, rep.State.Returned())
+	if rep.State.Returned() && !again {
+		d.clock(jid)
+	}
 	run := d.jobs.running(jid)
 	if run == nil && !again && (rep.State == job.Running || rep.State == job.Received) {
 		run = d.adopt(ctx, jid)
@@ -84,6 +87,16 @@ func (d *Dispatcher) heard(ctx context.Context, id salt.MinionID, jid salt.JID, 
 		run.report(id, rep, seqs)
 	case rep.State.Final() && !rep.State.Returned():
 		d.recordStates(jid, map[string]any{string(id): job.Standing{State: rep.State, Text: rep.Text}.Data()})
+	}
+}
+
+// clock tells how long a return took, by the moment that is in the id of its job.
+func (d *Dispatcher) clock(jid salt.JID) {
+	if d.Latency == nil {
+		return
+	}
+	if began, err := jid.Time(); err == nil {
+		d.Latency.Observe(max(0, time.Since(began).Seconds()))
 	}
 }
 

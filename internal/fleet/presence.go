@@ -68,6 +68,13 @@ func (p *Presence) Connected(id salt.MinionID) (ready bool, lastSeen time.Time) 
 	return p.ready[id] != nil, p.seen[id]
 }
 
+// Count is how many minions are connected.
+func (p *Presence) Count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.ready)
+}
+
 // ids returns the minions that are connected, sorted.
 func (p *Presence) ids() []salt.MinionID {
 	p.mu.Lock()

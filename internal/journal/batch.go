@@ -191,6 +191,7 @@ type batchWriter struct {
 	subject string     // where it lies: in which room
 	place   room       // that one
 	owner   string     // whose share it takes
+	origin  origin     // what kind of sender that is
 	owed    int64      // bytes that are not counted yet
 	room    []nats.Msg // for the next messages: one allocation for many
 }
@@ -204,6 +205,7 @@ func (w *batchWriter) turn(d Draft) {
 	w.tag, w.plain = d.Tag, event.Subject(d.Tag)
 	w.place = roomFor(w.plain)
 	w.owner = ownerOf(d, w.place)
+	w.origin = originOf(w.owner)
 	w.move(w.journal.shares.over(w.place, w.owner))
 }
 
@@ -239,6 +241,7 @@ func (w *batchWriter) next(d Draft) *nats.Msg {
 	}
 	w.owed += int64(len(d.Text) + len(w.subject) + recordBytes)
 	m.Subject, m.Data = w.subject, d.Text
+	w.journal.taken[w.origin].Add(1)
 	w.number++
 	return m
 }

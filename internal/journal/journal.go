@@ -73,6 +73,7 @@ type Journal struct {
 	names  *names
 	shares *shares
 	ahead  ahead           // what readers hold
+	taken  taken           // events, by who fired them
 	closed <-chan struct{} // closed with the connection
 	log    *nameLog        // of keepNames alone; nil for none
 	stop   chan struct{}   // closed by Close

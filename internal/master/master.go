@@ -56,6 +56,8 @@ type Options struct {
 	Log     *slog.Logger
 	// Reload reads the configuration anew, at SIGHUP.
 	Reload func() (*config.Master, error)
+	// Latency is told how long each return has taken. Nil is for nobody.
+	Latency dispatch.Latency
 	// SelfCheck is the pause between two checks whether the daemon serves; 0 is the
 	// usual one.
 	SelfCheck time.Duration
@@ -96,7 +98,8 @@ type Master struct {
 	reload      func() (*config.Master, error)
 	taken       taken         // what was read of the configuration since the start
 	every       time.Duration // between two self-checks
-	undo        []func()      // what New has opened, in order
+	latency     dispatch.Latency
+	undo        []func() // what New has opened, in order
 	ctx         context.Context
 	cancel      context.CancelFunc
 	wg          sync.WaitGroup
@@ -106,7 +109,7 @@ type Master struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, lookups: fleet.NewEvaluations(), longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers), serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, latency: o.Latency, lookups: fleet.NewEvaluations(), longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers), serving: make(chan struct{})}
 	m.files, m.uploads, m.runners = fileserver.NewRoots(o.Config.FileRoots), newUploads(o.Config), runners(o.Config, o.Log)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)

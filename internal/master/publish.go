@@ -15,7 +15,7 @@ import (
 func (m *Master) openDispatch() (err error) {
 	m.dispatch, err = dispatch.Open(m.ctx, dispatch.Options{
 		Journal: m.journal, Fleet: m.fleet, Keys: m.keys, Events: m.events, Audit: m.authz, Conn: m.broker.Conn(), Key: m.key,
-		Clock: &m.clock, Steady: m.steady, Retention: m.retention(), Durable: m.durable, Log: m.log,
+		Clock: &m.clock, Steady: m.steady, Retention: m.retention(), Durable: m.durable, Log: m.log, Latency: m.latency,
 	})
 	m.undo = append(m.undo, m.dispatch.Wait)
 	m.reactor = reactor.New(m.ctx, reactor.Options{Events: m.events, DeadLetters: m.events.DeadLetters(), Start: m.startReaction, Log: m.log})

@@ -47,7 +47,7 @@ var (
 	MasterConnected   = gauge("master_connected", "1 while the minion is connected to this master or, of a failover list, to one in its place.", "master")
 	MinionsConnected  = gauge("minions_connected", "Minions that are connected and have said hello.")
 	OutboxMessages    = gauge("outbox_messages", "Messages that wait on this minion until its master has stored them.", "master")
-	Reconnects        = counter("reconnects_total", "Connections to a master that the minion has made beyond the first.", "master")
+	Reconnects        = counter("reconnects_total", "Connections to its masters that the minion has made beyond the first to each.")
 	SlowConsumers     = counter("slow_consumers_total", "Connections that the bus has cut because they did not read what was sent to them.")
 	StoreFailed       = gauge("store_failed", "1 while the journal cannot be written.")
 	returnSeconds     = Prefix + "return_seconds"

@@ -470,6 +470,12 @@ func (r *runningJob) end() {
 	r.table.release()
 }
 
+func (t *jobTable) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.running)
+}
+
 func (t *jobTable) has(jid salt.JID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -90,6 +90,7 @@ func (s *Session) wait() bool {
 func (u *Uplink) live(ctx context.Context, s *Session) *Session {
 	u.tune(s)
 	u.session.Store(s)
+	u.made.Add(1)
 	close(s.begun)
 	u.setWaiting("")
 	u.log.Info("Authentication with master successful!")

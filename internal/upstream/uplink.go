@@ -29,6 +29,7 @@ type Uplink struct {
 	pillar  atomic.Pointer[pillar]
 	waiting atomic.Pointer[string] // what for, when there is none
 	nudge   chan struct{}          // ends the pause before the next attempt
+	made    atomic.Uint64          // sessions since the start
 
 	// Only the loop that links knows these.
 	pauses     pauses
@@ -351,6 +352,9 @@ func (u *Uplink) announce(tag, master string) {
 
 // Session is the one in use, nil for none.
 func (u *Uplink) Session() *Session { return u.session.Load() }
+
+// Reconnects is how often a session was made beyond the first.
+func (u *Uplink) Reconnects() uint64 { return max(u.made.Load(), 1) - 1 }
 
 // Waiting says what the uplink waits for, while there is no session.
 func (u *Uplink) Waiting() string {

@@ -37,6 +37,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"pamservice": pamService,
 		"outputs":    outputs,
 		"run":        run,
+		"served":     served,
 		"setup":      setup,
 		"signal":     signal,
 		"spawn":      spawn,

@@ -34,6 +34,7 @@ var foreign = []struct {
 	{natsServer + "/server/avl", "blockfile", "sets of sequences, as the index of the server's store has them"},
 	{"github.com/nats-io/nats.go", "broker journal master minion outbox rpc test/bench/bare test/bench/bareserver test/bench/fleet test/bustest upstream", "whoever holds a connection; tools hold one through rpc"},
 	{"github.com/nats-io/nats.go/jetstream", "journal", "the journal is the one user of JetStream"},
+	{"github.com/prometheus/client_golang", "metrics", "figures in the words of Prometheus"},
 	{"github.com/shirou/gopsutil/v4", "beacon grain module", "facts and figures of the machine"},
 	{"github.com/urfave/cli/v2", "cli/...", "command lines"},
 	{"golang.org/x/sys", "auth cli cli/saltpam daemon grain handler module sink socket", "system calls that the standard library lacks"},

@@ -8,9 +8,11 @@ import (
 	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/monitor"
 	"github.com/brinebus/brine/internal/cli/serve"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/metrics"
 	"github.com/brinebus/brine/internal/version"
 )
 
@@ -31,7 +33,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		o := config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true, Strict: true}
 		cfg, notices, err := o.InspectMaster()
 		if cfg != nil {
-			err = config.Mistake(config.Join(err, master.Check(cfg)))
+			err = config.Mistake(config.Join(err, master.Check(cfg), config.Mistake(monitor.Check(&cfg.Common))))
 		}
 		return cfg, notices, err
 	}
@@ -47,8 +49,14 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer log.Close()
+	door, err := monitor.Open(&cfg.Common)
+	if err != nil {
+		return serve.Failed(err)
+	}
+	defer door.Close()
+	latency := metrics.NewReturnLatency()
 	m, err := master.New(ctx, master.Options{
-		Config: cfg, Version: version.Version(), Log: log.Logger,
+		Config: cfg, Version: version.Version(), Log: log.Logger, Latency: latency,
 		Reload: func() (*config.Master, error) {
 			cfg, notices, err := load()
 			serve.Tell(log.Logger, notices)
@@ -61,6 +69,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return serve.Failed(err)
 	}
+	watch := watched{master.NewMonitor(m)}
+	defer watch.Close()
+	defer door.Serve(ctx, watch, latency, log.Logger)()
 	return serve.Run(ctx, m)
 }
 

@@ -9,6 +9,7 @@ import (
 	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/monitor"
 	"github.com/brinebus/brine/internal/cli/serve"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
@@ -35,7 +36,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	inspect := func() (*config.Minion, []config.Notice, error) {
 		cfg, notices, err := o.InspectMinion()
 		if cfg != nil {
-			err = config.Mistake(config.Join(err, minion.Check(cfg)))
+			err = config.Mistake(config.Join(err, minion.Check(cfg), config.Mistake(monitor.Check(&cfg.Common))))
 		}
 		return cfg, notices, err
 	}
@@ -63,6 +64,11 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	for _, p := range lint(cfg) {
 		log.Warn("a setting has no effect", "setting", p.Key, "why", p.Text)
 	}
+	door, err := monitor.Open(&cfg.Common)
+	if err != nil {
+		return serve.Failed(err)
+	}
+	defer door.Close()
 	m, err := minion.New(ctx, minion.Options{
 		Config: cfg, Version: version.Version(), Log: log.Logger, Service: daemon.Supervised(),
 		Reload: func() (*config.Minion, error) {
@@ -77,6 +83,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return serve.Failed(err)
 	}
+	watch := watched{minion.NewMonitor(m)}
+	defer watch.Close()
+	defer door.Serve(ctx, watch, nil, log.Logger)()
 	return refusal(ctx, log, serve.Run(ctx, m))
 }
 

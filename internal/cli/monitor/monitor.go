@@ -1,0 +1,116 @@
+// Package monitor is what the commands of the daemons show to whoever watches over these:
+// figures, health and, at SIGUSR1, what all goroutines do. It turns what daemons count into
+// metrics, and counts nothing itself.
+package monitor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/eventbus"
+	"github.com/brinebus/brine/internal/metrics"
+	"github.com/brinebus/brine/internal/protocol"
+)
+
+// Check finds mistakes in the settings of metrics.
+func Check(cfg *config.Common) error {
+	if cfg.MetricsListen == "" {
+		return nil
+	}
+	if _, err := metrics.ParseAddress(cfg.MetricsListen, cfg.MetricsPublic); err != nil {
+		return fmt.Errorf("metrics_listen: %w", err)
+	}
+	return nil
+}
+
+// Door is where figures are served; nil for nowhere.
+type Door struct {
+	net.Listener
+	address string // as it is configured
+	public  bool
+}
+
+// Open opens what the configuration names, if anything. It comes before the daemon, so that
+// an address that is taken is told before anything is touched.
+func Open(cfg *config.Common) (*Door, error) {
+	if cfg.MetricsListen == "" {
+		return nil, nil
+	}
+	a, err := metrics.ParseAddress(cfg.MetricsListen, cfg.MetricsPublic)
+	if err != nil {
+		return nil, err
+	}
+	l, err := a.Listen()
+	if err != nil {
+		return nil, fmt.Errorf("metrics_listen: %w", err)
+	}
+	return &Door{l, cfg.MetricsListen, cfg.MetricsPublic}, nil
+}
+
+// Close closes the address. It is for a daemon that did not start.
+func (d *Door) Close() {
+	if d != nil {
+		_ = d.Listener.Close() // nobody was served
+	}
+}
+
+// Serve serves the figures of a daemon until stop, which returns when nothing of it runs.
+func (d *Door) Serve(ctx context.Context, from metrics.Source, latency metrics.Latency, log *slog.Logger) (stop func()) {
+	if d == nil {
+		return func() {}
+	}
+	if d.public {
+		log.Warn("metrics_public is on: whoever reaches this address reads the metrics", "address", d.address)
+	}
+	log.Info("metrics are served", "address", d.address)
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { metrics.Serve(ctx, d.Listener, from, latency, log) })
+	return func() { cancel(); wg.Wait() }
+}
+
+// maxListeners is how many durable listeners are shown, those that are behind most: users
+// choose their names.
+const maxListeners = 50
+
+// Common are the samples that both daemons have.
+func Common(daemon, version string, br broker.Figures, b eventbus.Figures) []metrics.Sample {
+	list := []metrics.Sample{
+		metrics.BuildInfo.Is(1, daemon, version), metrics.SlowConsumers.Is(float64(br.SlowConsumers)), metrics.StoreFailed.Is(truth(br.Failed)),
+		metrics.Listeners.Is(float64(len(b.Positions))),
+	}
+	for role, n := range br.Connections {
+		list = append(list, metrics.Connections.Is(float64(n), string(role)))
+	}
+	for origin, n := range b.Taken {
+		list = append(list, metrics.Events.Is(float64(n), origin))
+	}
+	if j := b.Journal; j.First > 0 { // else it could not be asked
+		list = append(list, metrics.JournalBytes.Is(float64(j.Bytes)), metrics.JournalMessages.Is(float64(j.Count)),
+			metrics.JournalLimit.Is(float64(j.Limit)), metrics.JournalDropped.Is(float64(j.Dropped)))
+	}
+	return append(list, lags(b.Positions)...)
+}
+
+func lags(all []protocol.PositionStat) (list []metrics.Sample) {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b protocol.PositionStat) int { return cmp.Compare(b.Behind, a.Behind) })
+	for _, p := range all[:min(len(all), maxListeners)] {
+		list = append(list, metrics.ListenerLag.Is(float64(p.Behind), p.User, p.Name))
+	}
+	return list
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

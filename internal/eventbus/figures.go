@@ -1,0 +1,30 @@
+package eventbus
+
+import (
+	"context"
+
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
+)
+
+// Figures are counts of a moment, for who watches over the daemon.
+type Figures struct {
+	Journal   journal.Extent
+	Taken     map[string]uint64 // events since the start, by the kind of who fired them
+	Positions []protocol.PositionStat
+}
+
+// Figures counts. What cannot be read now is empty.
+func (r *Bus) Figures(ctx context.Context) Figures {
+	f := Figures{Taken: r.journal.Taken()}
+	extent, err := r.journal.Extent(ctx)
+	if err != nil {
+		r.log.Debug("the journal does not say what it holds", "err", err)
+		return f
+	}
+	f.Journal = extent
+	if f.Positions, err = r.positions.stats(ctx, extent.Last); err != nil {
+		r.log.Debug("the positions of listeners cannot be read", "err", err)
+	}
+	return f
+}
