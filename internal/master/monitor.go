@@ -35,7 +35,7 @@ type Figures struct {
 func (w *Monitor) Figures(ctx context.Context) Figures {
 	f := Figures{Broker: w.m.broker.Figures(), Bus: w.m.events.Figures(ctx), Keys: w.m.keys.Count(), Connected: w.m.fleet.Presence.Count()}
 	f.Jobs, f.Waiting = w.m.dispatch.UnderWay()
-	f.Allowed, f.Refused = w.m.trail.Decisions()
+	f.Allowed, f.Refused = w.m.auditLog.Decisions()
 	return f
 }
 
