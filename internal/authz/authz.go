@@ -16,9 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/auth"
 	"github.com/brinebus/brine/internal/authz/eventacl"
-	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/target"
 )
@@ -57,16 +55,19 @@ type Authorizer struct {
 	Fleet  Fleet
 	Audit  *audit.Log
 	Events *eventacl.Rules
-	Gate   *eauth.Gate // external_auth
+	Logins *Logins // external_auth
 
-	rules  atomic.Pointer[Rules]
-	logins logins
-	told   logging.Throttle
+	rules atomic.Pointer[Rules]
 }
 
 // New returns an Authorizer that decides by the rules.
 func New(o Options, r *Rules) *Authorizer {
 	a := &Authorizer{Options: o}
+	a.Logins = &Logins{
+		apiUser: o.APIUser, log: o.Log, local: a.Local,
+		record: func(ctx context.Context, e audit.Entry) error { return a.Unwritten(a.Audit.Record(ctx, e)) },
+		note:   func(e audit.Entry) bool { return a.Audit.Note(e) },
+	}
 	a.SetRules(r)
 	return a
 }

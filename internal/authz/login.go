@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"sync"
 	"time"
@@ -16,14 +17,26 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
-	"github.com/brinebus/brine/internal/runner"
-	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
 
-// logins are the connections that users of external_auth have logged in on, by
+// Logins lets users of external_auth in, and knows the connections on which they are. It
+// says who somebody is, and decides nothing about what they may do.
+type Logins struct {
+	Gate *eauth.Gate
+
+	apiUser  string // may log others in by their addresses; "" is operators only
+	log      *slog.Logger
+	local    func(context.Context, bus.Identity) Principal // who asks, whoever has logged in
+	record   func(context.Context, audit.Entry) error      // before it takes effect
+	note     func(audit.Entry) bool
+	sessions sessions
+	told     logging.Throttle
+}
+
+// sessions are the connections that users of external_auth have logged in on, by
 // inbox prefix. A login replaces the rights that the kernel's word gives.
-type logins struct {
+type sessions struct {
 	mu         sync.Mutex
 	grants     map[string]*eauth.Grant
 	addresses  map[string]string // of whom a program has logged in, see protocol.Login
@@ -33,20 +46,20 @@ type logins struct {
 // challengeBytes is the size of what a certificate's key has to sign.
 const challengeBytes = 32
 
-func (l *logins) of(inbox string) *eauth.Grant {
+func (l *sessions) of(inbox string) *eauth.Grant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.grants[inbox]
 }
 
 // address is that of whom a program has logged in on a connection, "" for none.
-func (l *logins) address(inbox string) string {
+func (l *sessions) address(inbox string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.addresses[inbox]
 }
 
-func (l *logins) set(inbox string, g *eauth.Grant, address string) {
+func (l *sessions) set(inbox string, g *eauth.Grant, address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.grants == nil {
@@ -60,7 +73,7 @@ func (l *logins) set(inbox string, g *eauth.Grant, address string) {
 }
 
 // drop forgets a connection that has ended.
-func (l *logins) drop(inbox string) {
+func (l *sessions) drop(inbox string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.grants, inbox)
@@ -69,7 +82,7 @@ func (l *logins) drop(inbox string) {
 }
 
 // challenge makes the one challenge of a connection anew.
-func (l *logins) challenge(inbox string) []byte {
+func (l *sessions) challenge(inbox string) []byte {
 	c := make([]byte, challengeBytes)
 	rand.Read(c) //nolint:errcheck // it never fails
 	l.mu.Lock()
@@ -82,7 +95,7 @@ func (l *logins) challenge(inbox string) []byte {
 }
 
 // takeChallenge returns the challenge of a connection, once.
-func (l *logins) takeChallenge(inbox string) []byte {
+func (l *sessions) takeChallenge(inbox string) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.challenges[inbox]
@@ -91,22 +104,22 @@ func (l *logins) takeChallenge(inbox string) []byte {
 }
 
 // Login lets a user of external_auth in on the connection that asks.
-func (a *Authorizer) Login(ctx context.Context, r *rpc.Request) error {
+func (l *Logins) Login(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Login
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
 	if len(q.Certificate) > 0 && len(q.Signature) == 0 && q.Token == "" {
-		answer := protocol.LoggedIn{Challenge: a.logins.challenge(r.Inbox())}
+		answer := protocol.LoggedIn{Challenge: l.sessions.challenge(r.Inbox())}
 		_ = r.Decide(allow(bus.Proof)) // who is asked for a proof has got nothing yet
-		return a.unlessGone(ctx, r, answer)
+		return l.unlessGone(ctx, r, answer)
 	}
-	payer, err := a.behind(ctx, r, q.Address)
+	payer, err := l.behind(ctx, r, q.Address)
 	if err != nil {
 		return err
 	}
-	grant, err := a.verify(ctx, r, q, payer)
-	if unwritten := a.tellLogin(ctx, r.From, q, grant, err); err != nil {
+	grant, err := l.verify(ctx, r, q, payer)
+	if unwritten := l.tellLogin(ctx, r.From, q, grant, err); err != nil {
 		return loginError(q, err)
 	} else if unwritten != nil {
 		return unwritten
@@ -114,28 +127,28 @@ func (a *Authorizer) Login(ctx context.Context, r *rpc.Request) error {
 	_ = r.Decide(allow(bus.Proof))
 	answer := protocol.LoggedIn{
 		Backend: grant.Backend, User: grant.Name, Groups: grant.Groups, Issued: grant.Issued, Expires: grant.Expires,
-		Perms: value.Value{V: a.Gate.Perms(grant)},
+		Perms: value.Value{V: l.Gate.Perms(grant)},
 	}
 	if q.MakeToken {
-		if answer.Token, answer.Expires, err = a.newToken(ctx, grant, q); err != nil {
+		if answer.Token, answer.Expires, err = l.newToken(ctx, grant, q); err != nil {
 			return loginError(q, err)
 		}
 	}
-	a.logins.set(r.Inbox(), grant, q.Address)
-	return a.unlessGone(ctx, r, answer)
+	l.sessions.set(r.Inbox(), grant, q.Address)
+	return l.unlessGone(ctx, r, answer)
 }
 
-func (a *Authorizer) newToken(ctx context.Context, grant *eauth.Grant, q protocol.Login) (string, time.Time, error) {
-	token, expires, err := a.Gate.MakeToken(ctx, grant, q.Expire.Duration(), false)
+func (l *Logins) newToken(ctx context.Context, grant *eauth.Grant, q protocol.Login) (string, time.Time, error) {
+	token, expires, err := l.Gate.MakeToken(ctx, grant, q.Expire.Duration(), false)
 	if q.Lenient && q.Expire != 0 && errors.Is(err, eauth.ErrLifetime) {
-		return a.Gate.MakeToken(ctx, grant, 0, false)
+		return l.Gate.MakeToken(ctx, grant, 0, false)
 	}
 	return token, expires, err
 }
 
 // behind says who pays for logins that fail: the local user who asks, or the address for
 // which one asks who is believed. It becomes the source of the request.
-func (a *Authorizer) behind(ctx context.Context, r *rpc.Request, address string) (payer string, err error) {
+func (l *Logins) behind(ctx context.Context, r *rpc.Request, address string) (payer string, err error) {
 	switch {
 	case address == "" && r.From.Role == bus.RoleUser:
 		return r.From.Name, nil
@@ -145,8 +158,8 @@ func (a *Authorizer) behind(ctx context.Context, r *rpc.Request, address string)
 	if a, err := netip.ParseAddr(address); err != nil || a.Zone() != "" {
 		return "", rpc.Errorf(rpc.Usage, "%.60q is no address", address)
 	}
-	who := a.Local(ctx, r.From)
-	if !who.subject.Operator && (who.subject.Kind != acl.Local || a.APIUser == "" || who.subject.Name != a.APIUser) {
+	who := l.local(ctx, r.From)
+	if !who.subject.Operator && (who.subject.Kind != acl.Local || l.apiUser == "" || who.subject.Name != l.apiUser) {
 		return "", rpc.Errorf(rpc.Denied, "user %s may not log others in by their addresses", who.name).
 			WithHint("salt-api runs as the user that api_user names in the master's configuration")
 	}
@@ -156,24 +169,24 @@ func (a *Authorizer) behind(ctx context.Context, r *rpc.Request, address string)
 
 // unlessGone answers, or forgets the connection if it has ended meanwhile: nobody
 // else would.
-func (a *Authorizer) unlessGone(ctx context.Context, r *rpc.Request, answer protocol.LoggedIn) error {
+func (l *Logins) unlessGone(ctx context.Context, r *rpc.Request, answer protocol.LoggedIn) error {
 	if ctx.Err() != nil {
-		a.logins.drop(r.Inbox())
+		l.sessions.drop(r.Inbox())
 		return ctx.Err()
 	}
 	return r.Send(ctx, answer)
 }
 
 // verify finds out who logs in.
-func (a *Authorizer) verify(ctx context.Context, r *rpc.Request, q protocol.Login, payer string) (*eauth.Grant, error) {
+func (l *Logins) verify(ctx context.Context, r *rpc.Request, q protocol.Login, payer string) (*eauth.Grant, error) {
 	if q.Token == "" {
 		p := eauth.Proof{Secret: q.Password, Certificate: q.Certificate, Signature: q.Signature}
-		if c := a.logins.takeChallenge(r.Inbox()); c != nil {
+		if c := l.sessions.takeChallenge(r.Inbox()); c != nil {
 			p.Statement = protocol.LoginStatement(r.Inbox(), q.User, c)
 		}
-		return a.Gate.Login(ctx, payer, q.Backend, q.User, p)
+		return l.Gate.Login(ctx, payer, q.Backend, q.User, p)
 	}
-	grant, err := a.Gate.ShowToken(ctx, payer, q.Token)
+	grant, err := l.Gate.ShowToken(ctx, payer, q.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +198,7 @@ func (a *Authorizer) verify(ctx context.Context, r *rpc.Request, q protocol.Logi
 
 // tellLogin logs a login, with the reason of a refusal, and writes it to the audit
 // log. One that is not written there must not take effect.
-func (a *Authorizer) tellLogin(ctx context.Context, from bus.Identity, q protocol.Login, grant *eauth.Grant, err error) error {
+func (l *Logins) tellLogin(ctx context.Context, from bus.Identity, q protocol.Login, grant *eauth.Grant, err error) error {
 	backend, user := logging.Shorten(q.Backend), logging.Shorten(q.User)
 	if grant != nil {
 		backend, user = grant.Backend, grant.Name
@@ -194,14 +207,14 @@ func (a *Authorizer) tellLogin(ctx context.Context, from bus.Identity, q protoco
 	if uid := from.UID(); uid >= 0 {
 		e.UID = &uid
 	}
-	log := a.Log.With("user", user, "eauth", backend, "kind", proofKind(q), "source", from.String())
+	log := l.log.With("user", user, "eauth", backend, "kind", proofKind(q), "source", from.String())
 	if err != nil {
 		// Once a minute is enough for the log; the audit log counts what repeats.
-		if !errors.Is(err, eauth.ErrBusy) || a.told.First("login "+from.String(), time.Now()) {
+		if !errors.Is(err, eauth.ErrBusy) || l.told.First("login "+from.String(), time.Now()) {
 			log.Warn("login refused", "reason", err.Error())
 		}
 		e.Reason = err.Error()
-		a.Audit.Note(e)
+		l.note(e)
 		return nil
 	}
 	log.Info("login")
@@ -209,7 +222,7 @@ func (a *Authorizer) tellLogin(ctx context.Context, from bus.Identity, q protoco
 	if q.MakeToken {
 		e.Reason = "a token is made"
 	}
-	return a.Unwritten(a.Audit.Record(ctx, e))
+	return l.record(ctx, e)
 }
 
 // proofKind is what Salt calls the kind of a login.
@@ -242,43 +255,6 @@ func loginError(q protocol.Login, err error) error {
 	return err
 }
 
-// external is the principal behind a login, nil where nobody has logged in on the
-// connection.
-func (a *Authorizer) external(ctx context.Context, i bus.Identity) *Principal {
-	old := a.logins.of(i.Inbox())
-	if old == nil {
-		return nil
-	}
-	if address := a.logins.address(i.Inbox()); address != "" {
-		i.Source = address
-	}
-	g, err := a.Gate.Check(ctx, old)
-	if err != nil {
-		if a.told.First("login end "+i.Inbox(), time.Now()) {
-			a.Log.Warn("login ended", "user", old.Name, "eauth", old.Backend, "source", i.String(), "reason", err)
-		}
-		return &Principal{name: old.Name, identity: i, refused: loginError(protocol.Login{}, err)}
-	}
-	who := &Principal{name: g.Name, identity: i, login: g, subject: acl.Subject{Kind: acl.External, Name: g.Name, Groups: g.Groups, Backend: g.Backend, Unix: a.unixNames(ctx, i)}}
-	if g.Rules != "" {
-		if who.rules, err = a.kept(g.Rules); err != nil {
-			who.refused, who.subject = err, acl.Subject{}
-		}
-	}
-	return who
-}
-
-// unixNames are the names of the local user on a connection, whoever has logged in.
-func (a *Authorizer) unixNames(ctx context.Context, i bus.Identity) []string {
-	if i.Role == bus.RoleClient {
-		return nil
-	}
-	if i.Sudo != "" {
-		return []string{sudoPrefix + i.Sudo, i.Sudo}
-	}
-	return []string{string(a.Users.Lookup(ctx, i.UID()).Name)}
-}
-
 // Bounds of what is told to a user of external_auth as it happens.
 const (
 	// loginLook is how often it is made sure that the login still holds.
@@ -289,13 +265,13 @@ const (
 
 // While runs f, whose context ends when the login of who does, with the refusal
 // as its cause: what is told as it happens stops then, what was started does not.
-func (a *Authorizer) While(ctx context.Context, who Principal, f func(context.Context) error) error {
+func (l *Logins) While(ctx context.Context, who Principal, f func(context.Context) error) error {
 	if who.login == nil {
 		return f(ctx)
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() { end(a.loginEnd(ctx, who)) })
+	watch.Go(func() { end(l.loginEnd(ctx, who)) })
 	err := f(ctx)
 	ended := context.Cause(ctx)
 	end(nil)
@@ -308,7 +284,7 @@ func (a *Authorizer) While(ctx context.Context, who Principal, f func(context.Co
 
 // loginEnd waits for the end of a login and returns what its user is told. When ctx
 // ends it returns nil.
-func (a *Authorizer) loginEnd(ctx context.Context, who Principal) error {
+func (l *Logins) loginEnd(ctx context.Context, who Principal) error {
 	tick := time.NewTicker(loginLook)
 	defer tick.Stop()
 	for good := time.Now(); ; {
@@ -317,78 +293,18 @@ func (a *Authorizer) loginEnd(ctx context.Context, who Principal) error {
 			return nil
 		case <-tick.C:
 		}
-		_, err := a.Gate.Check(ctx, who.login)
+		_, err := l.Gate.Check(ctx, who.login)
 		switch {
 		case err == nil:
 			good = time.Now()
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, eauth.ErrRefused) || time.Since(good) > blindLook:
-			a.Log.Warn("login ended", "user", who.name, "eauth", who.login.Backend, "source", who.identity.String(), "reason", err)
+			l.log.Warn("login ended", "user", who.name, "eauth", who.login.Backend, "source", who.identity.String(), "reason", err)
 			return loginError(protocol.Login{}, err)
 		}
 	}
 }
 
-// kept are the rules that a token keeps. The blacklist is that of now.
-func (a *Authorizer) kept(text string) (*acl.Rules, error) {
-	rules, err := a.Rules().with(text)
-	if err != nil {
-		a.Log.Error("the rules of a token are not understood", "err", err)
-		return nil, rpc.Errorf(rpc.Denied, "Authorization error occurred. The rules that the token keeps are not understood any more").WithHint("log in anew")
-	}
-	return rules, nil
-}
-
-// MakeToken makes a token for the runner auth.mk_token: of the login that asks,
-// or, for operators, of anybody whom the backend knows.
-func (a *Authorizer) MakeToken(ctx context.Context, who Principal, t runner.NewToken) (runner.Token, error) {
-	made := runner.Token{User: t.User, Backend: t.Backend}
-	var err error
-	switch g := who.login; {
-	case g != nil && (t.User != "" && t.User != g.Name || t.Backend != "" && t.Backend != g.Backend):
-		return made, rpc.Errorf(rpc.Denied, "%s may make tokens of %s by %s only", who.name, g.Name, g.Backend)
-	case g != nil:
-		made.User, made.Backend = g.Name, g.Backend
-		made.Token, made.Expires, err = a.Gate.MakeToken(ctx, g, t.Life, false)
-	case !who.subject.Operator:
-		err = rpc.Errorf(rpc.Denied, "only operators make tokens without a login").WithHint("log in: salt-run -a BACKEND auth.mk_token")
-	case t.User == "" || t.Backend == "":
-		err = salt.WithHint(errors.New("a token is of a user whom a backend knows: username and eauth are needed"),
-			"salt-run auth.mk_token username=fred eauth=pam, or log in: salt-run -a BACKEND auth.mk_token")
-	default:
-		made.Token, made.Expires, err = a.Gate.Issue(ctx, t.Backend, t.User, t.Life)
-	}
-	if err == nil {
-		made.ID = eauth.TokenID(made.Token)
-	} else if errors.Is(err, eauth.ErrLifetime) {
-		err = rpc.Errorf(rpc.Denied, "%v", err)
-	}
-	return made, err
-}
-
-// DeleteToken forgets a token: of a login, or anybody's for nil. record, if there is one,
-// comes before.
-func (a *Authorizer) DeleteToken(ctx context.Context, id string, of *eauth.Grant, record func() error) error {
-	key, err := a.Gate.Find(ctx, id, of)
-	if err == nil && record != nil {
-		err = record()
-	}
-	if err != nil {
-		return err
-	}
-	return a.Gate.Delete(ctx, key)
-}
-
-// ListTokens lists them for the runner auth.list_tokens: those of a login, or all for nil.
-func (a *Authorizer) ListTokens(ctx context.Context, of *eauth.Grant) ([]runner.Token, error) {
-	list, err := a.Gate.List(ctx, of)
-	out := make([]runner.Token, len(list))
-	for i, t := range list {
-		out[i] = runner.Token{ID: t.ID, User: t.User, Backend: t.Backend, Groups: t.Groups, Issued: t.Issued, Expires: t.Expires, KeepsRules: t.KeepsRules}
-	}
-	return out, err
-}
-
 // Ended forgets the login on a connection that has ended.
-func (a *Authorizer) Ended(inbox string) { a.logins.drop(inbox) }
+func (l *Logins) Ended(inbox string) { l.sessions.drop(inbox) }

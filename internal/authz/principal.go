@@ -3,6 +3,7 @@ package authz
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/audit"
@@ -10,6 +11,8 @@ import (
 	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/eauth"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -82,6 +85,53 @@ func (a *Authorizer) Principal(ctx context.Context, i bus.Identity) Principal {
 		return *who
 	}
 	return a.Local(ctx, i)
+}
+
+// external is the principal behind a login, nil where nobody has logged in on the
+// connection.
+func (a *Authorizer) external(ctx context.Context, i bus.Identity) *Principal {
+	old := a.Logins.sessions.of(i.Inbox())
+	if old == nil {
+		return nil
+	}
+	if address := a.Logins.sessions.address(i.Inbox()); address != "" {
+		i.Source = address
+	}
+	g, err := a.Logins.Gate.Check(ctx, old)
+	if err != nil {
+		if a.Logins.told.First("login end "+i.Inbox(), time.Now()) {
+			a.Log.Warn("login ended", "user", old.Name, "eauth", old.Backend, "source", i.String(), "reason", err)
+		}
+		return &Principal{name: old.Name, identity: i, refused: loginError(protocol.Login{}, err)}
+	}
+	who := &Principal{name: g.Name, identity: i, login: g, subject: acl.Subject{Kind: acl.External, Name: g.Name, Groups: g.Groups, Backend: g.Backend, Unix: a.unixNames(ctx, i)}}
+	if g.Rules != "" {
+		if who.rules, err = a.kept(g.Rules); err != nil {
+			who.refused, who.subject = err, acl.Subject{}
+		}
+	}
+	return who
+}
+
+// unixNames are the names of the local user on a connection, whoever has logged in.
+func (a *Authorizer) unixNames(ctx context.Context, i bus.Identity) []string {
+	if i.Role == bus.RoleClient {
+		return nil
+	}
+	if i.Sudo != "" {
+		return []string{sudoPrefix + i.Sudo, i.Sudo}
+	}
+	return []string{string(a.Users.Lookup(ctx, i.UID()).Name)}
+}
+
+// kept are the rules that a token keeps. The blacklist is that of now.
+func (a *Authorizer) kept(text string) (*acl.Rules, error) {
+	rules, err := a.Rules().with(text)
+	if err != nil {
+		a.Log.Error("the rules of a token are not understood", "err", err)
+		return nil, rpc.Errorf(rpc.Denied, "Authorization error occurred. The rules that the token keeps are not understood any more").WithHint("log in anew")
+	}
+	return rules, nil
 }
 
 // Local is the user whom the kernel names, or the client whom its key does, whoever has

@@ -196,7 +196,7 @@ var turnedAway = map[string]string{
 // gone is told by the broker of every connection that ended.
 func (m *Master) gone(i bus.Identity) {
 	m.server.Gone(i.Inbox())
-	m.authz.Ended(i.Inbox())
+	m.authz.Logins.Ended(i.Inbox())
 	if i.Role != bus.RoleMinion {
 		return
 	}

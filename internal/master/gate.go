@@ -18,14 +18,14 @@ func (m *Master) openGate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.authz.Gate, err = eauth.NewGate(ctx, table, b, m.log)
+	m.authz.Logins.Gate, err = eauth.NewGate(ctx, table, b, m.log)
 	m.tellAbsent(b)
 	return err
 }
 
 // setBackends puts those of a new configuration in force.
 func (m *Master) setBackends(b *eauth.Backends) {
-	m.authz.Gate.Set(b)
+	m.authz.Logins.Gate.Set(b)
 	m.tellAbsent(b)
 }
 
@@ -47,7 +47,7 @@ func (m *Master) sweepTokens() {
 			return
 		case <-tick.C:
 		}
-		if err := m.authz.Gate.Sweep(m.ctx); err != nil && m.ctx.Err() == nil {
+		if err := m.authz.Logins.Gate.Sweep(m.ctx); err != nil && m.ctx.Err() == nil {
 			m.log.Error("tokens not swept", "err", err)
 		}
 	}

@@ -76,7 +76,7 @@ func (m *Master) ownHost(who authz.Principal, p authz.Permission, long *longRead
 			if who.Login() == nil {
 				return nil, nil // tokens are of logins
 			}
-			return m.authz.ListTokens(ctx, who.Login())
+			return m.authz.Logins.ListTokens(ctx, who.Login())
 		},
 		DeleteToken: func(ctx context.Context, id string) error { return m.deleteOwn(ctx, who, p, id) },
 		Version:     m.version, Log: m.log,
@@ -88,7 +88,7 @@ func (m *Master) deleteOwn(ctx context.Context, who authz.Principal, p authz.Per
 	if who.Login() == nil {
 		return rpc.Errorf(rpc.Denied, "tokens are of logins, and this is none").WithHint("log in: salt-run -a BACKEND auth.del_token ID")
 	}
-	return m.authz.DeleteToken(ctx, id, who.Login(), func() error { return m.authz.Record(ctx, p, "") })
+	return m.authz.Logins.DeleteToken(ctx, id, who.Login(), func() error { return m.authz.Record(ctx, p, "") })
 }
 
 // ownEvents reads what the journal has of the jobs that the principal has started. It looks

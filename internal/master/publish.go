@@ -42,7 +42,7 @@ func (m *Master) publish(ctx context.Context, r *rpc.Request) error {
 		return err
 	}
 	who := m.authz.Principal(ctx, r.From)
-	return m.authz.While(ctx, who, func(ctx context.Context) error { return m.publishFor(ctx, r, q, who) })
+	return m.authz.Logins.While(ctx, who, func(ctx context.Context) error { return m.publishFor(ctx, r, q, who) })
 }
 
 // publishFor runs a job for whoever asks and tells its course.
@@ -78,7 +78,7 @@ func (m *Master) follow(ctx context.Context, r *rpc.Request) error {
 	if k == nil {
 		return rpc.Errorf(rpc.NotFound, "the journal has no job %s", jid).WithHint("'salt-run jobs.list_jobs' lists those that it has")
 	}
-	return m.authz.While(ctx, who, func(ctx context.Context) error { return m.dispatch.Follow(ctx, r, jid) })
+	return m.authz.Logins.While(ctx, who, func(ctx context.Context) error { return m.dispatch.Follow(ctx, r, jid) })
 }
 
 // execute runs a job for a runner, one of its own or one of who asks, and gathers its

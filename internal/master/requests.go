@@ -26,7 +26,7 @@ func (m *Master) register() {
 		"letters":     m.outboxes.Deliver,
 		"listFiles":   m.listFiles,
 		"localReturn": m.dispatch.LocalReturn,
-		"login":       m.authz.Login,
+		"login":       m.authz.Logins.Login,
 		"makeRoom":    m.outboxes.Reserve,
 		"minionFire":  m.minionFire,
 		"peerPublish": m.peerPublish,
@@ -51,7 +51,7 @@ func (m *Master) register() {
 		if err := who.Refused(); err != nil {
 			return err
 		}
-		return m.authz.While(ctx, who, f)
+		return m.authz.Logins.While(ctx, who, f)
 	})
 	m.events.RegisterClients(s, local)
 	m.events.Register(s, local)

@@ -68,10 +68,10 @@ func (m *Master) runnerHost(who authz.Principal, long *longRead) *runner.Host {
 		Version:    m.version,
 		Log:        m.log,
 		MakeToken: func(ctx context.Context, t runner.NewToken) (runner.Token, error) {
-			return m.authz.MakeToken(ctx, who, t)
+			return m.authz.Logins.MakeToken(ctx, who, t)
 		},
-		ListTokens:  func(ctx context.Context) ([]runner.Token, error) { return m.authz.ListTokens(ctx, nil) },
-		DeleteToken: func(ctx context.Context, id string) error { return m.authz.DeleteToken(ctx, id, nil, nil) },
+		ListTokens:  func(ctx context.Context) ([]runner.Token, error) { return m.authz.Logins.ListTokens(ctx, nil) },
+		DeleteToken: func(ctx context.Context, id string) error { return m.authz.Logins.DeleteToken(ctx, id, nil, nil) },
 
 		Reactions:     m.reactions,
 		RetryReaction: m.reactor.Retry,
@@ -121,7 +121,7 @@ func (m *Master) run(ctx context.Context, r *rpc.Request) error {
 		return err
 	}
 	who := m.authz.Principal(ctx, r.From)
-	return m.authz.While(ctx, who, func(ctx context.Context) error { return m.runFor(ctx, r, q, who) })
+	return m.authz.Logins.While(ctx, who, func(ctx context.Context) error { return m.runFor(ctx, r, q, who) })
 }
 
 // runFor runs a runner or a wheel function for whoever asks, between the events
