@@ -65,6 +65,7 @@ type Minion struct {
 	log      *slog.Logger
 	key      *pki.PrivateKey
 	broker   *broker.Broker
+	serving  chan struct{} // closed when requests are served; connections wait for it
 	server   *rpc.Server
 	events   *eventbus.Bus
 	journal  *journal.Journal
@@ -98,7 +99,7 @@ var errStopping = errors.New("the minion is stopping")
 // New checks everything, takes the lock on the data, and opens the minion's own
 // bus. After an error nothing is left open.
 func New(ctx context.Context, o Options) (*Minion, error) {
-	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, every: o.SelfCheck, service: o.Service, jobs: newJobTable(o.Config.ProcessCountMax)}
+	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, every: o.SelfCheck, service: o.Service, jobs: newJobTable(o.Config.ProcessCountMax), serving: make(chan struct{})}
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, func() { m.cancel(errStopping) })
 	m.modules, m.custom = extension.OfMinion(extension.Modules, m.cfg.ModuleDirs, m.cfg.CacheDir, m.log), extension.OfMinion(extension.Returners, m.cfg.ModuleDirs, m.cfg.CacheDir, m.log)
@@ -178,6 +179,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 		Endpoints: bus.MinionEndpoints,
 		Name:      "salt-minion", StoreDir: store, Sync: broker.SyncOf(m.cfg.JournalSync), Log: m.log,
 		Context: m.ctx,
+		Ready:   m.serving,
 		Admit: func(p broker.Peer) bus.Identity {
 			if !m.mayConnect(int(p.Local.UID)) {
 				m.log.Warn("local connection refused: the minion's bus is for root, its own user and those whom event_acl names", "uid", p.Local.UID)
@@ -259,6 +261,7 @@ func (m *Minion) Run(ctx context.Context) error {
 		return err
 	}
 	m.broker.Meter(m.server.Mark)
+	close(m.serving)
 	hangups, stop := daemon.Hangups()
 	defer stop()
 	refused := make(chan error, len(m.boxes))

@@ -105,6 +105,35 @@ func startMinion(t testing.TB, cfg *config.Minion) *daemonUnderTest {
 	return run(t, m.Run)
 }
 
+// Who comes before the daemon answers requests waits, and is not told that it answers none.
+func TestWhoComesEarlyWaits(t *testing.T) {
+	_, a, _ := startMaster(t)
+	cfg := listed(t, "", a)
+	m, err := minion.New(t.Context(), minion.Options{Config: cfg, Version: "test", Log: logger(t, "minion")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		c, err := rpc.Dial(filepath.Join(cfg.SockDir, minion.SocketName))
+		if err == nil {
+			defer c.Close()
+			err = c.Ask(t.Context(), protocol.OpStatus, nil, nil)
+		}
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		t.Errorf("answered before the daemon runs: %v", err)
+		answered <- nil
+	case <-time.After(100 * time.Millisecond): // an answer would be there by then; on a slow machine the test sees less
+	}
+	run(t, m.Run)
+	if err := <-answered; err != nil {
+		t.Errorf("once the daemon runs: %v", err)
+	}
+}
+
 func dial(t testing.TB, dir, name string) *rpc.Conn {
 	t.Helper()
 	c, err := rpc.Dial(filepath.Join(dir, name))
