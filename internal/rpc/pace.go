@@ -11,6 +11,11 @@ import (
 const (
 	defaultPace = 5000   // requests of one machine in a second; twice as many before one is refused
 	maxPaced    = 20_000 // principals that are remembered; beyond it all begin anew
+	// A message that says how much of an answer was taken counts for a part of a request: it
+	// is looked up and forgotten. Readers that keep up send one for each message that they get.
+	windowWeight = 0.25
+	// A key that is not accepted has one question to ask, so it may ask fifty times a second.
+	unacceptedWeight = 100
 )
 
 // paces holds each machine to its pace, so that one that asks as fast as it can does
@@ -50,7 +55,7 @@ func (p *paces) take(principal string, weight float64, now time.Time) (ahead tim
 		own.left -= weight
 		return p.ahead(burst - own.left), true, false
 	}
-	if own.over++; own.over < p.perSecond {
+	if own.over += max(1, weight); own.over < p.perSecond {
 		return longestPush, false, false
 	}
 	own.over = 0
@@ -70,21 +75,47 @@ func (p *paces) ahead(early float64) time.Duration {
 	return max(0, min(d, longestPush))
 }
 
+// keepPace counts a message in the pace of its sender, and lets nothing more be read of one
+// that is ahead of it.
+func (s *Server) keepPace(from bus.Identity, weight float64) (taken, cut bool) {
+	if from.IsOperator() {
+		return true, false
+	}
+	if from.Role == bus.RoleUnaccepted {
+		weight = unacceptedWeight
+	}
+	s.mu.Lock()
+	ahead, taken, cut := s.paces.take(principal(from), weight, time.Now())
+	s.mu.Unlock()
+	if s.Slow != nil && ahead > 0 {
+		s.Slow(from, ahead)
+	}
+	return taken, cut
+}
+
+// stray counts a message that is no request of a connection of its sender, to which nothing
+// can be answered. A key that is not accepted does not stay for many of them.
+func (s *Server) stray(from bus.Identity) {
+	taken, _ := s.keepPace(from, 1)
+	if !taken && from.Role == bus.RoleUnaccepted && s.CutKey != nil {
+		s.CutKey(from.Key)
+	}
+}
+
+// begun says whether pieces of the request with this reply subject have come.
+func (s *Server) begun(reply string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.partial[reply] != nil
+}
+
 // tooFast pushes back a sender that is ahead of its pace. A machine that gets far ahead all
 // the same is refused, too, and its connection ended if it goes on. The first piece of a
 // long request counts for all, and is not refused: half a message would be taken for junk.
 func (s *Server) tooFast(from bus.Identity, e *bus.Endpoint, reply string, data []byte) error {
-	if from.IsOperator() {
-		return nil
-	}
-	s.mu.Lock()
-	ahead, taken, cut := time.Duration(0), true, false
-	if s.partial[reply] == nil {
-		ahead, taken, cut = s.paces.take(principal(from), e.Check.Weight(), time.Now())
-	}
-	s.mu.Unlock()
-	if s.Slow != nil && ahead > 0 {
-		s.Slow(from, ahead)
+	taken, cut := true, false
+	if !s.begun(reply) {
+		taken, cut = s.keepPace(from, e.Check.Weight())
 	}
 	part := len(data) > 0 && data[0] == framePart
 	if taken || part || from.Role == bus.RoleUser || from.Role == bus.RoleClient {

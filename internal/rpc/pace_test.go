@@ -1,9 +1,15 @@
 package rpc
 
 import (
+	"log/slog"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/bus"
 )
 
 func TestPace(t *testing.T) {
@@ -62,5 +68,47 @@ func TestPaceIsKeptBeforeAnythingIsRefused(t *testing.T) {
 	}
 	if least := 2900 * time.Millisecond; pushed < least {
 		t.Errorf("3000 requests were read within %s, want at least %s", pushed, least)
+	}
+}
+
+// TestEveryMessageIsInThePace: not only requests push their sender back, so does a flood of
+// messages that open a window, of words that an answer was taken, and of requests whose answer
+// would go elsewhere. A key that is not accepted does not stay for the last.
+func TestEveryMessageIsInThePace(t *testing.T) {
+	const flood = 10 * defaultPace
+	for _, c := range []struct {
+		name, subject, reply, body string
+	}{
+		{"window of a minion", "salt.minion.evil.credit", "", "_INBOX.x.y.1 5"},
+		{"window of a user", "salt.user.1000.credit", "", "junk"},
+		{"word of a client", "salt.client.broken.ack.1.5", "", ""},
+		{"stray word of a client", "salt.client.broken.ack.zz.5", "", ""},
+		{"foreign reply of a minion", "salt.minion.evil.req.pillar", "salt.minion.web1.job", "i{}"},
+		{"foreign reply of a client", "salt.client.broken.req.fire", "salt.event.x", "{}"},
+		{"foreign reply of a key", "salt.key.0a.req.ask", "_INBOX.another.key.1", "i{}"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			nobody := func(string) (bus.Identity, bool) { return bus.Identity{}, false }
+			s := NewServer(nil, nobody, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
+			pushed, cut := 0, 0
+			s.Slow = func(bus.Identity, time.Duration) { pushed++ }
+			s.CutKey = func(string) { cut++ }
+			handle := s.request
+			switch {
+			case strings.HasSuffix(c.subject, ".credit"):
+				handle = s.credit
+			case strings.Contains(c.subject, ".ack."):
+				handle = s.acked
+			}
+			for range flood {
+				handle(&nats.Msg{Subject: c.subject, Reply: c.reply, Data: []byte(c.body)})
+			}
+			if pushed < flood/2 {
+				t.Errorf("of %d in a moment %d pushed their sender back", flood, pushed)
+			}
+			if unaccepted := strings.HasPrefix(c.subject, "salt.key."); unaccepted != (cut > 0) {
+				t.Errorf("its connections were ended %d times", cut)
+			}
+		})
 	}
 }

@@ -98,6 +98,7 @@ func (o *answerer) message(frame []byte) *nats.Msg {
 // acked notes that a client has taken a message, and with it all before it.
 func (s *Server) acked(m *nats.Msg) {
 	from, rest, ok := bus.Sender(m.Subject)
+	s.keepPace(from, windowWeight)
 	words := strings.Split(rest, ".")
 	if !ok || len(words) != 3 {
 		return

@@ -127,6 +127,9 @@ type Server struct {
 	// Cut ends the connection with this inbox prefix, of a machine that floods the
 	// daemon; nil ends none. It is set before Start.
 	Cut func(inbox string)
+	// CutKey ends the connections of a key that is not accepted and sends what is no request;
+	// nil ends none. It is set before Start.
+	CutKey func(key string)
 	// Slow lets nothing be read of a sender for so long, one that asks too much; nil does
 	// not. It is set before Start.
 	Slow func(from bus.Identity, pause time.Duration)
@@ -288,6 +291,7 @@ func (s *Server) request(m *nats.Msg) {
 	if !ok {
 		// A reply subject that is not the principal's own would make the daemon speak
 		// where the principal may not.
+		s.stray(from)
 		s.tell(from, op, fmt.Errorf("its answer would go elsewhere, to %.200q", m.Reply))
 		return
 	}
@@ -297,6 +301,7 @@ func (s *Server) request(m *nats.Msg) {
 	}
 	endpoint := s.endpoints.Find(from.Role, op)
 	if endpoint == nil {
+		s.stray(from)
 		s.reject(from, op, m.Reply, Errorf(NotFound, "there is no request %q for a %s", op, from.Role))
 		return
 	}
@@ -629,6 +634,7 @@ func refusal(role bus.Role, reply string, err error) *nats.Msg {
 // credit notes what a principal has taken: "reply total".
 func (s *Server) credit(m *nats.Msg) {
 	from, _, ok := bus.Sender(m.Subject)
+	s.keepPace(from, windowWeight)
 	reply, total, split := strings.Cut(string(m.Data), " ")
 	n, err := strconv.ParseInt(total, 10, 64)
 	if _, own := s.ownInbox(from, reply); !own || !ok || !split || err != nil {
