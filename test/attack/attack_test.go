@@ -104,7 +104,9 @@ type figures struct {
 	Row          string
 	quiet        latency
 	attacked     latency
+	elsewhere    latency // of a master that is not attacked, meanwhile
 	memory       int64
+	cpu          time.Duration
 	joined       time.Duration
 	recovered    time.Duration
 	acknowledged int
@@ -141,10 +143,13 @@ func stand(t *testing.T, r row) *figures {
 	}
 	o := v.operator()
 	f.quiet = o.measure(quietPings)
-	begun := time.Now()
+	begun, used := time.Now(), v.attackedDaemon(r).cpu()
+	other := bystand(t)
 	a := v.attack(r)
 	joining := v.join("newcomer")
 	f.attacked = o.measureWhile(a, joining)
+	f.cpu = v.attackedDaemon(r).cpu() - used
+	f.elsewhere = other.end()
 	f.joined = joining.took
 	f.attackerSaid = a.letGo()
 	f.duration = time.Since(begun)
@@ -176,22 +181,31 @@ func judge(t *testing.T, f *figures) {
 	if f.unserved > 0 {
 		t.Errorf("%d requests of the operator were not served", f.unserved)
 	}
-	if most := max(mostLatency, mostSlower*f.quiet.p99); *full && f.attacked.p99 > most {
-		t.Errorf("p99 of test.ping was %s, want at most %s (%s when it is quiet)", f.attacked.p99, most, f.quiet.p99)
+	if *full && f.slow() {
+		t.Errorf("p99 of test.ping was %s, want at most %s (%s when it is quiet, %s meanwhile where nobody attacks)",
+			f.attacked.p99, f.mostLatency(), f.quiet.p99, f.elsewhere.p99)
 	}
 	t.Log("\n" + table([]*figures{f}))
 }
+
+// mostLatency is the goal for this row. A machine on which others work too is slow for everybody:
+// what is quiet is measured before the attack and, with a master that nobody attacks, during it.
+func (f *figures) mostLatency() time.Duration {
+	return max(mostLatency, mostSlower*max(f.quiet.p99, f.elsewhere.p99))
+}
+
+func (f *figures) slow() bool { return f.attacked.p99 > f.mostLatency() }
 
 // table prints figures.
 func table(all []*figures) string {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "attack\tattacker\tp50 quiet\tp50\tp99 quiet\tp99\tpings\tmemory\tjoined\trecovered\tkept\tlost\ttook\t")
+	fmt.Fprintln(w, "attack\tattacker\tp50 quiet\tp50\tp99 quiet\tp99\telsewhere\tpings\tmemory\tcpu\tjoined\trecovered\tkept\tlost\ttook\t")
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond)) }
 	for _, f := range all {
 		r := rowNamed(f.Row)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d MiB\t%.1f s\t%.1f s\t%d\t%d\t%.1f s\t\n", f.Row, r.attacker, ms(f.quiet.p50), ms(f.attacked.p50),
-			ms(f.quiet.p99), ms(f.attacked.p99), f.attacked.count, f.memory>>20, f.joined.Seconds(), f.recovered.Seconds(), f.acknowledged, f.lost, f.duration.Seconds())
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d MiB\t%.1f s\t%.1f s\t%.1f s\t%d\t%d\t%.1f s\t\n", f.Row, r.attacker, ms(f.quiet.p50), ms(f.attacked.p50),
+			ms(f.quiet.p99), ms(f.attacked.p99), ms(f.elsewhere.p99), f.attacked.count, f.memory>>20, f.cpu.Seconds(), f.joined.Seconds(), f.recovered.Seconds(), f.acknowledged, f.lost, f.duration.Seconds())
 	}
 	w.Flush()
 	for _, f := range all {

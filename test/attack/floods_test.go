@@ -155,6 +155,39 @@ func unreadRequests(a *attack) {
 	})
 }
 
+// strayMessages sends what belongs to the course of an answer, without any.
+func strayMessages(dial func(*attack) (*wire, error), subject string) func(*attack) {
+	return func(a *attack) {
+		a.flood(func() (*wire, error) { return dial(a) }, a.Count, true, func(w *wire, i int) error {
+			return w.publish(w.root+subject, "", fmt.Appendf(nil, "%s.%d %d", w.inbox, i, i<<20))
+		})
+	}
+}
+
+// foreignReplies asks for answers that would reach somebody else.
+func foreignReplies(a *attack) {
+	a.flood(a.asMinion, a.Count, true, func(w *wire, i int) error {
+		reply := []string{"salt.minion.web1.job", "salt.event.x", "_INBOX.minion.web1.1"}[i%3]
+		return w.publish(w.root+".req."+a.Ops[i%len(a.Ops)], reply, []byte("i{}"))
+	})
+}
+
+// foreignQuestions does so with keys that nobody has accepted.
+func foreignQuestions(a *attack) {
+	const keys = 50
+	var wg sync.WaitGroup
+	for n := range keys {
+		wg.Go(func() {
+			k := newKey(fmt.Sprintf("reflector%d", n))
+			dial := func() (*wire, error) { return dialKey(a.address(), address(n, keys), k) }
+			a.flood(dial, a.Count/keys, true, func(w *wire, _ int) error {
+				return w.publish("salt.key."+k.token()+".req.ask", "salt.minion.web1.job", []byte("i"), []byte(question))
+			})
+		})
+	}
+	wg.Wait()
+}
+
 // endless sends requests whose last piece never comes, and some that are whole.
 func endless(dial func(*attack) (*wire, error)) func(*attack) {
 	return func(a *attack) {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -182,6 +183,37 @@ func (o *operator) measureWhile(a *attacking, j *joining) latency {
 		o.v.t.Errorf("the attack was not over within %s", mostAttack())
 	}
 	return latencyOf(all)
+}
+
+// bystander pings a minion of a master that nobody attacks, on the same machine at the same time.
+type bystander struct {
+	over chan struct{}
+	took chan latency
+}
+
+// bystand starts one, in the full form: what it measures is for judging latency.
+func bystand(t *testing.T) *bystander {
+	b := &bystander{make(chan struct{}), make(chan latency, 1)}
+	if !*full {
+		b.took <- latency{}
+		return b
+	}
+	v := start(t, row{})
+	o := v.operator()
+	go func() {
+		var all []time.Duration
+		for ; !isClosed(b.over); time.Sleep(pingPause) {
+			all = append(all, o.once())
+		}
+		b.took <- latencyOf(all)
+	}()
+	return b
+}
+
+// end returns what it has measured.
+func (b *bystander) end() latency {
+	close(b.over)
+	return <-b.took
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -351,6 +352,21 @@ func (d *daemon) said() string {
 		b = slices.Concat(b[:most/2], []byte("\n...\n"), b[len(b)-most/2:])
 	}
 	return string(b)
+}
+
+// cpu is what the daemon has used of the processors.
+func (d *daemon) cpu() time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	if err != nil {
+		return 0 // it has ended
+	}
+	words := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // its name may have blanks
+	user, err1 := strconv.ParseInt(words[11], 10, 64)
+	system, err2 := strconv.ParseInt(words[12], 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return 0
+	}
+	return time.Duration(user+system) * time.Second / 100 // a tick of the kernel's, on every platform of ours
 }
 
 var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
