@@ -26,10 +26,12 @@ const (
 	placeRoom  = 30   // bytes that a place adds to an event, and a line end
 	// longEvent is one of several messages of the journal. Listeners that take their time
 	// share one copy of it, and of those that are not the daemon's own or root's one of each
-	// principal has one at a time, maxLong in all: the other events do not wait for that.
+	// principal has one at a time, maxLong in all: the other events do not wait for that. A turn
+	// ends after longTurn when another principal waits for one: the rest comes with the next.
 	longEvent = 1 << 20
 	maxLong   = 2
-	longTime  = 5 * time.Minute // to take one, however slowly
+	longTurn  = 2 * time.Second
+	longTime  = 5 * time.Minute // to take one, however slowly, without the waiting for turns
 )
 
 // Listen answers a request with events until the caller is gone, or until the end
@@ -96,6 +98,7 @@ type listener struct {
 	marked  time.Time
 	buf     []byte // events that are not sent yet, behind the room that bus wants
 	endLong func() // of the turn for a long event, nil without it
+	half    *half  // the long event that the caller has a part of
 }
 
 func (r *Bus) listener(req *rpc.Request, who eventacl.Principal) (*listener, error) {
@@ -187,13 +190,19 @@ var errDone = errors.New("that was all")
 func (l *listener) serve(ctx context.Context) error {
 	lines := make([]line, 0, batchLines)
 	for {
+		if l.half != nil {
+			if err := l.goOn(ctx); err != nil {
+				return err
+			}
+			continue
+		}
 		if l.q.UntilEnd && l.next.Load() > l.end {
 			return l.finish(ctx)
 		}
 		if !l.sit() {
 			err := l.catchUp(ctx)
 			l.endTurn()
-			if err != nil {
+			if err != nil && !errors.Is(err, errHalf) {
 				return err
 			}
 			continue
@@ -220,10 +229,12 @@ func (l *listener) serve(ctx context.Context) error {
 		err := l.send(ctx, batch)
 		clear(batch)
 		l.endTurn()
-		if err != nil {
-			if errors.Is(err, errDone) {
-				return l.finish(ctx)
-			}
+		switch {
+		case errors.Is(err, errHalf):
+			l.seated = false // behind that event
+		case errors.Is(err, errDone):
+			return l.finish(ctx)
+		case err != nil:
 			return err
 		}
 	}
@@ -329,7 +340,7 @@ func (l *listener) read(ctx context.Context, e journal.Text, heads *event.Heads)
 	switch {
 	case err != nil || !ok:
 	case len(e.Body) > longEvent:
-		err = l.sendLong(ctx, append(event.AppendPlaced(own(e), e.Body, e.Seq), '\n'), e.Seq)
+		err = l.sendLong(ctx, append(event.AppendPlaced(own(e), e.Body, e.Seq), '\n'), line{seq: e.Seq})
 	default:
 		if err = l.room(ctx, len(e.Body)+placeRoom); err == nil {
 			l.buf = append(event.AppendPlaced(l.buf, e.Body, e.Seq), '\n')
@@ -396,7 +407,7 @@ func (l *listener) send(ctx context.Context, batch []line) error {
 		switch {
 		case err != nil || !ok:
 		case len(one.text) > longEvent:
-			err = l.sendLong(ctx, one.text, one.seq)
+			err = l.sendLong(ctx, one.text, one)
 		default:
 			if err = l.room(ctx, len(one.text)); err == nil {
 				l.buf = append(l.buf, one.text...)
@@ -490,20 +501,19 @@ func (l *listener) count(seq uint64) {
 }
 
 // sendLong sends a long event as it lies there: a copy for each listener would cost each
-// time what it has.
-func (l *listener) sendLong(ctx context.Context, text []byte, seq uint64) error {
+// time what it has. With errHalf the rest follows by goOn, and what is behind it then.
+func (l *listener) sendLong(ctx context.Context, text []byte, of line) error {
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	l.count(seq)
+	l.count(of.seq)
 	if !l.q.Lines {
 		text = text[:len(text)-1]
 	}
-	within, cancel := context.WithTimeout(ctx, longTime)
-	defer cancel()
-	err := l.req.SendRaw(within, text)
-	if err != nil && ctx.Err() == nil && within.Err() != nil {
-		return rpc.Errorf(rpc.Unavailable, "an event of %d bytes was not taken within %s", len(text), longTime)
+	l.half = &half{seq: of.seq, live: of.live > 0}
+	err := l.sendRest(ctx, text)
+	if errors.Is(err, errHalf) {
+		l.next.Store(of.seq + 1)
 	}
 	return err
 }

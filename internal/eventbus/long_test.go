@@ -1,10 +1,13 @@
 package eventbus
 
 import (
+	"context"
 	"encoding/json"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -50,6 +53,86 @@ func TestListenersOfLongEventsHoldLittle(t *testing.T) {
 	// The window, a turn or two, and what is on the way to those who have it.
 	if held := inUse() - before; held > 6*size {
 		t.Errorf("%d listeners that take nothing of events of %d MiB hold %d MiB", listeners, size>>20, held>>20)
+	}
+}
+
+// TestWhoTakesNothingGivesWay: a listener that does not take a long event leaves its turn to
+// another principal that waits, and has the event whole all the same when it reads at last,
+// and what is behind it, whether it heard it as it came or reads it back.
+func TestWhoTakesNothingGivesWay(t *testing.T) {
+	const size = 3 * rpc.Window
+	w := start(t)
+	w.events.limit = 2 * size
+	w.grant("fred: {listen: 'n/*'}\n")
+	root := w.dial()
+	hears := w.mustListen(root, protocol.Listen{Tags: []string{"n/"}})
+	first := w.mustFire(root, "n/begin")
+	hears.wantTag("n/begin")
+	long := strings.Repeat("y", size)
+	fire := func(ending string) {
+		if _, err := w.fire(root, protocol.FireEvent{Tag: "n/long", Data: json.RawMessage(`"` + long + ending + `"`)}); err != nil {
+			t.Fatal(err)
+		}
+		hears.wantTag("n/long")
+	}
+	busy, err := w.events.long.Acquire(w.bounded(), "user:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy()
+	turn := func() {
+		t.Helper()
+		w.awaitLongTurn()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		end, err := w.events.long.Acquire(ctx, "user:3")
+		if err != nil {
+			t.Fatalf("another principal waits in vain for whoever takes nothing: %v", err)
+		}
+		end()
+	}
+	for _, q := range []protocol.Listen{{}, {FromSeq: first}} {
+		w.as("fred")
+		q.Tags = []string{"n/"}
+		c := w.dial()
+		slow := w.mustListen(c, q)
+		w.as("")
+		fire("live")
+		w.mustFire(root, "n/end")
+		hears.wantTag("n/end")
+		turn()
+		if q.FromSeq > 0 {
+			slow.wantTag("n/begin")
+			slow.wantLong(long + "live")
+			slow.wantTag("n/end")
+		}
+		slow.wantLong(long + "live")
+		slow.wantTag("n/end")
+		c.Close() // of one principal the next listener waits for it
+	}
+}
+
+// awaitLongTurn returns when all turns for long events are taken.
+func (w *world) awaitLongTurn() {
+	w.t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; {
+		ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Millisecond)
+		release, err := w.events.long.Acquire(ctx, "user:4")
+		cancel()
+		if err != nil {
+			return
+		}
+		release()
+		if time.Now().After(end) {
+			w.t.Fatal("the listener has no turn")
+		}
+	}
+}
+
+func (h *hearing) wantLong(text string) {
+	h.w.t.Helper()
+	if got := h.wantTag("n/long"); string(got.Data) != strconv.Quote(text) {
+		h.w.t.Errorf("the long event came otherwise: %.60s", got.Data)
 	}
 }
 

@@ -96,8 +96,8 @@ func (s *Server) keepPace(from bus.Identity, weight float64) (taken, cut bool) {
 // stray counts a message that is no request of a connection of its sender, to which nothing
 // can be answered. A key that is not accepted does not stay for many of them.
 func (s *Server) stray(from bus.Identity) {
-	taken, _ := s.keepPace(from, 1)
-	if !taken && from.Role == bus.RoleUnaccepted && s.CutKey != nil {
+	_, cut := s.keepPace(from, 1)
+	if cut && from.Role == bus.RoleUnaccepted && s.CutKey != nil {
 		s.CutKey(from.Key)
 	}
 }

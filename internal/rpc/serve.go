@@ -111,6 +111,21 @@ func (r *Request) SendBody(ctx context.Context, body []byte) error {
 	return r.send(ctx, func(f func([]byte) error) error { return cut(frameItem, body, f) })
 }
 
+// SendPart sends a piece of one message, which lies behind Room bytes and has MaxPart bytes at
+// most; more of it follows. Nothing else is sent before the last. A piece that is not sent
+// since ctx ended may be sent later.
+func (r *Request) SendPart(ctx context.Context, body []byte, more bool) error {
+	body[0] = frameItem
+	if more {
+		body[0] = framePart
+	}
+	return r.send(ctx, func(f func([]byte) error) error { return f(body) })
+}
+
+// Wait returns when there is room for more of the answer: until then whoever asked has not
+// taken what was sent before.
+func (r *Request) Wait(ctx context.Context) error { return r.out.wait(ctx, r.out.open) }
+
 func (r *Request) send(ctx context.Context, each func(func([]byte) error) error) error {
 	if !r.decided.Load() {
 		return errUndecided
@@ -690,25 +705,23 @@ func (o *answerer) send(ctx context.Context, each func(func([]byte) error) error
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return each(func(b []byte) error {
-		if err := o.wait(ctx, len(b)); err != nil {
+		if err := o.wait(ctx, func() bool { return o.book(len(b)) }); err != nil {
 			return err
 		}
 		return o.nc.PublishMsg(o.message(b)) // it copies b
 	})
 }
 
-// wait returns when n more bytes fit into the window.
-func (o *answerer) wait(ctx context.Context, n int) error {
+// wait returns when free says that the window has room, or when ctx has ended, without asking
+// again: what is not sent is not booked.
+func (o *answerer) wait(ctx context.Context, free func() bool) error {
 	for {
-		freed := o.share.freed()
-		o.count.Lock()
-		fits := o.sent-o.taken < Window && o.share.take(cost(n))
-		if fits {
-			o.sent += cost(n)
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		o.count.Unlock()
-		if fits {
-			return ctx.Err()
+		freed := o.share.freed()
+		if free() {
+			return nil
 		}
 		t := time.NewTimer(o.limit)
 		select {
@@ -725,6 +738,24 @@ func (o *answerer) wait(ctx context.Context, n int) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// open says whether the window has room.
+func (o *answerer) open() bool {
+	o.count.Lock()
+	defer o.count.Unlock()
+	return o.sent-o.taken < Window && o.share.room()
+}
+
+// book books n bytes if the window has room.
+func (o *answerer) book(n int) bool {
+	o.count.Lock()
+	defer o.count.Unlock()
+	if o.sent-o.taken >= Window || !o.share.take(cost(n)) {
+		return false
+	}
+	o.sent += cost(n)
+	return true
 }
 
 func (o *answerer) credit(total int64) {

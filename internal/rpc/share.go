@@ -44,6 +44,16 @@ func (s *Server) dropShare(principal string) {
 	}
 }
 
+// room says whether there is some.
+func (s *share) room() bool {
+	if s == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent < maxSent
+}
+
 // take books n bytes, if there is room.
 func (s *share) take(n int64) bool {
 	if s == nil {

@@ -6,14 +6,17 @@ package semaphore
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // Keyed is held by one holder of each key at a time, and by a few of all keys together, in
 // the order of asking. So what one asks for waits behind its own.
 type Keyed struct {
-	mu    sync.Mutex
-	of    map[string]*lock
-	slots chan struct{}
+	mu      sync.Mutex
+	of      map[string]*lock
+	slots   chan struct{}
+	waiting int           // keys that wait for a slot
+	wanted  chan struct{} // closed while there are any
 }
 
 // lock is that of one key.
@@ -24,7 +27,7 @@ type lock struct {
 
 // New returns a semaphore that so many hold at a time, each with another key.
 func New(slots int) *Keyed {
-	return &Keyed{of: map[string]*lock{}, slots: make(chan struct{}, slots)}
+	return &Keyed{of: map[string]*lock{}, slots: make(chan struct{}, slots), wanted: make(chan struct{})}
 }
 
 // Acquire waits for the turn of key, and for a slot, until ctx ends.
@@ -36,18 +39,73 @@ func (k *Keyed) Acquire(ctx context.Context, key string) (release func(), err er
 		k.leave(key, l)
 		return nil, context.Cause(ctx)
 	}
-	select {
-	case k.slots <- struct{}{}:
-	case <-ctx.Done():
+	if err := k.slot(ctx); err != nil {
 		<-l.held
 		k.leave(key, l)
-		return nil, context.Cause(ctx)
+		return nil, err
 	}
 	return func() {
 		<-k.slots
 		<-l.held
 		k.leave(key, l)
 	}, nil
+}
+
+// slot takes one, in the order of asking.
+func (k *Keyed) slot(ctx context.Context) error {
+	select {
+	case k.slots <- struct{}{}:
+		return nil
+	default: // none is free, and whoever waits already comes first
+	}
+	k.want(1)
+	defer k.want(-1)
+	select {
+	case k.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (k *Keyed) want(n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	was := k.waiting
+	switch k.waiting += n; {
+	case was == 0:
+		close(k.wanted)
+	case k.waiting == 0:
+		k.wanted = make(chan struct{})
+	}
+}
+
+// GiveWay calls f when its caller has held a slot for so long and another key waits for one,
+// unless stop was called before. After stop f does not run.
+func (k *Keyed) GiveWay(after time.Duration, f func()) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		late := time.NewTimer(after)
+		defer late.Stop()
+		select {
+		case <-late.C:
+		case <-quit:
+			return
+		}
+		k.mu.Lock()
+		wanted := k.wanted
+		k.mu.Unlock()
+		select {
+		case <-wanted:
+			f()
+		case <-quit:
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(quit)
+		<-done
+	})
 }
 
 func (k *Keyed) join(key string) *lock {

@@ -52,3 +52,39 @@ func TestKeysTakeTurns(t *testing.T) {
 		}
 	}
 }
+
+// Whoever has had a slot for some time gives it up when another key waits for one, and not
+// before.
+func TestGivesWay(t *testing.T) {
+	e := New(1)
+	end, err := e.Acquire(t.Context(), "user:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	stop := e.GiveWay(time.Millisecond, func() { close(gone) })
+	defer stop()
+	own, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := e.Acquire(own, "user:1"); err == nil {
+		t.Error("a second one of the same user")
+	}
+	select {
+	case <-gone:
+		t.Error("it gave way to its own")
+	default:
+	}
+	go func() {
+		<-gone
+		end()
+	}()
+	within, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	other, err := e.Acquire(within, "user:2")
+	if err != nil {
+		t.Fatalf("another key waits in vain: %v", err)
+	}
+	defer other()
+	stop = e.GiveWay(0, func() { t.Error("it gave way to nobody") })
+	stop()
+}

@@ -44,23 +44,23 @@ var rows = []row{
 	},
 	{
 		name: "windows of a minion", attacker: "a minion", tries: "%d messages that widen the window of an answer that there is not",
-		short: 20_000, full: 1_000_000, again: true, attack: strayMessages((*attack).asMinion, ".credit"),
+		short: 20_000, full: 252_000, again: true, attack: strayMessages((*attack).asMinion, ".credit"),
 	},
 	{
 		name: "windows of a user", attacker: "a user without rights", tries: "%d messages that widen the window of an answer that there is not", user: "nobody",
-		short: 20_000, full: 1_000_000, again: true, attack: strayMessages((*attack).asUser, ".credit"),
+		short: 20_000, full: 252_000, again: true, attack: strayMessages((*attack).asUser, ".credit"),
 	},
 	{
 		name: "confirmations of a client", attacker: "a client", tries: "%d messages that say that some of an answer was taken that there is not",
-		short: 20_000, full: 1_000_000, again: true, attack: strayMessages((*attack).asClient, ".ack.1.4096"),
+		short: 20_000, full: 252_000, again: true, attack: strayMessages((*attack).asClient, ".ack.1.4096"),
 	},
 	{
 		name: "requests with foreign replies", attacker: "a minion", tries: "%d requests whose answer would go to another",
-		short: 20_000, full: 1_000_000, again: true, attack: foreignReplies,
+		short: 20_000, full: 252_000, again: true, attack: foreignReplies,
 	},
 	{
 		name: "questions with foreign replies", attacker: "unknown keys", tries: "%d questions whose answer would go to another, of 50 keys",
-		short: 20_000, full: 1_000_000, again: true, attack: foreignQuestions,
+		short: 20_000, full: 252_000, again: true, attack: foreignQuestions,
 	},
 	{
 		name: "endless requests of a minion", attacker: "a minion", tries: "%d pieces of 512 KB, of requests that do not end",
