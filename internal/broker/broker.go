@@ -403,6 +403,15 @@ func (b *Broker) Connections(f func(i bus.Identity, cut func())) {
 	}
 }
 
+// CutUnaccepted ends the connections of a key that is not accepted.
+func (b *Broker) CutUnaccepted(key string) {
+	b.Connections(func(i bus.Identity, cut func()) {
+		if i.Role == bus.RoleUnaccepted && i.Key == key {
+			cut()
+		}
+	})
+}
+
 // left is told of each connection that ended. It waits for nothing: the server calls it
 // with its locks held.
 func (b *Broker) left(cid uint64) {

@@ -381,15 +381,6 @@ func (m *Master) cut(inbox string) {
 	})
 }
 
-// cutKey ends the connections of a key that is not accepted.
-func (m *Master) cutKey(key string) {
-	m.broker.Connections(func(i bus.Identity, cut func()) {
-		if i.Role == bus.RoleUnaccepted && i.Key == key {
-			cut()
-		}
-	})
-}
-
 // announceKeys fires salt/key for what changed, as salt-key does in Salt; here
 // it happens whoever moved the file. Of keys that made room for others the log has their
 // number.

@@ -2,26 +2,36 @@ package master
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/brinebus/brine/internal/authz"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // longRead is the turn of a runner that reads long events, whose returns may have sixty
 // megabytes each. They are in memory several times until the answer is made, which one
 // runner does at a time. The answer waits for whoever asked, who may be slow: a principal
-// has one of those at a time, and all together two.
+// has one of those at a time, and all together two. One who takes longer than answerTurn gives
+// way when another principal waits for such an answer.
 type longRead struct {
 	m           *Master
 	who         string
+	turn        time.Duration
 	endOfRead   func()
 	endOfAnswer func()
 }
 
-// maxLongAnswers is how many long answers may wait for those who asked.
-const maxLongAnswers = 2
+// Bounds of long answers that wait for those who asked.
+const (
+	maxLongAnswers = 2
+	answerTurn     = 15 * time.Second // sixty megabytes take a second where they are read
+)
+
+var errSlow = errors.New("others wait")
 
 func (m *Master) longRead(who authz.Principal) *longRead {
-	return &longRead{m: m, who: who.Key()}
+	return &longRead{m: m, who: who.Key(), turn: answerTurn}
 }
 
 // begin takes the turn, the first time. A runner reads one event after the other.
@@ -42,6 +52,31 @@ func (l *longRead) read() {
 	if l.endOfRead != nil {
 		l.endOfRead()
 		l.endOfRead = nil
+	}
+}
+
+// send sends the answer, which is made.
+func (l *longRead) send(ctx context.Context, r *rpc.Request, body []byte) error {
+	l.read()
+	within, end := l.giveWay(ctx)
+	defer end()
+	err := r.SendBody(within, body)
+	if err != nil && errors.Is(context.Cause(within), errSlow) {
+		return rpc.Errorf(rpc.Unavailable, "the answer of %d bytes was not taken within %s, and others wait to read such ones: ask again", len(body), l.turn)
+	}
+	return err
+}
+
+// giveWay is ctx, which errSlow ends when it is another principal's turn.
+func (l *longRead) giveWay(ctx context.Context) (within context.Context, end func()) {
+	if l.endOfAnswer == nil {
+		return ctx, func() {}
+	}
+	within, cancel := context.WithCancelCause(ctx)
+	stop := l.m.longAnswers.GiveWay(l.turn, func() { cancel(errSlow) })
+	return within, func() {
+		stop()
+		cancel(nil)
 	}
 }
 

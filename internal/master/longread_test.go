@@ -46,3 +46,40 @@ func TestLongReadsTakeTurns(t *testing.T) {
 	slow.sent()
 	begins(by("1"))
 }
+
+// Who has asked for long answers and does not take them gives way to others, however many
+// there are, and not to nobody.
+func TestLongAnswersGiveWay(t *testing.T) {
+	m := &Master{longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers)}
+	var slow []context.Context
+	for _, name := range []string{"1", "2"} {
+		l := m.longRead(new(authz.Authorizer).Peer(bus.Identity{Role: bus.RoleUser, Name: name}))
+		l.turn = time.Millisecond
+		if err := l.begin(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		l.read()
+		within, end := l.giveWay(t.Context())
+		defer context.AfterFunc(within, func() {
+			end()
+			l.sent()
+		})()
+		t.Cleanup(end)
+		slow = append(slow, within)
+	}
+	select {
+	case <-slow[0].Done():
+		t.Error("it gave way to nobody")
+	case <-time.After(20 * time.Millisecond):
+	}
+	other := m.longRead(new(authz.Authorizer).Peer(bus.Identity{Role: bus.RoleUser, Name: "3"}))
+	within, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := other.begin(within, 1); err != nil {
+		t.Fatalf("a third principal waits in vain: %v", err)
+	}
+	defer other.sent()
+	if !errors.Is(context.Cause(slow[0]), errSlow) && !errors.Is(context.Cause(slow[1]), errSlow) {
+		t.Error("nobody was told to give way")
+	}
+}

@@ -306,7 +306,7 @@ func (m *Master) retention() time.Duration {
 
 func (m *Master) openServer() error {
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
-	m.server.Cut, m.server.CutKey, m.server.Slow, m.server.Authorize = m.cut, m.cutKey, m.broker.Slow, m.authz.Authorize
+	m.server.Cut, m.server.CutKey, m.server.Slow, m.server.Authorize = m.cut, m.broker.CutUnaccepted, m.broker.Slow, m.authz.Authorize
 	m.server.GrainsCount = m.keys.GrainsCount
 	m.register()
 	if err := m.server.Served(); err != nil {

@@ -39,8 +39,7 @@ func (m *Master) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	if err != nil {
 		return err
 	}
-	long.read()
-	return r.SendBody(ctx, body)
+	return long.send(ctx, r, body)
 }
 
 // ownHost is a host for runners that has what is the principal's own, and nothing else.

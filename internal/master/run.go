@@ -184,8 +184,7 @@ func (m *Master) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	if err != nil {
 		return err
 	}
-	long.read()
-	return r.SendBody(ctx, body)
+	return long.send(ctx, r, body)
 }
 
 func (m *Master) runOne(ctx context.Context, who authz.Principal, jid salt.JID, tag string, data map[string]any, q protocol.Run, reach salt.Reach, long *longRead) protocol.RunResult {
