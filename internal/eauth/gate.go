@@ -51,17 +51,26 @@ type look struct {
 	err     error
 }
 
-// NewGate returns a gate that keeps its tokens in store.
+// NewGate returns a gate that keeps its tokens in store. Backends of Salt that Brine does
+// not have are named in the log.
 func NewGate(ctx context.Context, store Store, b *Backends, log *slog.Logger) (*Gate, error) {
 	g := &Gate{log: log, store: store, tokened: limiter{atATime: maxTokensOfSource}, failTime: failTime, looks: map[string]*look{}, tokensOf: map[string]int{}}
 	g.backends.Store(b)
+	g.tellAbsent(b)
 	return g, g.openTokens(ctx)
+}
+
+func (g *Gate) tellAbsent(b *Backends) {
+	for _, name := range b.Absent {
+		g.log.Warn("Salt has this authentication backend, Brine does not: nobody logs in through it", "eauth", name)
+	}
 }
 
 // Set puts other backends in force: logins through those that have gone are
 // refused from now on.
 func (g *Gate) Set(b *Backends) {
 	g.backends.Store(b)
+	g.tellAbsent(b)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.looks = map[string]*look{}

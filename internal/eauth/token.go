@@ -311,6 +311,25 @@ func (g *Gate) Delete(ctx context.Context, key TokenKey) error {
 	return g.store.Delete(ctx, string(key))
 }
 
+// sweepEvery is how often tokens that have expired are removed.
+const sweepEvery = time.Minute
+
+// Keep sweeps from time to time, until ctx ends.
+func (g *Gate) Keep(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := g.Sweep(ctx); err != nil && ctx.Err() == nil {
+			g.log.Error("tokens not swept", "err", err)
+		}
+	}
+}
+
 // Sweep forgets tokens that have expired or whose own token is gone, and what is known of accounts that
 // nobody asked for in a while.
 func (g *Gate) Sweep(ctx context.Context) error {

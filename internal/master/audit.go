@@ -40,6 +40,7 @@ func (m *Master) openAudit(ctx context.Context) error {
 	m.undo = append(m.undo, m.auditLog.Close)
 	m.authz.Events = m.events.Rules()
 	m.authz.SetAudit(m.auditLog)
+	m.settings.Audit = m.auditLog
 	return nil
 }
 

@@ -9,10 +9,10 @@ package master
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509/pkix"
 	"log/slog"
 	"net"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -20,13 +20,13 @@ import (
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/auth"
 	"github.com/brinebus/brine/internal/authz"
-	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/blockfile"
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/dispatch"
+	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/extension"
@@ -42,6 +42,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/semaphore"
+	"github.com/brinebus/brine/internal/settings"
 	"github.com/brinebus/brine/internal/socket"
 	"github.com/brinebus/brine/internal/upstream"
 )
@@ -94,10 +95,9 @@ type Master struct {
 	authz       *authz.Authorizer
 	unwatched   unwatched
 	reactor     *reactor.Reactor
-	rules       []*reactor.Rule // of the reactor, until it begins
-	reload      func() (*config.Master, error)
-	taken       taken         // what was read of the configuration since the start
-	every       time.Duration // between two self-checks
+	settings    *settings.Settings
+	start       settings.Compiled // what of the configuration may change, as it was at the start
+	every       time.Duration     // between two self-checks
 	latency     dispatch.Latency
 	undo        []func() // what New has opened, in order
 	ctx         context.Context
@@ -109,10 +109,11 @@ type Master struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), reload: o.Reload, every: o.SelfCheck, latency: o.Latency, lookups: fleet.NewEvaluations(), longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers), serving: make(chan struct{})}
-	m.files, m.uploads, m.runners = fileserver.NewRoots(o.Config.FileRoots), newUploads(o.Config), runners(o.Config, o.Log)
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), every: o.SelfCheck, latency: o.Latency, lookups: fleet.NewEvaluations(), longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers), serving: make(chan struct{})}
+	m.files, m.uploads, m.runners = fileserver.NewRoots(o.Config.FileRoots), newUploads(o.Config), settings.Runners(o.Config, o.Log)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
+	m.settings = settings.New(settings.Options{Start: o.Config, Read: o.Reload, Users: &m.users, Apply: m.apply, Status: m.status, Log: o.Log})
 	if err := m.open(ctx); err != nil {
 		m.close()
 		return nil, err
@@ -120,24 +121,40 @@ func New(ctx context.Context, o Options) (*Master, error) {
 	return m, nil
 }
 
-// runners are those that people have added: in runner_dirs and in _runners of the
-// environment base.
-func runners(cfg *config.Master, log *slog.Logger) *extension.Set {
-	dirs := slices.Clone(cfg.RunnerDirs)
-	for _, dir := range cfg.FileRoots["base"] {
-		dirs = append(dirs, filepath.Join(dir, extension.Runners.Folder()))
+// apply puts a new configuration in force, or nothing of it.
+func (m *Master) apply(cfg *config.Master, c settings.Compiled) error {
+	if err := m.keys.Configure(cfg); err != nil {
+		return err
 	}
-	return extension.New(extension.Runners, log, dirs...)
+	m.events.SetGrants(c.Grants)
+	m.authz.SetRules(c.Rules)
+	m.reactor.Set(c.Reactions)
+	m.authz.Logins.Gate.Set(c.Backends)
+	return nil
+}
+
+// status is the line that the service manager shows. Who only waited for the start is
+// gone by now.
+func (m *Master) status(line string) {
+	if err := daemon.Notify("STATUS=" + line); err != nil {
+		m.log.Debug("the service manager was not told", "err", err)
+	}
+}
+
+// lint reports what is strange about the rules in force, and why those that were
+// written since are not.
+func (m *Master) lint(ctx context.Context) []runner.Finding {
+	return append(m.settings.Findings(), m.authz.Rules().Lint(ctx, &m.users)...)
 }
 
 func (m *Master) open(ctx context.Context) error {
-	if err := m.openAuthz(); err != nil {
-		return config.Mistake(err)
-	}
 	var err error
-	if m.rules, err = reactor.Parse(m.cfg.Reactor, m.cfg.RootDir); err != nil {
-		return config.Mistake(err)
+	if m.start, err = settings.Compile(m.cfg, &m.users); err != nil {
+		return err // with a mistake in the rules the master does not serve
 	}
+	m.authz = authz.New(authz.Options{
+		Users: &m.users, Tables: authz.NewTables(m.runners), FileRecv: m.cfg.FileRecv, KeyRevoke: m.cfg.AllowMinionKeyRevoke, APIUser: m.cfg.APIUser, Log: m.log,
+	}, m.start.Rules)
 	release, err := daemon.Open(m.cfg.CacheDir, m.version)
 	if err != nil {
 		return err
@@ -155,18 +172,6 @@ func (m *Master) open(ctx context.Context) error {
 	return m.openServer()
 }
 
-// openAuthz reads the rules at the start: with a mistake in them the master does not serve.
-func (m *Master) openAuthz() error {
-	rules, err := authz.ParseRules(m.cfg, tablesOf(m.cfg))
-	if err != nil {
-		return err
-	}
-	m.authz = authz.New(authz.Options{
-		Users: &m.users, Tables: authz.NewTables(m.runners), FileRecv: m.cfg.FileRecv, KeyRevoke: m.cfg.AllowMinionKeyRevoke, APIUser: m.cfg.APIUser, Log: m.log,
-	}, rules)
-	return nil
-}
-
 func (m *Master) openKeys() error {
 	key, created, err := pki.EnsurePair(m.cfg.PKIDir, "master", pki.KeyType(m.cfg.KeyType), m.cfg.KeySize)
 	if err != nil {
@@ -181,15 +186,19 @@ func (m *Master) openKeys() error {
 }
 
 func (m *Master) openBroker() error {
-	signature, err := m.showSignature()
+	signature, err := keyring.Signature(m.cfg, m.key.Public(), m.log)
 	if err != nil {
 		return err
+	}
+	var shown []pkix.Extension
+	if signature != nil {
+		shown = append(shown, pkix.Extension{Id: upstream.SignatureOID, Value: signature})
 	}
 	speaks, err := upstream.Spoken(m.version).Extension()
 	if err != nil {
 		return err
 	}
-	certificate, err := m.key.ServerCertificate(bus.ServerName, append(signature, speaks)...)
+	certificate, err := m.key.ServerCertificate(bus.ServerName, append(shown, speaks)...)
 	if err != nil {
 		return err
 	}
@@ -228,12 +237,8 @@ func (m *Master) openJournal(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, m.journal.Close)
-	grants, err := eventacl.Parse(m.cfg.EventACL)
-	if err != nil {
-		return config.Mistake(err)
-	}
 	m.events = eventbus.New(m.journal, m.cfg.MaxEventSize, m.log)
-	m.events.SetGrants(grants)
+	m.events.SetGrants(m.start.Grants)
 	now, _ := m.broker.Lost()
 	m.tellLost(now)
 	if err := m.openAudit(ctx); err != nil {
@@ -248,7 +253,12 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if err := m.openDispatch(); err != nil {
 		return err
 	}
-	return m.openGate(ctx)
+	logins, err := m.journal.Table(ctx, "tokens")
+	if err != nil {
+		return err
+	}
+	m.authz.Logins.Gate, err = eauth.NewGate(ctx, logins, m.start.Backends, m.log)
+	return err
 }
 
 func (m *Master) openFleet(ctx context.Context) (err error) {
@@ -345,14 +355,15 @@ func (m *Master) Run(ctx context.Context) error {
 		return err
 	}
 	close(m.serving)
-	m.reactor.Set(m.rules)
+	m.reactor.Set(m.start.Reactions)
+	m.start = settings.Compiled{} // the parts have it now
 	m.wg.Go(func() { m.fleet.Keep(m.ctx, m.log) })
 	m.broker.WatchStore(m.tellLost)
 	m.wg.Go(func() { m.watchKeys(changed) })
 	if m.cfg.PresenceEvents {
 		m.wg.Go(func() { m.fleet.Announce(m.ctx, m.cfg.LoopInterval, m.events) })
 	}
-	m.wg.Go(m.sweepTokens)
+	m.wg.Go(func() { m.authz.Logins.Gate.Keep(m.ctx) })
 	m.wg.Go(m.watchExpiry)
 	m.wg.Go(func() { m.outboxes.Keep(m.ctx) })
 	hangups, stop := daemon.Hangups()
@@ -386,7 +397,7 @@ func (m *Master) Run(ctx context.Context) error {
 			m.undo = append([]func(){daemon.EndWithin(deafStop)}, m.undo...)
 			return err
 		case <-hangups:
-			_, _ = m.reloadConfig() // which has told the log
+			_, _ = m.settings.Reload() // which has told the log
 		}
 	}
 }

@@ -56,13 +56,13 @@ func (m *Master) runnerHost(who authz.Principal, long *longRead) *runner.Host {
 		},
 		Rights:     func(ctx context.Context) (runner.Rights, error) { return m.authz.Rights(ctx, who) },
 		Lint:       m.lint,
-		Reload:     m.reloadConfig,
-		Unreloaded: m.taken.why,
+		Reload:     m.settings.Reload,
+		Unreloaded: m.settings.Unreloaded,
 		Audit:      m.auditRunner(who),
 		Verify:     m.verifyJournal,
 		Keys:       m.keys.By(who.Who()),
 		MasterKey:  m.key.Public(),
-		Config:     config.Disclose(m.inForce()),
+		Config:     config.Disclose(m.settings.InForce()),
 		Functions:  module.Builtin(),
 		Machine:    m.machine(),
 		Version:    m.version,
@@ -103,7 +103,7 @@ func (m *Master) reactions() []runner.Reaction {
 // runs on it. It has no id, no bus and no jobs of a minion.
 func (m *Master) machine() *function.Host {
 	return &function.Host{
-		Version: m.version, Config: config.Disclose(m.inForce()), Paths: function.Paths{CacheDir: m.cfg.CacheDir}, Log: m.log,
+		Version: m.version, Config: config.Disclose(m.settings.InForce()), Paths: function.Paths{CacheDir: m.cfg.CacheDir}, Log: m.log,
 		Grains: sync.OnceValue(func() map[string]any {
 			facts, err := grain.Collect(m.ctx, grain.Options{})
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/metrics"
+	"github.com/brinebus/brine/internal/settings"
 	"github.com/brinebus/brine/internal/version"
 )
 
@@ -33,7 +34,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		o := config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true, Strict: true}
 		cfg, notices, err := o.InspectMaster()
 		if cfg != nil {
-			err = config.Mistake(config.Join(err, master.Check(cfg), config.Mistake(monitor.Check(&cfg.Common))))
+			err = config.Mistake(config.Join(err, settings.Check(cfg), config.Mistake(monitor.Check(&cfg.Common))))
 		}
 		return cfg, notices, err
 	}
@@ -81,7 +82,7 @@ func lint(ctx context.Context, cfg *config.Master) []config.Place {
 		return nil
 	}
 	var list []config.Place
-	for _, f := range master.Lint(ctx, cfg) {
+	for _, f := range settings.Lint(ctx, cfg) {
 		p := config.Place{Where: f.Where, Column: f.Column, Key: f.Key, Text: f.Text}
 		if f.Dead {
 			p.Text = "it has no effect: " + p.Text

@@ -1,0 +1,97 @@
+package keyring
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// signing is the signature of a master's public key by its signing key, of which minions
+// have the public half.
+type signing struct {
+	cfg *config.Master
+	key pki.PublicKey // that is signed
+	log *slog.Logger
+}
+
+// Signature returns the signature of the master's public key, nil where the configuration
+// asks for none. It is made, or read.
+func Signature(cfg *config.Master, key pki.PublicKey, log *slog.Logger) ([]byte, error) {
+	s := signing{cfg, key, log}
+	switch {
+	case cfg.MasterSignPubkey && cfg.MasterUsePubkeySignature:
+		return s.read()
+	case cfg.MasterSignPubkey:
+		return s.make()
+	case cfg.MasterUsePubkeySignature:
+		return nil, config.Mistake(salt.WithHint(errors.New("master_use_pubkey_signature is set, but master_sign_pubkey is not: minions would be shown no signature"),
+			"set master_sign_pubkey: True, too, or remove master_use_pubkey_signature"))
+	}
+	return nil, nil
+}
+
+// make signs with the signing pair, which is made when missing.
+func (s signing) make() ([]byte, error) {
+	key, created, err := pki.EnsurePair(s.cfg.PKIDir, s.cfg.MasterSignKeyName, pki.KeyType(s.cfg.KeyType), s.cfg.KeySize)
+	if err != nil {
+		return nil, err
+	}
+	if created {
+		s.log.Info("Generating "+s.cfg.MasterSignKeyName+" keys: "+s.cfg.PKIDir, "fingerprint", key.Public().SHA256())
+	}
+	return key.SignPublic(s.key)
+}
+
+// read reads the signature that 'salt-key --gen-signature' made, perhaps
+// on another machine, and checks it: minions would refuse a master with another one.
+func (s signing) read() ([]byte, error) {
+	name := s.cfg.MasterPubkeySignature
+	if name == "" {
+		name = "master_pubkey_signature"
+	}
+	path := filepath.Join(s.cfg.PKIDir, name)
+	remedy := "make it with 'salt-key --gen-signature', here or where the signing key is, or set master_pubkey_signature to the name of the file"
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, salt.WithHint(fmt.Errorf("Signing the master.pub key with a signature is enabled but no signature file found at the defined location %s", path), remedy)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the signature of the master's key: %w", err)
+	}
+	sig, err := pki.ParseSignature(text)
+	if err != nil {
+		return nil, salt.WithHint(fmt.Errorf("%s: %w", path, err), remedy)
+	}
+	s.log.Info("Read master.pub's signature from " + name)
+	return sig, s.check(path, sig, remedy)
+}
+
+func (s signing) check(path string, sig []byte, remedy string) error {
+	file := filepath.Join(s.cfg.PKIDir, s.cfg.MasterSignKeyName+".pub")
+	key, err := pki.LoadPublic(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return salt.WithHint(fmt.Errorf("%s cannot be checked: %w", path, err), "put the public half of the signing pair, which minions have too, to "+file)
+	}
+	if err != nil {
+		return err
+	}
+	err = key.VerifyPublic(s.key, sig)
+	if err != nil && s.cfg.SigningAlgorithm == algorithmSHA1 {
+		err = key.VerifyPublicSHA1(s.key, sig)
+	}
+	if err != nil {
+		return salt.WithHint(fmt.Errorf("%s is no signature of the master's key (%s) by the signing key (%s): %w", path, s.key.SHA256(), key.SHA256(), err), remedy)
+	}
+	return nil
+}
+
+// algorithmSHA1 is the value of signing_algorithm with which Salt's older
+// signatures are taken.
+const algorithmSHA1 = "PKCS1v15-SHA1"
