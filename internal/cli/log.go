@@ -15,6 +15,7 @@ type LogSettings struct {
 	Level     string // log_level; "" is warning
 	File      string // log_file; "" is none
 	FileLevel string // log_level_logfile; "" is as Level
+	Format    string // log_format; "" is text
 
 	// FileRequired makes a log file that cannot be written an error, as it is
 	// for a daemon. A tool goes on without, with a warning.
@@ -29,6 +30,7 @@ func (e *Env) OpenLog(opts *urcli.Context, s LogSettings) (*logging.Log, error) 
 		Color:   e.StderrTTY && e.mayColor(opts),
 		File:    cmp.Or(opts.String("log-file"), s.File),
 		Name:    e.Name,
+		JSON:    s.Format == "json",
 	}
 	var err error
 	level := cmp.Or(opts.String("log-level"), s.Level, "warning")

@@ -51,6 +51,9 @@ type Common struct {
 	// Where the daemon logs to: a file, or a URL such as file:///dev/log or
 	// udp://host:514.
 	LogFile string `yaml:"log_file" is:"path below root" default:"/var/log/salt/{daemon}"`
+	// How a line of a log looks, of daemons and tools, on the console and in
+	// files: text, or json, an object for each line.
+	LogFormat string `yaml:"log_format" is:"one of text json" default:"text"`
 	// How much is logged to the console: all, garbage, trace, debug, profile,
 	// info, warning, error, critical or quiet.
 	LogLevel string `yaml:"log_level" is:"one of all garbage trace debug profile info warning error critical quiet" default:"warning"`

@@ -77,6 +77,7 @@ func (d *Dispatcher) heard(ctx context.Context, id salt.MinionID, jid salt.JID, 
 	again := d.jobs.note(k, id, rep.State.Returned())
 	if rep.State.Returned() && !again {
 		d.clock(jid)
+		d.Log.Debug("return", "jid", jid, "minion", id, "state", rep.State)
 	}
 	run := d.jobs.running(jid)
 	if run == nil && !again && (rep.State == job.Running || rep.State == job.Received) {

@@ -35,7 +35,11 @@ func newHandler(w io.Writer, level slog.Leveler, h head) *handler {
 // Enabled says whether a record of level l would be written. Nothing is at
 // the level quiet.
 func (h *handler) Enabled(_ context.Context, l slog.Level) bool {
-	least := h.level.Level()
+	return enabled(h.level, l)
+}
+
+func enabled(level slog.Leveler, l slog.Level) bool {
+	least := level.Level()
 	return l >= least && least != LevelQuiet
 }
 

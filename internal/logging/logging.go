@@ -4,6 +4,10 @@
 //	[INFO    ] key accepted minion=web1
 //	2026-11-21 11:24:50,524 [salt.master      :212 ][INFO    ][1234] key accepted minion=web1
 //
+// or, for programs, each line as an object of JSON:
+//
+//	{"time":"2026-11-21T11:24:50.524Z","level":"INFO","msg":"key accepted","program":"salt-master","pid":1234,"minion":"web1"}
+//
 // A record is always one line: control characters in messages, names and values
 // are escaped, so that no minion or user can forge a line or move a cursor.
 // The package makes loggers and hands them out; it keeps no global one.
@@ -40,6 +44,7 @@ type Options struct {
 	File         string     // path, appended to; "": no log file
 	FileLevel    slog.Level // the least level written
 	Name         string     // program, names the few records that have no source
+	JSON         bool       // a line is an object of JSON, in both places
 }
 
 // Log is a logger and the handles to steer it. Its methods can be called while
@@ -57,7 +62,7 @@ func New(o Options) (*Log, error) {
 	l.SetLevels(o.ConsoleLevel, o.FileLevel)
 	var handlers []slog.Handler
 	if o.Console != nil {
-		handlers = append(handlers, newHandler(o.Console, &l.console, consoleHead(o.Color)))
+		handlers = append(handlers, o.handler(o.Console, &l.console, consoleHead(o.Color)))
 	}
 	if o.File != "" {
 		f, err := openFile(o.File)
@@ -65,10 +70,18 @@ func New(o Options) (*Log, error) {
 			return nil, err
 		}
 		l.file = f
-		handlers = append(handlers, newHandler(f, &l.fileLevel, fileHead(o.Name)))
+		handlers = append(handlers, o.handler(f, &l.fileLevel, fileHead(o.Name)))
 	}
 	l.Logger = slog.New(join(handlers))
 	return l, nil
+}
+
+// handler writes in the format that is asked for.
+func (o Options) handler(w io.Writer, level slog.Leveler, h head) slog.Handler {
+	if o.JSON {
+		return newJSONHandler(w, level, o.Name)
+	}
+	return newHandler(w, level, h)
 }
 
 // join makes one handler of many; most programs have one and pay for one.

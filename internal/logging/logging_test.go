@@ -3,11 +3,13 @@ package logging_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"sync"
@@ -179,6 +181,50 @@ func TestReopen(t *testing.T) {
 	fresh, _ := os.ReadFile(path)
 	if strings.Count(string(old), "\n") != 2 || !strings.HasSuffix(string(fresh), "three\n") || strings.Count(string(fresh), "\n") != 1 {
 		t.Errorf("old %q, fresh %q", old, fresh)
+	}
+}
+
+// TestJSON reads every line back, whatever is in it, and looks for what steers a terminal.
+func TestJSON(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l, console := open(t, logging.Options{JSON: true, Name: "salt-master", File: path})
+	const forged = "web1\n{\"jid\":\"evil\"}\r\x1b[2J\u202e\u0085\x9b\xff\x00"
+	l.With("jid", salt.JID("20261121113344286549")).Info("job", "minions", 3, "took", 1500*time.Millisecond, "err", errors.New("no space"), "key", hidden{})
+	l.Log(context.Background(), logging.LevelCritical, forged, forged, forged)
+	l.WithGroup("g").Warn("x", "a", []string{"b"})
+	l.Debug("not shown")
+	l.SetLevels(logging.LevelQuiet, logging.LevelQuiet)
+	l.Error("not shown")
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, text := range map[string]string{"console": console.String(), "file": string(file)} {
+		var lines []map[string]any
+		for line := range strings.Lines(text) {
+			var one map[string]any
+			if err := json.Unmarshal([]byte(line), &one); err != nil {
+				t.Fatalf("%s: %q: %v", where, line, err)
+			}
+			if _, err := time.Parse(time.RFC3339Nano, one["time"].(string)); err != nil || one["program"] != "salt-master" || one["pid"] != float64(os.Getpid()) {
+				t.Errorf("%s: %v", where, one)
+			}
+			delete(one, "time")
+			delete(one, "program")
+			delete(one, "pid")
+			lines = append(lines, one)
+		}
+		want := []map[string]any{
+			{"level": "INFO", "msg": "job", "jid": "20261121113344286549", "minions": 3.0, "took": "1.5s", "err": "no space", "key": "***"},
+			{"level": "CRITICAL", "msg": logging.Escape(forged), logging.Escape(forged): logging.Escape(forged)},
+			{"level": "WARNING", "msg": "x", "g": map[string]any{"a": "[b]"}},
+		}
+		if !reflect.DeepEqual(lines, want) {
+			t.Errorf("%s:\ngot  %q\nwant %q", where, lines, want)
+		}
+		if strings.ContainsAny(text, "\r\x1b\u202e\u0085\x00") {
+			t.Errorf("%s: something unprintable came through: %q", where, text)
+		}
 	}
 }
 

@@ -380,6 +380,7 @@ func (s *system) process(name string) (*process, error) {
 
 var signals = map[string]syscall.Signal{
 	"CONT": syscall.SIGCONT, "HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL, "STOP": syscall.SIGSTOP, "TERM": syscall.SIGTERM,
+	"USR1": syscall.SIGUSR1,
 }
 
 // signal sends a signal to a process that runs. After KILL it has ended.

@@ -14,6 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/rpc"
 )
 
@@ -34,6 +35,7 @@ const (
 // output.
 func (s *Show) Follow(ctx context.Context, conn *rpc.Conn, op string, request any, end End) error {
 	defer s.file.Close()
+	defer s.log.Close()
 	ctx, unwatch, err := s.watched(ctx)
 	if err != nil {
 		return err
@@ -51,6 +53,9 @@ func (s *Show) Follow(ctx context.Context, conn *rpc.Conn, op string, request an
 	start, err := begun(ctx, stream)
 	if err != nil {
 		return err
+	}
+	if end != Previewed {
+		s.log.Info("job", logging.KeyJID, start.JID, "minions", len(start.Minions), "missing", len(start.Missing))
 	}
 	switch end {
 	case Previewed:

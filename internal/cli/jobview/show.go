@@ -14,6 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/output"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
@@ -23,6 +24,7 @@ import (
 // standard error.
 type Show struct {
 	env     *cli.Env
+	log     *logging.Log
 	file    io.WriteCloser
 	out     *output.Writer
 	toFile  bool // results go to a file of --out-file
@@ -71,6 +73,9 @@ func New(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Show, error) {
 		s.bar = &bar{out: env.Stderr}
 	}
 	var err error
+	if s.log, err = env.OpenLog(opts, cli.LogSettings{Format: cfg.LogFormat}); err != nil {
+		return nil, err
+	}
 	if s.file, err = env.OpenOutput(opts); err != nil {
 		return nil, err
 	}
@@ -164,6 +169,7 @@ func (s *Show) note(u job.Update) {
 		s.returned++
 	}
 	s.last[u.ID] = job.Report{State: u.State, Text: u.Text}
+	s.log.Debug("job state", logging.KeyJID, s.start.JID, logging.KeyMinion, u.ID, "state", u.State)
 }
 
 // batch says which minions begin, in Salt's words.

@@ -76,7 +76,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 			return cli.Fail(cli.NoPermission, err)
 		}
 	}
-	log, err := env.OpenLog(opts, cli.LogSettings{Level: cfg.LogLevel, File: common.LogFile, FileLevel: cfg.LogLevelLogfile})
+	log, err := env.OpenLog(opts, cli.LogSettings{Level: cfg.LogLevel, File: common.LogFile, FileLevel: cfg.LogLevelLogfile, Format: cfg.LogFormat})
 	if err != nil {
 		return err
 	}

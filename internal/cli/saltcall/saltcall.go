@@ -59,7 +59,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := env.OpenLog(opts, cli.LogSettings{Level: cfg.LogLevel})
+	log, err := env.OpenLog(opts, cli.LogSettings{Level: cfg.LogLevel, Format: cfg.LogFormat})
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer log.Close()
+	defer monitor.DumpAtSignal(cfg.CacheDir, log.Logger)()
 	door, err := monitor.Open(&cfg.Common)
 	if err != nil {
 		return serve.Failed(err)

@@ -61,6 +61,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer log.Close()
+	defer monitor.DumpAtSignal(cfg.CacheDir, log.Logger)()
 	for _, p := range lint(cfg) {
 		log.Warn("a setting has no effect", "setting", p.Key, "why", p.Text)
 	}

@@ -64,7 +64,7 @@ func Begin(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg config.Co
 	if err := daemon.MakeDir(filepath.Dir(cfg.LogFile)); err != nil {
 		return nil, false, Failed(err)
 	}
-	log, err = env.OpenLog(opts, cli.LogSettings{Level: cfg.LogLevel, File: cfg.LogFile, FileLevel: cfg.LogLevelLogfile, FileRequired: true})
+	log, err = env.OpenLog(opts, cli.LogSettings{Level: cfg.LogLevel, File: cfg.LogFile, FileLevel: cfg.LogLevelLogfile, Format: cfg.LogFormat, FileRequired: true})
 	if err != nil {
 		return nil, false, Failed(err)
 	}
