@@ -34,7 +34,7 @@ func (a *Authorizer) Explain(ctx context.Context, who Principal, e runner.Explai
 	var mistake error
 	switch e.Kind {
 	case "runner":
-		q.Scope = acl.Runner
+		q.Scope, q.Own = acl.Runner, true
 	case "wheel":
 		q.Scope = acl.Wheel
 	case "mine":
@@ -53,6 +53,9 @@ func (a *Authorizer) Explain(ctx context.Context, who Principal, e runner.Explai
 		return runner.Explained{}, mistake // who may nothing is not told how a target is read
 	}
 	out := runner.Explained{Allowed: d.Verdict == acl.Allow, Rule: d.Rule, Where: d.Where, Reason: d.Reason, Outside: d.Outside, Inner: d.Inner}
+	if d.Own {
+		out.Reason = "for what is their own: " + d.Reason
+	}
 	if q.Target == nil || !who.subject.Operator && !(out.Allowed && who.is(q.Subject)) {
 		return out, nil
 	}
