@@ -632,28 +632,3 @@ func FuzzStarts(f *testing.F) {
 		}
 	})
 }
-
-// BenchmarkDecide asks for what the last of a thousand rules allows.
-func BenchmarkDecide(b *testing.B) {
-	var one, many strings.Builder
-	one.WriteString("publisher_acl:\n  fred:\n")
-	many.WriteString("publisher_acl:\n")
-	for i := range 1000 {
-		fmt.Fprintf(&one, "  - web*:\n    - mod%d.*:\n        args: ['a%d.*']\n", i, i)
-		fmt.Fprintf(&many, "  user%d|manager%d_.*: [{'G@role:web': ['test\\..*']}]\n", i, i)
-	}
-	bench := func(text string, q Question) func(*testing.B) {
-		r := rules(b, text)
-		return func(b *testing.B) {
-			for b.Loop() {
-				if r.Decide(q).Verdict != Allow {
-					b.Fatal("refused")
-				}
-			}
-		}
-	}
-	q := ask(local("fred"), "mod999.run", "web1", "web2")
-	q.Commands[0].Args = []any{"a999x"}
-	b.Run("rules of one user", bench(one.String(), q))
-	b.Run("rules of a thousand users", bench(many.String(), ask(local("manager999_x"), "test.ping", "web1", "web2")))
-}
