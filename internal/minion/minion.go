@@ -8,7 +8,6 @@ package minion
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,24 +16,24 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/brinebus/brine/internal/auth"
 	"github.com/brinebus/brine/internal/authz/eventacl"
-	"github.com/brinebus/brine/internal/blockfile"
+	"github.com/brinebus/brine/internal/beacon"
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
-	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
-	"github.com/brinebus/brine/internal/extension"
-	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/executor"
+	"github.com/brinebus/brine/internal/forwarder"
+	"github.com/brinebus/brine/internal/host"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/localapi"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/pki"
-	"github.com/brinebus/brine/internal/returner"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/scheduler"
 	"github.com/brinebus/brine/internal/socket"
 	"github.com/brinebus/brine/internal/upstream"
 )
@@ -59,50 +58,42 @@ type Options struct {
 
 // Minion is a minion's daemon. New makes it, Run serves.
 type Minion struct {
-	cfg      *config.Minion
-	id       salt.MinionID
-	version  string
-	log      *slog.Logger
-	key      *pki.PrivateKey
-	broker   *broker.Broker
-	serving  chan struct{} // closed when requests are served; connections wait for it
-	server   *rpc.Server
-	events   *eventbus.Bus
-	journal  *journal.Journal
-	schedule *scheduler
-	beacons  *beacons
-	seen     *job.Seen
-	grains   *grains
-	modules  *extension.Set // that people have added
-	custom   *extension.Set // likewise, returners
-	jobs     *jobTable
-	users    auth.Users
-	reload   func() (*config.Minion, error)
-	service  bool                          // refusals do not end it
-	taken    atomic.Pointer[config.Minion] // the configuration that was read last and taken
-	masters  *upstream.Uplinks             // none with master_type disable
-	origins  upstream.Origins
-	told     logging.Throttle // of events that were refused
-	every    time.Duration    // between two self-checks
-	reserves *outbox.Reserves
-	boxes    outbox.Boxes    // one for each uplink
-	linked   []chan struct{} // likewise: signals that a session was made
-	undo     []func()
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	wg       sync.WaitGroup
+	cfg       *config.Minion
+	id        salt.MinionID
+	version   string
+	log       *slog.Logger
+	key       *pki.PrivateKey
+	broker    *broker.Broker
+	serving   chan struct{} // closed when requests are served; connections wait for it
+	server    *rpc.Server
+	events    *eventbus.Bus
+	journal   *journal.Journal
+	facts     *host.Facts
+	host      *host.Host
+	executor  *executor.Executor
+	scheduler *scheduler.Scheduler
+	beacons   *beacon.Manager
+	forwarder *forwarder.Forwarder
+	local     *localapi.API
+	reload    func() (*config.Minion, error)
+	service   bool                          // refusals do not end it
+	taken     atomic.Pointer[config.Minion] // the configuration that was read last and taken
+	masters   *upstream.Uplinks             // none with master_type disable
+	every     time.Duration                 // between two self-checks
+	boxes     outbox.Boxes                  // one for each uplink
+	mines     []*executor.Mine              // likewise
+	undo      []func()
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	wg        sync.WaitGroup
 }
-
-// errStopping is the cause of what ends because the daemon does.
-var errStopping = errors.New("the minion is stopping")
 
 // New checks everything, takes the lock on the data, and opens the minion's own
 // bus. After an error nothing is left open.
 func New(ctx context.Context, o Options) (*Minion, error) {
-	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, every: o.SelfCheck, service: o.Service, jobs: newJobTable(o.Config.ProcessCountMax), serving: make(chan struct{})}
+	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, every: o.SelfCheck, service: o.Service, serving: make(chan struct{})}
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	m.undo = append(m.undo, func() { m.cancel(errStopping) })
-	m.modules, m.custom = extension.OfMinion(extension.Modules, m.cfg.ModuleDirs, m.cfg.CacheDir, m.log), extension.OfMinion(extension.Returners, m.cfg.ModuleDirs, m.cfg.CacheDir, m.log)
+	m.undo = append(m.undo, func() { m.cancel(executor.ErrStopping) })
 	if err := m.open(ctx); err != nil {
 		m.close()
 		return nil, err
@@ -125,30 +116,20 @@ func (m *Minion) open(ctx context.Context) error {
 	}
 	m.key = key
 	m.warnOfSigningKey()
-	if m.seen, err = job.OpenSeen(filepath.Join(m.cfg.CacheDir, "jobs_seen"), broker.SyncOf(m.cfg.JournalSync) == broker.SyncAlways); err != nil {
+	if err := executor.CheckMine(m.cfg.MineFunctions); err != nil {
 		return err
 	}
-	m.undo = append(m.undo, func() { m.seen.Close() })
-	if m.reserves, err = outbox.OpenReserves(m.cfg.CacheDir, broker.SyncOf(m.cfg.JournalSync) == broker.SyncAlways, m.log); err != nil {
-		return err
-	}
-	if err := checkMine(m.cfg); err != nil {
-		return err
-	}
-	m.grains = newGrains(m.cfg, m.version, m.log)
+	m.facts = host.Collect(m.cfg, m.version, m.log)
 	if err := m.openBus(ctx); err != nil {
 		return err
 	}
-	if _, err := m.returners("", returner.Options{}); err != nil {
-		return config.Mistake(fmt.Errorf("setting return: %w", err))
-	}
-	if m.schedule, err = openScheduler(m); err != nil {
+	if err := m.openMasters(ctx); err != nil {
 		return err
 	}
-	if m.beacons, err = openBeacons(m); err != nil {
+	if err := m.openFunctions(ctx); err != nil {
 		return err
 	}
-	return nil
+	return m.openSocket()
 }
 
 // warnOfSigningKey looks for what must never be on a minion: who has the private
@@ -170,8 +151,7 @@ func (m *Minion) tellSigningKey(level slog.Level, file string) {
 // localRetention bounds what the minion's own bus remembers.
 const localRetention = 24 * time.Hour
 
-// openBus starts the minion's own bus with its journal and its outbox, and the
-// socket by which root and the daemon's user reach them.
+// openBus starts the minion's own bus with its journal.
 func (m *Minion) openBus(ctx context.Context) error {
 	var err error
 	store := filepath.Join(m.cfg.CacheDir, "journal")
@@ -181,7 +161,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 		Context: m.ctx,
 		Ready:   m.serving,
 		Admit: func(p broker.Peer) bus.Identity {
-			if !m.mayConnect(int(p.Local.UID)) {
+			if !m.local.MayConnect(m.ctx, int(p.Local.UID)) {
 				m.log.Warn("local connection refused: the minion's bus is for root, its own user and those whom event_acl names", "uid", p.Local.UID)
 				return bus.Identity{}
 			}
@@ -198,7 +178,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 	}
 	m.undo = append(m.undo, m.broker.Stop)
 	j, err := journal.Open(ctx, m.broker.Conn(), journal.Options{
-		MaxAge: localRetention, MaxBytes: m.cfg.OutboxMaxBytes, Store: m.broker.Store(), Names: filepath.Join(store, "names"), Reserve: m.broker.Reserve, Lost: m.lostEvents(),
+		MaxAge: localRetention, MaxBytes: m.cfg.OutboxMaxBytes, Store: m.broker.Store(), Names: filepath.Join(store, "names"), Reserve: m.broker.Reserve, Lost: eventbus.Gaps(m.broker),
 	})
 	if err != nil {
 		return err
@@ -210,18 +190,49 @@ func (m *Minion) openBus(ctx context.Context) error {
 	}
 	m.events, m.journal = eventbus.New(j, m.cfg.MaxEventSize, m.log), j
 	m.events.SetGrants(grants)
-	now, _ := m.broker.Lost()
-	m.tellLost(now)
-	m.broker.WatchStore(m.tellLost)
-	if err := m.openMasters(ctx); err != nil {
+	m.broker.WatchStore(m.events.TellLost(m.broker))
+	return nil
+}
+
+// openFunctions makes what runs functions: jobs, the schedule, beacons.
+func (m *Minion) openFunctions(ctx context.Context) error {
+	always := broker.SyncOf(m.cfg.JournalSync) == broker.SyncAlways
+	m.host = host.New(host.Options{
+		Config: m.cfg, InForce: m.inForce, Version: m.version, Key: m.key.Public().SHA256(), Facts: m.facts, Forwarder: m.forwarder, Masters: m.masters, Log: m.log,
+	})
+	if err := m.host.CheckReturners(); err != nil {
 		return err
 	}
-	if err := m.recoverJobs(ctx); err != nil {
+	var err error
+	m.executor, err = executor.Open(ctx, m.ctx, executor.Options{
+		ID: m.id, Dir: m.cfg.CacheDir, Always: always, Most: m.cfg.ProcessCountMax, Host: m.host, Masters: m.masters, Boxes: m.boxes, Log: m.log,
+	})
+	if err != nil {
 		return err
 	}
+	m.undo = append(m.undo, m.executor.Close)
+	for _, u := range m.masters.All() {
+		m.mines = append(m.mines, m.executor.NewMine(u, executor.MineOptions{Interval: m.cfg.MineInterval, Tell: m.cfg.MineReturnJob}))
+	}
+	if m.scheduler, err = scheduler.Open(scheduler.Options{Config: m.cfg, Runner: m.executor, Reload: m.reload, Log: m.log}); err != nil {
+		return err
+	}
+	if m.beacons, err = beacon.NewManager(m.cfg, m.forwarder.FireBeacon, m.log); err != nil {
+		return err
+	}
+	m.host.Serve(host.Parts{Jobs: m.executor.Jobs(), Scheduler: m.scheduler, Beacons: m.beacons})
+	return nil
+}
+
+// openSocket opens the socket by which root, the daemon's user and those whom event_acl
+// names reach the minion.
+func (m *Minion) openSocket() error {
+	m.local = localapi.New(localapi.Options{
+		ID: m.id, Version: m.version, Events: m.events, Facts: m.host, Forwarder: m.forwarder, Masters: m.masters, Boxes: m.boxes, Scheduler: m.scheduler, Log: m.log,
+	})
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MinionEndpoints, m.log)
-	m.server.Slow, m.server.Authorize = m.broker.Slow, m.authorize
-	m.register()
+	m.server.Slow = m.broker.Slow
+	m.local.Register(m.server)
 	if err := m.server.Served(); err != nil {
 		return err
 	}
@@ -231,25 +242,6 @@ func (m *Minion) openBus(ctx context.Context) error {
 	}
 	m.broker.ServeLocal(l)
 	return nil
-}
-
-// lostEvents is what is lost of the journal of events.
-func (m *Minion) lostEvents() (gaps []journal.Gap) {
-	_, all := m.broker.Lost()
-	for _, l := range all {
-		if l.Stream == journal.Stream {
-			gaps = append(gaps, journal.Gap{From: l.From, To: l.To})
-		}
-	}
-	return gaps
-}
-
-// tellLost tells listeners of this machine of what is lost of the store.
-func (m *Minion) tellLost(now []blockfile.Lost) {
-	m.events.SetLost(m.lostEvents())
-	for _, l := range now {
-		m.events.Announce(event.JournalLost, l.Map())
-	}
 }
 
 // Run serves until ctx ends or, unless the minion is a service, all masters refuse it
@@ -272,10 +264,12 @@ func (m *Minion) Run(ctx context.Context) error {
 			}
 		})
 		m.wg.Go(func() { m.boxes[i].Drain(m.ctx) })
-		m.wg.Go(func() { m.keepMine(m.ctx, u) })
+		if m.cfg.MineEnabled {
+			m.wg.Go(func() { m.mines[i].Keep(m.ctx) })
+		}
 	}
-	m.wg.Go(func() { m.schedule.run(m.ctx) })
-	m.wg.Go(func() { m.beacons.engine.Run(m.ctx) })
+	m.wg.Go(func() { m.scheduler.Run(m.ctx) })
+	m.wg.Go(func() { m.beacons.Run(m.ctx) })
 	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
 	remove, err := daemon.PIDFile(m.cfg.PIDFile)
 	if err != nil {
@@ -331,10 +325,12 @@ const stopTime = 5 * time.Second
 // close undoes what New opened, the latest first. Jobs are ended and their
 // returns kept in the outbox.
 func (m *Minion) close() {
-	if left := m.jobs.stop(errStopping, stopTime); left > 0 {
-		m.log.Warn("jobs cut off", "count", left)
+	if m.executor != nil {
+		if left := m.executor.Stop(stopTime); left > 0 {
+			m.log.Warn("jobs cut off", "count", left)
+		}
 	}
-	m.cancel(errStopping)
+	m.cancel(executor.ErrStopping)
 	if m.masters != nil {
 		m.masters.Close()
 	}
@@ -342,6 +338,9 @@ func (m *Minion) close() {
 		m.server.Stop()
 	}
 	m.wg.Wait()
+	if m.forwarder != nil {
+		m.forwarder.Wait()
+	}
 	for i := len(m.undo) - 1; i >= 0; i-- {
 		m.undo[i]()
 	}

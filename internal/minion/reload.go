@@ -2,45 +2,27 @@ package minion
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/brinebus/brine/internal/authz/eventacl"
+	"github.com/brinebus/brine/internal/beacon"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
-	"github.com/brinebus/brine/internal/function"
-	"github.com/brinebus/brine/internal/module"
-	"github.com/brinebus/brine/internal/schedule"
+	"github.com/brinebus/brine/internal/executor"
+	"github.com/brinebus/brine/internal/host"
+	"github.com/brinebus/brine/internal/scheduler"
 )
 
 // Check reads everything that a configuration has for other packages, and returns all
 // mistakes in it. It starts nothing and touches no data.
 func Check(cfg *config.Minion) error {
 	_, grants := eventacl.Parse(cfg.EventACL)
-	_, jobs := schedule.Parse(cfg.Schedule.Value(), time.Local)
-	if jobs != nil {
-		jobs = cfg.Schedule.At(nil, jobs)
-	}
-	_, watches := configuredBeacons(cfg)
-	return config.Mistake(errors.Join(grants, jobs, watches, checkMine(cfg)))
+	return config.Mistake(errors.Join(grants, scheduler.Check(cfg.Schedule), beacon.Check(cfg.Beacons), executor.CheckMine(cfg.MineFunctions)))
 }
 
-// Lint returns what is strange about a configuration and no mistake: a module that is
-// disabled, or let in, under a name that no module has. Somebody may add one later.
-func Lint(cfg *config.Minion) []config.Place {
-	var list []config.Place
-	look := func(key, text string, names []string) {
-		for _, name := range names {
-			if !function.KnownModule(module.Builtin(), name) {
-				list = append(list, config.Place{Key: key, Text: fmt.Sprintf("there is no module %q%s", name, text)})
-			}
-		}
-	}
-	look("disable_modules", ": nothing is disabled by it", cfg.DisableModules)
-	look("whitelist_modules", "", cfg.WhitelistModules)
-	return list
-}
+// Lint returns what is strange about a configuration and no mistake.
+func Lint(cfg *config.Minion) []config.Place { return host.Lint(cfg) }
 
 // hangup takes what may change while the minion runs from a configuration that
 // was read anew; one with mistakes leaves the old one in force. Then it collects
@@ -58,7 +40,7 @@ func (m *Minion) hangup() {
 	for _, u := range m.masters.All() {
 		u.Nudge()
 	}
-	if err := m.refreshGrains(m.ctx); err != nil {
+	if err := m.host.RefreshGrains(m.ctx); err != nil {
 		m.log.Error("facts not refreshed", "err", err)
 	}
 }
@@ -75,10 +57,10 @@ func (m *Minion) takeConfig() error {
 	if err != nil {
 		return err
 	}
-	if err := m.schedule.take(cfg, nil); err != nil {
+	if err := m.scheduler.Take(cfg); err != nil {
 		return err
 	}
-	if err := m.beacons.take(cfg); err != nil {
+	if err := m.beacons.Take(cfg); err != nil {
 		return err
 	}
 	m.events.SetGrants(grants)

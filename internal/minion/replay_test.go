@@ -151,30 +151,30 @@ func TestReplayedJobs(t *testing.T) {
 		return bytes.Count(b, []byte("\n"))
 	}
 	m, s, stop := r.start("web1", dir)
-	m.onJob(s, recorded)
-	r.await("the job to run", func() bool { return ran() == 1 && len(m.jobs.List()) == 0 })
-	m.onJob(s, recorded)
+	m.executor.Take(s, recorded)
+	r.await("the job to run", func() bool { return ran() == 1 && len(m.executor.Jobs().List()) == 0 })
+	m.executor.Take(s, recorded)
 	r.said("job not begun: it was before", 1)
 
-	m.onJob(s, bytes.Replace(recorded, []byte(jid), []byte("20260102030405060709"), 1))
+	m.executor.Take(s, bytes.Replace(recorded, []byte(jid), []byte("20260102030405060709"), 1))
 	r.said("the job is not signed by this master", 1)
 	stranger, err := pki.Generate(pki.Ed25519, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.onJob(s, r.seal("20260102030405060710", stranger, time.Now().Add(time.Hour), file))
+	m.executor.Take(s, r.seal("20260102030405060710", stranger, time.Now().Add(time.Hour), file))
 	r.said("the job is not signed by this master", 2)
 
 	stop()
 	m, s, _ = r.start("web1", dir)
-	m.onJob(s, recorded)
+	m.executor.Take(s, recorded)
 	r.said("job not begun: it was before", 2)
 	other, theirs, _ := r.start("web2", t.TempDir())
-	other.onJob(theirs, recorded)
-	if list := other.jobs.List(); len(list) != 0 {
+	other.executor.Take(theirs, recorded)
+	if list := other.executor.Jobs().List(); len(list) != 0 {
 		t.Errorf("another minion runs it: %v", list)
 	}
-	other.jobs.idle.Wait()
+	other.executor.Jobs().Wait()
 	if ran() != 1 {
 		t.Errorf("the job was run %d times, want once", ran())
 	}
@@ -187,14 +187,14 @@ func TestClocksApart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ran")
 	m, s, _ := r.start("web1", t.TempDir())
 	s.Clock = job.NewSteady(time.Now().Add(10 * time.Minute)) // as its welcome would have said
-	m.onJob(s, r.seal("20260102030405060711", r.key, time.Now().Add(5*time.Minute), file))
+	m.executor.Take(s, r.seal("20260102030405060711", r.key, time.Now().Add(5*time.Minute), file))
 	r.said("job refused", 1)
 	if !strings.Contains(r.log.String(), "jid=20260102030405060711 err=") {
 		t.Errorf("the log does not tell which job came too late:\n%s", r.log.String())
 	}
 	s.Clock = job.NewSteady(time.Now().Add(-10 * time.Minute))
-	m.onJob(s, r.seal("20260102030405060712", r.key, time.Now().Add(-5*time.Minute), file))
+	m.executor.Take(s, r.seal("20260102030405060712", r.key, time.Now().Add(-5*time.Minute), file))
 	r.await("the job to run", func() bool { _, err := os.Stat(file); return err == nil })
-	m.onJob(s, r.seal("20260102030405060712", r.key, time.Now().Add(-5*time.Minute), file))
+	m.executor.Take(s, r.seal("20260102030405060712", r.key, time.Now().Add(-5*time.Minute), file))
 	r.said("job not begun: it was before", 1)
 }

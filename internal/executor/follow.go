@@ -1,4 +1,4 @@
-package minion
+package executor
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ const (
 // follower sends what the commands of a job write to whoever follows it, in order
 // and no faster than that one reads. It implements process.Watcher.
 type follower struct {
-	m    *Minion
+	x    *Executor
 	up   *upstream.Uplink // to the master that has sent the job
 	jid  string
 	wake chan struct{} // there is something to send, or an end
@@ -48,8 +48,8 @@ type line struct {
 }
 
 // follow begins to send what the job's commands write.
-func (m *Minion) follow(e *job.Envelope, u *upstream.Uplink) *follower {
-	f := &follower{m: m, up: u, jid: string(e.JID), wake: make(chan struct{}, 1), done: make(chan struct{})}
+func (x *Executor) follow(e *job.Envelope, u *upstream.Uplink) *follower {
+	f := &follower{x: x, up: u, jid: string(e.JID), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	f.room = sync.NewCond(&f.mu)
 	go f.run()
 	return f
@@ -129,7 +129,7 @@ func (f *follower) run() {
 		r, more := f.take()
 		if len(r.Output) > 0 || r.OutputEnd {
 			if err := f.send(r); err != nil {
-				f.m.log.Debug("what a job's commands write is not followed any more", "jid", f.jid, "err", err)
+				f.x.Log.Debug("what a job's commands write is not followed any more", "jid", f.jid, "err", err)
 				f.giveUp()
 			}
 			continue
@@ -187,7 +187,7 @@ func (f *follower) send(r job.Report) error {
 	if s == nil {
 		return rpc.ErrLost
 	}
-	ctx, cancel := context.WithTimeout(f.m.ctx, followTime)
+	ctx, cancel := context.WithTimeout(f.x.ctx, followTime)
 	defer cancel()
 	return s.Ask(ctx, "ret."+f.jid, r, nil)
 }

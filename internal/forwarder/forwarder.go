@@ -1,21 +1,71 @@
-package minion
+// Package forwarder passes events of a minion on to its masters: what carries the tag
+// fire_master on the minion's own bus, what a program or a function of this machine fires
+// there, and what the minion has to tell by itself. It refuses what a master would refuse,
+// so that who fires is told at once, also while there is no master.
+//
+// How an event waits for its master is for package outbox, and who may fire on the minion's
+// own bus for its caller.
+package forwarder
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/value"
 )
+
+// Bus is the minion's own.
+type Bus interface {
+	// Look finds the mistakes in events before the first is stored.
+	Look(q protocol.Fire, check func(tag string) error) error
+	// Put stores events in the name of sender, "" for the daemon itself.
+	Put(ctx context.Context, q protocol.Fire, sender string) (protocol.Fired, error)
+}
+
+// Options are what a forwarder is made with. All but MaxEventSize is required.
+type Options struct {
+	ID           salt.MinionID
+	MaxEventSize int64 // bytes of the data of one event; 0 is no limit
+	Bus          Bus
+	Masters      *upstream.Uplinks
+	Boxes        outbox.Boxes // one for each of them
+	Log          *slog.Logger
+}
+
+// Forwarder passes events on. It is safe for concurrent use.
+type Forwarder struct {
+	Options
+	ctx     context.Context  // of the daemon
+	refused logging.Throttle // what a master was told of
+	telling sync.WaitGroup
+}
+
+// New makes a forwarder, whose own messages end with ctx.
+func New(ctx context.Context, o Options) *Forwarder { return &Forwarder{Options: o, ctx: ctx} }
+
+// Wait waits, once ctx has ended, for what is under way.
+func (w *Forwarder) Wait() { w.telling.Wait() }
+
+// Source is who fires on the minion's own bus.
+type Source struct {
+	Sender string // for the envelope; "" is the daemon itself
+	ID     string // names the request against a repetition; "" never repeats
+	Check  func(tag string) error
+	Decide func() error // about all that Check has looked at; nil for the daemon itself
+}
 
 // maxName is the longest name of a request: a nonce and more.
 const maxName = 64
@@ -23,44 +73,44 @@ const maxName = 64
 // maxForward is about how many bytes of events go into one message of the outbox.
 const maxForward = 256 << 10
 
-// fireLocal stores events on the minion's own bus and passes on those whose tag
+// Fire stores events on the minion's own bus and passes on those whose tag
 // begins with fire_master. All are looked at before the first is stored, so a
 // mistake is told to who fires, and none of them is stored or passed on.
-func (m *Minion) fireLocal(ctx context.Context, q protocol.Fire, who local) (protocol.Fired, error) {
+func (w *Forwarder) Fire(ctx context.Context, q protocol.Fire, who Source) (protocol.Fired, error) {
 	if len(q.ID) > maxName {
 		return protocol.Fired{}, rpc.Errorf(rpc.Usage, "the name of the events has %d bytes: the limit is %d", len(q.ID), maxName)
 	}
-	messages, err := m.forwards(q.Events, who.check)
+	messages, err := w.forwards(q.Events, who.Check)
 	if err == nil && q.Live && len(messages) > 0 {
 		err = errLive()
 	}
-	if err == nil && len(messages) > 0 && len(m.boxes) == 0 {
+	if err == nil && len(messages) > 0 && len(w.Boxes) == 0 {
 		err = errDisabled()
 	}
 	if err == nil {
-		err = m.events.Look(q, who.check)
+		err = w.Bus.Look(q, who.Check)
 	}
-	if err == nil && who.decide != nil {
-		err = who.decide()
+	if err == nil && who.Decide != nil {
+		err = who.Decide()
 	}
 	switch {
 	case err != nil:
 		return protocol.Fired{}, err
 	case len(messages) == 0:
-		return m.events.Put(ctx, q, who.sender)
+		return w.Bus.Put(ctx, q, who.Sender)
 	}
-	return m.putAndPass(ctx, q, messages, who)
+	return w.putAndPass(ctx, q, messages, who)
 }
 
 // putAndPass stores events here while what is for the master, which has the longer way,
 // is passed on. If one of the two fails the same request again does what is missing,
 // and nothing twice.
-func (m *Minion) putAndPass(ctx context.Context, q protocol.Fire, messages []protocol.Fire, who local) (protocol.Fired, error) {
+func (w *Forwarder) putAndPass(ctx context.Context, q protocol.Fire, messages []protocol.Fire, who Source) (protocol.Fired, error) {
 	var fired protocol.Fired
 	var errHere error
 	var here sync.WaitGroup
-	here.Go(func() { fired, errHere = m.events.Put(ctx, q, who.sender) })
-	passed, err := m.passAll(ctx, messages, who.id)
+	here.Go(func() { fired, errHere = w.Bus.Put(ctx, q, who.Sender) })
+	passed, err := w.passAll(ctx, messages, who.ID)
 	here.Wait()
 	if err = cmp.Or(err, errHere); err != nil {
 		return protocol.Fired{}, err
@@ -70,39 +120,13 @@ func (m *Minion) putAndPass(ctx context.Context, q protocol.Fire, messages []pro
 }
 
 // passAll is pass for several requests, in their order; it tells of the last.
-func (m *Minion) passAll(ctx context.Context, messages []protocol.Fire, id string) (passed protocol.Fired, err error) {
+func (w *Forwarder) passAll(ctx context.Context, messages []protocol.Fire, id string) (passed protocol.Fired, err error) {
 	for i, f := range messages {
-		if passed, err = m.pass(ctx, f, partOf(id, i)); err != nil {
+		if passed, err = w.pass(ctx, f, partOf(id, i)); err != nil {
 			return protocol.Fired{}, err
 		}
 	}
 	return passed, nil
-}
-
-// local is who fires on the minion's own bus.
-type local struct {
-	sender string // for the envelope; "" is the daemon itself
-	id     string // names the request, see repeatID
-	check  func(tag string) error
-	decide func() error // about all that check has looked at; nil for the daemon itself
-}
-
-// repeatID names what somebody asked for, so that the same request again is no
-// second one. "" where the request has no name.
-func repeatID(from bus.Identity, id string) string {
-	if id == "" {
-		return ""
-	}
-	return from.String() + "/" + id
-}
-
-// requestID is the name of a request to fire. A series is cut into requests as its lines
-// come, so that only one of a single event is the same request for sure.
-func requestID(q protocol.Fire) string {
-	if q.Series != "" && len(q.Events) == 1 {
-		return q.Series + "/" + strconv.Itoa(q.First)
-	}
-	return q.ID
 }
 
 func partOf(id string, i int) string {
@@ -114,7 +138,7 @@ func partOf(id string, i int) string {
 
 // forwards returns what of events is for the master, as it goes into the outbox:
 // neighbours of one form and pretag together.
-func (m *Minion) forwards(events []protocol.FireEvent, check func(tag string) error) ([]protocol.Fire, error) {
+func (w *Forwarder) forwards(events []protocol.FireEvent, check func(tag string) error) ([]protocol.Fire, error) {
 	var messages []protocol.Fire
 	size := 0
 	for _, e := range events {
@@ -129,7 +153,7 @@ func (m *Minion) forwards(events []protocol.FireEvent, check func(tag string) er
 			return nil, rpc.Errorf(rpc.Usage, "event %q: %w", e.Tag, err)
 		}
 		f := asFire(forward)
-		if err := m.checkOutgoing(f); err != nil {
+		if err := w.checkOutgoing(f); err != nil {
 			return nil, err
 		}
 		size += len(e.Data)
@@ -162,7 +186,7 @@ func together(a, b protocol.Fire) bool {
 
 // checkOutgoing refuses what the master would refuse: who fires is told at once,
 // also while there is no master.
-func (m *Minion) checkOutgoing(f protocol.Fire) error {
+func (w *Forwarder) checkOutgoing(f protocol.Fire) error {
 	if len(f.Events) == 0 {
 		return rpc.Errorf(rpc.Usage, "there is no event to fire")
 	}
@@ -173,21 +197,21 @@ func (m *Minion) checkOutgoing(f protocol.Fire) error {
 		}
 		forward.Items[i] = event.Item(e)
 	}
-	items, err := forward.Shape(m.id)
+	items, err := forward.Shape(w.ID)
 	if err != nil {
 		return rpc.Errorf(rpc.Usage, "%w", err)
 	}
 	for _, item := range items {
-		if err := event.CheckMinionTag(m.id, item.Tag); err != nil {
+		if err := event.CheckMinionTag(w.ID, item.Tag); err != nil {
 			code := rpc.Usage
 			if errors.Is(err, event.ErrReserved) {
 				code = rpc.Denied
-				m.tellRefused(item.Tag)
+				w.tellRefused(item.Tag)
 			}
-			m.log.Warn("event for the master refused", "tag", item.Tag, "err", err)
-			return rpc.Errorf(code, "minion %s may not fire this event: %w", m.id, err)
+			w.Log.Warn("event for the master refused", "tag", item.Tag, "err", err)
+			return rpc.Errorf(code, "minion %s may not fire this event: %w", w.ID, err)
 		}
-		if limit := m.cfg.MaxEventSize; limit > 0 && int64(len(item.Data)) > limit {
+		if limit := w.MaxEventSize; limit > 0 && int64(len(item.Data)) > limit {
 			return rpc.Errorf(rpc.Usage, "event %q has %d bytes of data: the limit is %d", item.Tag, len(item.Data), limit).
 				WithHint("max_event_size in the configuration is the limit, of the minion and of the master")
 		}
@@ -197,31 +221,31 @@ func (m *Minion) checkOutgoing(f protocol.Fire) error {
 
 // tellRefused lets the master know, whose log and audit log have all refusals, that
 // an event was refused here already; of each tag now and then.
-func (m *Minion) tellRefused(tag string) {
-	if !m.told.First(tag, time.Now()) {
+func (w *Forwarder) tellRefused(tag string) {
+	if !w.refused.First(tag, time.Now()) {
 		return
 	}
-	m.wg.Go(func() {
+	w.telling.Go(func() {
 		out := outbox.Outgoing{Op: outbox.OpRefused, Body: protocol.FireEvent{Tag: tag}}
-		if err := m.boxes.Put(m.ctx, out); err != nil {
-			m.log.Error("the master is not told of a refused event", "tag", tag, "err", err)
+		if err := w.Boxes.Put(w.ctx, out); err != nil {
+			w.Log.Error("the master is not told of a refused event", "tag", tag, "err", err)
 		}
 	})
 }
 
-// fireMaster sends events to the master's bus, or keeps them for it. A second
+// FireMaster sends events to the master's bus, or keeps them for it. A second
 // request of the same id is no second event; "" never repeats.
-func (m *Minion) fireMaster(ctx context.Context, f protocol.Fire, id string) (protocol.Fired, error) {
+func (w *Forwarder) FireMaster(ctx context.Context, f protocol.Fire, id string) (protocol.Fired, error) {
 	if len(f.ID) > maxName {
 		return protocol.Fired{}, rpc.Errorf(rpc.Usage, "the name of the events has %d bytes: the limit is %d", len(f.ID), maxName)
 	}
 	if f.Live {
 		return protocol.Fired{}, errLive()
 	}
-	if err := m.checkOutgoing(f); err != nil {
+	if err := w.checkOutgoing(f); err != nil {
 		return protocol.Fired{}, err
 	}
-	return m.pass(ctx, f, id)
+	return w.pass(ctx, f, id)
 }
 
 // errLive refuses an event for the master that is not to be stored: on its way there
@@ -240,18 +264,18 @@ const straggler = 300 * time.Millisecond
 
 // pass sends events to all masters at the same time, or keeps them for those that
 // are away. The answer tells of each; an error is that of a master that refuses.
-func (m *Minion) pass(ctx context.Context, f protocol.Fire, id string) (protocol.Fired, error) {
-	if len(m.boxes) == 0 {
+func (w *Forwarder) pass(ctx context.Context, f protocol.Fire, id string) (protocol.Fired, error) {
+	if len(w.Boxes) == 0 {
 		return protocol.Fired{}, errDisabled()
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	told := make([]protocol.MasterFired, len(m.boxes))
-	errs := make([]error, len(m.boxes))
+	told := make([]protocol.MasterFired, len(w.Boxes))
+	errs := make([]error, len(w.Boxes))
 	var wg sync.WaitGroup
-	for i, u := range m.masters.All() {
+	for i, u := range w.Masters.All() {
 		wg.Go(func() {
-			one, err := m.boxes[i].Send(ctx, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: len(f.Events), ID: id})
+			one, err := w.Boxes[i].Send(ctx, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: len(f.Events), ID: id})
 			told[i], errs[i] = protocol.MasterFired{Master: u.Name(), Outcome: one.Outcome, Seq: one.Seq}, err
 			if err == nil && one.Outcome == protocol.Stored {
 				time.AfterFunc(straggler, cancel)

@@ -1,0 +1,127 @@
+package beacon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/override"
+)
+
+// Manager has the beacons of a minion: those of its configuration, with what functions
+// have changed. It implements module.Beacons.
+type Manager struct {
+	engine *Engine
+	file   override.File
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	setting *override.Setting
+	now     map[string]any // in force
+}
+
+const savedHead = "# Written by beacons.save: what functions have changed. A beacon that is null was deleted.\n"
+
+// NewManager puts the beacons of a configuration in force, for Run; what they see goes to
+// fire, as with NewEngine.
+func NewManager(cfg *config.Minion, fire func(ctx context.Context, name string, events []Event) error, log *slog.Logger) (*Manager, error) {
+	m := &Manager{engine: NewEngine(fire, log), file: override.New(cfg, "beacons", config.BeaconChanges, savedHead), log: log}
+	return m, m.Take(cfg)
+}
+
+// Run looks through the beacons until ctx ends.
+func (m *Manager) Run(ctx context.Context) { m.engine.Run(ctx) }
+
+// Check looks at the setting beacons of a configuration; a mistake has its place in the file.
+func Check(l config.Located) error {
+	if _, err := Parse(l.Value()); err != nil {
+		return l.At(nil, err)
+	}
+	return nil
+}
+
+// Take puts the beacons of a configuration in force, with what functions have saved. After
+// an error those before are in force.
+func (m *Manager) Take(cfg *config.Minion) error {
+	if err := Check(cfg.Beacons); err != nil {
+		return err
+	}
+	setting, err := m.file.Read(cfg.Beacons)
+	if err != nil {
+		return err
+	}
+	now := setting.Entries()
+	list, err := Parse(now)
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.file.Path, err)
+	}
+	setting.TellShadowed(func(name, configuredAt, changes string) {
+		m.log.Warn("this beacon of the configuration is not in force: functions of the module beacons have changed it", "beacon", name, "file", configuredAt, "changes", changes)
+	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.setting, m.now = setting, now
+	m.engine.Set(list)
+	return nil
+}
+
+// Beacons implements module.Beacons.
+func (m *Manager) Beacons() map[string]any {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.now)
+}
+
+// SetBeacons implements module.Beacons. A beacon that runs a program comes from the
+// configuration alone: what it would run is for whoever may run programs.
+func (m *Manager) SetBeacons(now map[string]any) error {
+	list, err := Parse(now)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before, err := Parse(m.now)
+	if err != nil {
+		return err
+	}
+	runs := map[string]string{}
+	for _, one := range before {
+		runs[one.Name] = one.Runs
+	}
+	for _, one := range list {
+		if one.Runs != "" && runs[one.Name] != one.Runs {
+			return fmt.Errorf("beacon %s runs a program: it is added in the configuration of the minion only", one.Name)
+		}
+	}
+	m.now = now
+	m.engine.Set(list)
+	return nil
+}
+
+// SaveBeacons implements module.Beacons: in what the beacons differ from the configuration.
+func (m *Manager) SaveBeacons() (path string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.file.Path, m.setting.Keep(m.now)
+}
+
+// ResetBeacons implements module.Beacons: what functions have changed is forgotten, what they
+// have saved too.
+func (m *Manager) ResetBeacons() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.setting.Forget(); err != nil {
+		return err
+	}
+	now := m.setting.Entries()
+	list, err := Parse(now)
+	if err == nil {
+		m.now = now
+		m.engine.Set(list)
+	}
+	return err
+}

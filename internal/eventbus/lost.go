@@ -1,0 +1,38 @@
+package eventbus
+
+import (
+	"github.com/brinebus/brine/internal/blockfile"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+)
+
+// Store is the store of the journal.
+type Store interface {
+	// Lost is what is lost of it: what was found at this start, and all.
+	Lost() (now, all []blockfile.Lost)
+}
+
+// Gaps are what is lost of the events of a store.
+func Gaps(s Store) (gaps []journal.Gap) {
+	_, all := s.Lost()
+	for _, l := range all {
+		if l.Stream == journal.Stream {
+			gaps = append(gaps, journal.Gap{From: l.From, To: l.To})
+		}
+	}
+	return gaps
+}
+
+// TellLost tells listeners of what this start has found to be lost of a store. Found does
+// the same with what is found later.
+func (r *Bus) TellLost(s Store) (found func([]blockfile.Lost)) {
+	found = func(lost []blockfile.Lost) {
+		r.SetLost(Gaps(s))
+		for _, l := range lost {
+			r.Announce(event.JournalLost, l.Map())
+		}
+	}
+	now, _ := s.Lost()
+	found(now)
+	return found
+}

@@ -1,0 +1,293 @@
+// Package executor runs jobs on a minion: those that its masters send, those of its
+// schedule, and what the mine wants. It takes a signed envelope, decides whether it is to
+// be begun, runs its functions, and sees to it that each master that has sent it gets the
+// return.
+//
+// Whether an envelope is genuine is for package job, what a function does for package
+// module, and how a return waits for its master for package outbox.
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/outbox"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/returner"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/upstream"
+)
+
+// ErrStopping is the cause of what ends because the daemon does.
+var ErrStopping = errors.New("the minion is stopping")
+
+// Host is the minion that jobs run on.
+type Host interface {
+	// ForJob is the minion as the functions of a job see it that came over an uplink, nil
+	// for one of the schedule.
+	ForJob(e *job.Envelope, u *upstream.Uplink) *function.Host
+	// Grains are its present facts. They must not be changed.
+	Grains() map[string]any
+	// Returners makes ready what takes the returns of a job beside the master.
+	Returners(names string, o returner.Options) (returner.Set, error)
+}
+
+// Options are what an executor is made with. All but Always and Most are required.
+type Options struct {
+	ID      salt.MinionID
+	Dir     string // of the minion's data
+	Always  bool   // what is written there is synced at once
+	Most    int    // jobs that run at a time; 0 or less is no limit
+	Host    Host
+	Masters *upstream.Uplinks
+	Boxes   outbox.Boxes // one for each of them
+	Log     *slog.Logger
+}
+
+// Executor runs the jobs of a minion. It is safe for concurrent use.
+type Executor struct {
+	Options
+	ctx      context.Context // of the daemon
+	seen     *job.Seen
+	reserves *outbox.Reserves
+	origins  upstream.Origins
+	jobs     *Table
+	ids      job.Clock // of the minion's own jobs
+}
+
+// Open opens the record of the jobs that were begun, and puts what a kill or a full disk
+// has left of them into the outboxes. The executor's jobs end with life.
+func Open(ctx, life context.Context, o Options) (*Executor, error) {
+	x := &Executor{Options: o, ctx: life, jobs: newTable(o.Most)}
+	var err error
+	if x.seen, err = job.OpenSeen(filepath.Join(o.Dir, "jobs_seen"), o.Always); err != nil {
+		return nil, err
+	}
+	if x.reserves, err = outbox.OpenReserves(o.Dir, o.Always, o.Log); err == nil {
+		err = x.recover(ctx)
+	}
+	if err != nil {
+		x.Close()
+		return nil, err
+	}
+	return x, nil
+}
+
+// Close is the last use.
+func (x *Executor) Close() { x.seen.Close() }
+
+// Jobs are those that run now.
+func (x *Executor) Jobs() *Table { return x.jobs }
+
+// Stop ends all jobs and waits for them, at most for the given time. It returns how many
+// were still running then. Their returns are kept.
+func (x *Executor) Stop(wait time.Duration) int { return x.jobs.stop(ErrStopping, wait) }
+
+// box is the outbox for the masters of an uplink.
+func (x *Executor) box(u *upstream.Uplink) *outbox.Box { return x.Boxes[u.Number] }
+
+// Take takes what came on the job subject. It does not block: the next job is behind it.
+func (x *Executor) Take(s *upstream.Session, body []byte) {
+	e, err := job.Open(body, s.Master, s.Clock.Now())
+	switch {
+	case errors.Is(err, job.ErrExpired):
+		x.Log.Warn("job refused", "jid", e.JID, "err", err)
+		x.tell(s, e.JID, job.Report{State: job.Expired, Text: "the job came after its time"})
+		return
+	case err != nil:
+		x.Log.Error("job refused", "err", err)
+		return
+	}
+	if was := x.origins.Claim(e, s); was != upstream.Fresh {
+		x.repeated(s, e, was)
+		return
+	}
+	if x.seen.Has(e.JID) {
+		x.origins.End(e.JID)
+		x.Log.Warn("job not begun: it was before", "jid", e.JID)
+		x.tellAgain(s, e.JID)
+		return
+	}
+	if err := x.book(e, x.box(s.Up).Name()); err != nil {
+		x.Log.Error("job refused", "jid", e.JID, "err", err)
+		x.tellAll(x.origins.End(e.JID), e.JID, job.Report{State: job.Refused, Text: err.Error()})
+		return
+	}
+	if meant, err := x.isTarget(e, s.Up); err != nil || !meant {
+		x.reserves.Drop(e.JID)
+		x.tellNotMeant(e, err)
+		return
+	}
+	x.jobs.spawn(func() { x.runJob(s.Up, e) })
+}
+
+// book writes down that a job begins, and keeps space for its return, in the outbox of
+// this name.
+func (x *Executor) book(e *job.Envelope, box string) error {
+	if err := x.reserves.Take(e, box); err != nil {
+		return fmt.Errorf("the minion cannot keep the return of a job now: %w", err)
+	}
+	if _, err := x.seen.First(e.JID); err != nil {
+		x.reserves.Drop(e.JID)
+		return fmt.Errorf("the minion cannot record the job: %w", err)
+	}
+	return nil
+}
+
+// repeated deals with a job whose id is under way: another master of the same system
+// may have sent it too, and is then told of it as the first is.
+func (x *Executor) repeated(s *upstream.Session, e *job.Envelope, was upstream.Claimed) {
+	switch was {
+	case upstream.Shared:
+		x.Log.Debug("job is under way already for another master", "jid", e.JID, "master", s.Name)
+		x.tell(s, e.JID, job.Report{State: job.Received})
+	case upstream.Another:
+		x.Log.Error("job refused: another master has sent another job with this id", "jid", e.JID, "master", s.Name)
+		x.tell(s, e.JID, job.Report{State: job.Refused, Text: "another job has this id on the minion"})
+	default:
+		x.Log.Warn("job not begun: it was before", "jid", e.JID)
+		x.tellAgain(s, e.JID)
+	}
+}
+
+// isTarget checks the job's target against the live facts, and the pillar of the
+// master that has sent it.
+func (x *Executor) isTarget(e *job.Envelope, u *upstream.Uplink) (bool, error) {
+	kind, err := target.ParseKind(e.TargetType)
+	if err != nil {
+		return false, err
+	}
+	t, err := target.Parse(e.Target, kind, target.Options{Delimiter: e.Delimiter})
+	if err != nil {
+		return false, err
+	}
+	f := target.Facts{ID: x.ID}
+	if t.NeedsGrains() {
+		f.Grains = x.Host.Grains()
+	}
+	if t.NeedsPillar() {
+		f.Pillar = u.Pillar()
+	}
+	return t.Match(f)
+}
+
+// runJob runs a job and sees to it that its return reaches the master.
+func (x *Executor) runJob(u *upstream.Uplink, e *job.Envelope) {
+	waiting := x.heartbeat(e, job.Received)
+	ctx, run, err := x.jobs.begin(x.ctx, e)
+	waiting()
+	if err != nil {
+		x.finish(e, job.Report{State: job.Refused, Text: err.Error()})
+		return
+	}
+	back, err := x.Host.Returners(e.Returner, options(e))
+	if err != nil {
+		run.end()
+		x.Log.Warn("job refused", "jid", e.JID, "err", err)
+		x.finish(e, job.Report{State: job.Refused, Text: err.Error() + "; " + salt.Hint(err)})
+		return
+	}
+	x.Log.Info("job", "jid", e.JID, "fun", e.Fun(), "user", e.User)
+	stop := x.heartbeat(e, job.Running)
+	report := x.execute(ctx, e, u)
+	delivered := x.giveBack(e, report, back)
+	run.end()
+	select { // a large return, or one of thousands, takes its time
+	case <-delivered:
+	case <-x.ctx.Done():
+	}
+	stop()
+}
+
+// execute runs the commands of a job, one after the other.
+func (x *Executor) execute(ctx context.Context, e *job.Envelope, u *upstream.Uplink) job.Report {
+	host := x.Host.ForJob(e, u)
+	if e.Follow && u != nil {
+		f := x.follow(e, u)
+		defer f.end()
+		host.Output = f
+	}
+	run := func(c job.Command) function.Result {
+		return x.run(ctx, function.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host, Reach: e.Reach})
+	}
+	if !e.Compound && len(e.Commands) == 1 {
+		return report(ctx, run(e.Commands[0]))
+	}
+	return compound(ctx, e.Commands, run)
+}
+
+// lastGrace is what a function gets to return once its job was ended: more than
+// its processes get between SIGTERM and SIGKILL.
+const lastGrace = 5 * time.Second
+
+// run runs one function. One that does not return though its job was ended is left
+// to itself, so that the job, and its place among those that may run, is free.
+func (x *Executor) run(ctx context.Context, c function.Call) function.Result {
+	result := make(chan function.Result, 1)
+	go func() { result <- module.Run(ctx, c) }()
+	select {
+	case r := <-result:
+		return r
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(lastGrace)
+	defer timer.Stop()
+	select {
+	case r := <-result:
+		return r
+	case <-timer.C:
+	}
+	x.Log.Error("a function does not return though its job was ended; it is left to itself", "jid", c.JID, "fun", c.Function)
+	cause := context.Cause(ctx)
+	return function.Result{Return: "ERROR: " + cause.Error(), Retcode: 1, Err: cause}
+}
+
+// recover puts what a kill or a full disk has left of jobs into the outboxes.
+func (x *Executor) recover(ctx context.Context) error {
+	return x.reserves.Recover(func(of outbox.Reserved, ret protocol.Return) error {
+		if !x.seen.Has(of.JID) || len(x.Boxes) == 0 {
+			return nil // it was never begun
+		}
+		x.Log.Warn("a job was under way when the minion ended", "jid", of.JID, "state", ret.State)
+		return x.Boxes.Named(of.Box).Put(ctx, outbox.Outgoing{Op: "ret." + string(of.JID), Body: ret, ID: returnName(of.JID)})
+	})
+}
+
+// firstHeartbeat is how soon a job that takes time says so. The return of a quicker one
+// is its receipt, too: thousands of minions then have half as much to say.
+const firstHeartbeat = 150 * time.Millisecond
+
+// heartbeat says where the job stands, soon and then regularly, until stop is called. A
+// master that did not send the job is not told: it would not know what of.
+func (x *Executor) heartbeat(e *job.Envelope, state job.State) (stop func()) {
+	every := max(e.Beat.Duration(), 100*time.Millisecond)
+	done := make(chan struct{})
+	senders := x.origins.Of(e.JID) // the last ones: they are told until the return is delivered
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		t := time.NewTimer(min(firstHeartbeat, every))
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				if now := x.origins.Of(e.JID); len(now) > 0 {
+					senders = now
+				}
+				x.tellAll(senders, e.JID, job.Report{State: state})
+				t.Reset(every)
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() { close(done); wg.Wait() }
+}

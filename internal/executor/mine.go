@@ -1,0 +1,97 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
+)
+
+// mineSchedule is the name under which the jobs of mine_return_job are shown. It is
+// Salt's.
+const mineSchedule = "__mine_interval"
+
+// CheckMine looks at the setting mine_functions.
+func CheckMine(l config.Located) error {
+	if err := module.CheckMineFunctions(l.Value()); err != nil {
+		return l.At(nil, err)
+	}
+	return nil
+}
+
+// MineOptions say how a mine is kept up to date.
+type MineOptions struct {
+	Interval time.Duration
+	Tell     bool // the master is told of each run, as of a job of the schedule
+}
+
+// Mine keeps what the minion has in the mine of the masters of one uplink up to date.
+type Mine struct {
+	MineOptions
+	x      *Executor
+	u      *upstream.Uplink
+	linked chan struct{}
+}
+
+// NewMine makes the mine of an uplink, for Keep.
+func (x *Executor) NewMine(u *upstream.Uplink, o MineOptions) *Mine {
+	return &Mine{MineOptions: o, x: x, u: u, linked: make(chan struct{}, 1)}
+}
+
+// Linked tells it that there is a new connection.
+func (m *Mine) Linked() {
+	select {
+	case m.linked <- struct{}{}:
+	default:
+	}
+}
+
+// Keep updates the mine as soon as the minion is connected, then each interval, until ctx
+// ends. A connection that is made anew is no reason to run the functions again, another
+// master is. With several masters at once each has a mine.
+func (m *Mine) Keep(ctx context.Context) {
+	updated := map[string]time.Time{} // by the master's name
+	timer := time.NewTimer(m.Interval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.linked:
+		case <-timer.C:
+		}
+		s := m.u.Session()
+		if s == nil {
+			continue // the next connection wakes this
+		}
+		wait := m.Interval - time.Since(updated[s.Name])
+		if wait <= 0 {
+			wait = m.Interval
+			if m.update(ctx) {
+				updated[s.Name] = time.Now()
+			}
+		}
+		timer.Reset(wait)
+	}
+}
+
+// update runs mine.update. It returns false where that is to be done again as soon as
+// there is a master.
+func (m *Mine) update(ctx context.Context) bool {
+	x, e := m.x, &job.Envelope{JID: m.x.ownID(), Commands: []job.Command{{Function: "mine.update"}}, Reach: salt.Reach{Free: true}}
+	res := module.Run(ctx, function.Call{JID: e.JID, Function: e.Commands[0].Function, Host: x.Host.ForJob(e, m.u), Reach: e.Reach})
+	if res.Err != nil {
+		x.Log.Warn("the mine is not up to date", "err", res.Err)
+	}
+	if m.Tell && res.Return != nil {
+		x.sendOwn(ctx, m.u, protocol.LocalReturn{JID: e.JID, Command: e.Commands[0], Report: report(ctx, res), Schedule: mineSchedule})
+	}
+	return !errors.Is(res.Err, function.ErrUnavailable)
+}

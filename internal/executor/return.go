@@ -1,0 +1,171 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/outbox"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/returner"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
+	"github.com/brinebus/brine/internal/value"
+)
+
+// compound runs the commands of a job with several functions, whose return is one
+// dictionary by function.
+func compound(ctx context.Context, commands []job.Command, run func(job.Command) function.Result) job.Report {
+	returns, retcodes, success := map[string]any{}, map[string]any{}, map[string]any{}
+	state := job.Done
+	var text string
+	for _, c := range commands {
+		res := run(c)
+		one := report(ctx, res)
+		name := string(c.Function)
+		returns[name], retcodes[name], success[name] = res.Return, res.Retcode, res.Success
+		if one.State != job.Done {
+			state, text = one.State, one.Text
+		}
+	}
+	return job.Report{State: state, Text: text, Return: value.Value{V: returns}, Retcode: value.Value{V: retcodes}, Success: value.Value{V: success}}
+}
+
+// report translates the result of one function.
+func report(ctx context.Context, res function.Result) job.Report {
+	r := job.Report{State: job.Done, Return: value.Value{V: res.Return}, Retcode: value.Value{V: res.Retcode}, Success: value.Value{V: res.Success}, Out: res.Out}
+	if !res.Success {
+		r.State = job.Failed
+	}
+	var k *killed
+	if errors.As(context.Cause(ctx), &k) {
+		r.State, r.Text = job.Killed, k.Error()
+	} else if errors.Is(context.Cause(ctx), ErrStopping) {
+		r.State, r.Text = job.Killed, ErrStopping.Error()
+	}
+	return r
+}
+
+// options are what the caller of a job says about its returners.
+func options(e *job.Envelope) returner.Options {
+	settings, _ := e.ReturnKwargs.V.(map[string]any)
+	return returner.Options{Tag: e.ReturnTag, Config: e.ReturnConfig, Settings: settings}
+}
+
+// giveBack hands the return to the master and to the returners. The job's own end
+// is no reason to lose it. Delivered is closed when no master is waited for.
+func (x *Executor) giveBack(e *job.Envelope, r job.Report, back returner.Set) (delivered <-chan struct{}) {
+	ctx := context.WithoutCancel(x.ctx)
+	ret := x.asReturn(e, r)
+	back.Early(ctx, ret)
+	delivered = x.finish(e, r)
+	back.Late(ctx, ret)
+	return delivered
+}
+
+func (x *Executor) asReturn(e *job.Envelope, r job.Report) returner.Return {
+	return returner.Return{
+		ID: x.ID, JID: e.JID, Fun: e.Fun(), Args: e.Arguments(), Return: r.Return.V, Retcode: r.Retcode.V, Success: r.Success.V,
+	}
+}
+
+// finish hands the return over, to each master that has sent the job. It returns
+// when the outboxes have had a little time to deliver it; delivered is closed when
+// they have done so, or their masters are gone.
+func (x *Executor) finish(e *job.Envelope, r job.Report) (delivered <-chan struct{}) {
+	var wg sync.WaitGroup
+	var left atomic.Bool
+	for _, w := range x.origins.End(e.JID) {
+		wg.Go(func() {
+			if !x.deliver(w.Up, e, r) {
+				left.Store(true)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if wg.Wait(); !left.Load() {
+			x.reserves.Drop(e.JID)
+		}
+	}()
+	timer := time.NewTimer(outbox.Patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+	return done
+}
+
+// deliver puts a return into the outbox of an uplink. When the master is gone by
+// then, the next one of the uplink gets it: with it goes what the minion ran. While
+// the outbox cannot take it, it stays in the space that is kept for it; false is that it
+// still does when the daemon ends.
+func (x *Executor) deliver(u *upstream.Uplink, e *job.Envelope, r job.Report) bool {
+	ctx := context.WithoutCancel(x.ctx)
+	ret := asSent(e.Commands, r)
+	out := outbox.Outgoing{Op: "ret." + string(e.JID), Body: ret, ID: returnName(e.JID)}
+	_, err := x.box(u).SendWhole(ctx, out)
+	for kept := false; rpc.CodeOf(err) == rpc.Unavailable; _, err = x.box(u).SendWhole(ctx, out) {
+		if !kept {
+			if err := x.reserves.Keep(e.JID, ret); err != nil {
+				x.Log.Error("the return of a job is not kept", "jid", e.JID, "err", err)
+			}
+			x.Log.Error("the return of a job waits for space", "jid", e.JID, "err", err)
+			kept = true
+		}
+		if !sleep(x.ctx, outbox.RetryPause) {
+			return false
+		}
+	}
+	if err == nil {
+		return true
+	}
+	x.Log.Error("return not delivered", "jid", e.JID, "err", err)
+	out.ID = ""
+	// A return that is too large, say: the caller shall not wait for it.
+	out.Body = asSent(e.Commands, report(ctx, function.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1}))
+	if _, err := x.box(u).Send(ctx, out); err != nil {
+		x.Log.Error("not even that was delivered", "jid", e.JID, "err", err)
+	}
+	return true
+}
+
+// maxSentArguments bounds what a return carries of its job's arguments: a master
+// that knows the job has them.
+const maxSentArguments = 16 << 10
+
+// asSent is a return with what was run. Arguments that are too large are left out.
+func asSent(commands []job.Command, r job.Report) protocol.Return {
+	if b, err := json.Marshal(commands); err != nil || len(b) > maxSentArguments {
+		names := make([]job.Command, len(commands))
+		for i, c := range commands {
+			names[i].Function = c.Function
+		}
+		commands = names
+	}
+	return protocol.Return{Report: r, Commands: commands}
+}
+
+// returnName names the return of a job in the outbox: after a kill it is not put there
+// twice.
+func returnName(jid salt.JID) string { return "job/" + string(jid) }
+
+// sleep returns false when ctx has ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,90 @@
+// Package localapi answers what programs of its machine ask a minion's daemon through its
+// socket: salt-call and salt-event, and whoever event_acl lets use the minion's bus. It says
+// who they are and whether they may; what they want is done by the parts of the daemon.
+package localapi
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/brinebus/brine/internal/auth"
+	"github.com/brinebus/brine/internal/authz/decision"
+	"github.com/brinebus/brine/internal/authz/eventacl"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/eventbus"
+	"github.com/brinebus/brine/internal/forwarder"
+	"github.com/brinebus/brine/internal/outbox"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/scheduler"
+	"github.com/brinebus/brine/internal/upstream"
+)
+
+// Facts are the grains of the minion.
+type Facts interface {
+	// Facts waits for those that are collected first. They must not be changed.
+	Facts(ctx context.Context) (map[string]any, error)
+	// RefreshGrains collects them anew and tells the masters.
+	RefreshGrains(ctx context.Context) error
+}
+
+// Options are the parts of the daemon that answer. All are required.
+type Options struct {
+	ID        salt.MinionID
+	Version   string
+	Events    *eventbus.Bus
+	Facts     Facts
+	Forwarder *forwarder.Forwarder
+	Masters   *upstream.Uplinks
+	Boxes     outbox.Boxes // one for each of them
+	Scheduler *scheduler.Scheduler
+	Log       *slog.Logger
+}
+
+// API answers requests of local programs. It is safe for concurrent use.
+type API struct {
+	Options
+	users auth.Users
+}
+
+// New makes the API, for Register.
+func New(o Options) *API { return &API{Options: o} }
+
+// Register says what answers each request, see bus.MinionEndpoints, and who may ask. The
+// bus is open to those whom event_acl names, all else to root and the daemon's own user
+// only.
+func (a *API) Register(s *rpc.Server) {
+	s.Authorize = a.authorize
+	a.Events.Register(s, a.principal)
+	s.Handle("localFire", a.localFire)
+	s.Handle("passFiles", a.passFiles)
+	s.Handle("passOn", a.passOn)
+	s.Handle("passReturn", a.passReturn)
+	s.Handle("passToMaster", a.passToMaster)
+	s.Handle("refresh", a.refresh)
+	s.Handle("scheduleRequest", a.scheduleRequest)
+	s.Handle("showPillar", a.showPillar)
+	s.Handle("status", a.status)
+}
+
+// principal is who asks, with the tags that event_acl lets them hear and fire.
+func (a *API) principal(ctx context.Context, i bus.Identity) eventacl.Principal {
+	u := a.users.Lookup(ctx, i.UID())
+	return a.Events.Rules().User(u.UID, string(u.Name), u.Operator)
+}
+
+// authorize lets root and the daemon's own user do what is for nobody else.
+func (a *API) authorize(ctx context.Context, r *rpc.Request, c bus.Check) decision.Decision {
+	who := a.principal(ctx, r.From)
+	d := eventacl.ForOperator(who, c, rpc.Errorf(rpc.Denied, "user %s may not do this: it is for root and the minion's own user", who.Name()))
+	if d.Err() != nil {
+		a.Log.Warn("request refused", "op", r.Op, "user", who.Name())
+	}
+	return d
+}
+
+// MayConnect says whether a local user gets a connection at all.
+func (a *API) MayConnect(ctx context.Context, uid int) bool {
+	u := a.users.Lookup(ctx, uid)
+	return u.Operator || a.Events.Rules().Known(string(u.Name))
+}

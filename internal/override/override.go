@@ -1,0 +1,164 @@
+// Package override is what functions have changed of a setting and keep over a start: the
+// jobs of a minion's schedule, its beacons. It is a file beside the drop-ins of the
+// configuration that has the differences and nothing else, so that an edit of the
+// configuration is in force, except for the very entries that functions have changed.
+//
+// What an entry means is for its caller.
+package override
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/schedule"
+)
+
+// File is where the changes of one setting are kept.
+type File struct {
+	Key  string // of the setting
+	Path string // "" where the configuration has no folder of drop-ins
+	Head string // the comment that the file begins with: lines with "# "
+}
+
+// New is the file of that name in the folder of drop-ins of a minion's configuration.
+func New(cfg *config.Minion, key, name, head string) File {
+	f := File{Key: key, Head: head}
+	if in := cfg.DefaultInclude; in != "" {
+		f.Path = filepath.Join(cfg.ConfigDir, filepath.Dir(in), name)
+	}
+	return f
+}
+
+// Setting is a setting that is a dictionary, as the configuration has it and with what
+// functions have changed in it. It is not safe for concurrent use.
+type Setting struct {
+	file       File
+	configured map[string]any
+	at         map[string]string // file:line of each configured entry
+	kept       map[string]any    // what the file says: nil for entries that were deleted
+}
+
+// Read reads what the file says, which need not exist, beside what the configuration says.
+func (f File) Read(l config.Located) (*Setting, error) {
+	configured, err := dictionary(l, l.Value(), f.Key)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := f.changes()
+	if err != nil {
+		return nil, err
+	}
+	return &Setting{file: f, configured: configured, at: places(l), kept: kept}, nil
+}
+
+// changes reads the file; one that is missing has none.
+func (f File) changes() (map[string]any, error) {
+	if f.Path == "" {
+		return nil, nil
+	}
+	rules, err := config.ReadRules(f.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	file, _ := rules.Value().(map[string]any)
+	return dictionary(rules, file[f.Key], f.Key)
+}
+
+func dictionary(l config.Located, v any, key string) (map[string]any, error) {
+	d, ok := v.(map[string]any)
+	if v != nil && !ok {
+		return nil, l.At(nil, fmt.Errorf("%s is no dictionary", key))
+	}
+	return d, nil
+}
+
+// places returns where the configuration has each entry.
+func places(l config.Located) map[string]string {
+	at := map[string]string{}
+	if !l.Present() {
+		return at
+	}
+	for i := 0; i+1 < len(l.Node.Content); i += 2 {
+		at[l.Node.Content[i].Value] = l.Where(l.Node.Content[i])
+	}
+	return at
+}
+
+// Entries are those in force after a start: the configured ones with the changes.
+func (s *Setting) Entries() map[string]any { return schedule.Changed(s.configured, s.kept) }
+
+// Origins says where each entry of now, those in force, comes from, and which of the
+// configuration are not in force.
+func (s *Setting) Origins(now map[string]any) map[string]schedule.Origin {
+	origins := map[string]schedule.Origin{}
+	for name, v := range now {
+		o := schedule.Origin{Place: s.file.Path}
+		switch then, configured := s.configured[name]; {
+		case configured && reflect.DeepEqual(v, then):
+			o.Place = s.at[name]
+		case configured:
+			o.Configured, o.ConfiguredAt = then, s.at[name]
+		}
+		if k, ok := s.kept[name]; o.Place == s.file.Path && (!ok || !reflect.DeepEqual(k, v)) {
+			o.Place = "" // until the next start
+		}
+		origins[name] = o
+	}
+	for name, then := range s.configured {
+		if _, ok := now[name]; !ok {
+			origins[name] = schedule.Origin{Deleted: true, Place: s.file.Path, Configured: then, ConfiguredAt: s.at[name]}
+		}
+	}
+	return origins
+}
+
+// TellShadowed calls tell for each entry of the configuration that is not in force as it
+// stands there, so that nobody edits it in vain.
+func (s *Setting) TellShadowed(tell func(name, configuredAt, changes string)) {
+	for name, o := range s.Origins(s.Entries()) {
+		if o.Configured != nil {
+			tell(name, o.ConfiguredAt, s.file.Path)
+		}
+	}
+}
+
+// Keep writes down in what now, the entries in force, differs from the configuration, and
+// nothing else.
+func (s *Setting) Keep(now map[string]any) error {
+	if s.file.Path == "" {
+		return errors.New("default_include is empty: there is no folder for what functions change")
+	}
+	changes := schedule.Changes(s.configured, now)
+	text, err := config.DropIn(s.file.Key, changes)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(s.file.Path), 0o755); err != nil {
+		return err
+	}
+	if err := atomicfile.Write(s.file.Path, []byte(s.file.Head+text), 0o600); err != nil {
+		return err
+	}
+	s.kept = changes
+	return nil
+}
+
+// Forget removes the file: after it Entries are those of the configuration.
+func (s *Setting) Forget() error {
+	if s.file.Path != "" {
+		if err := os.Remove(s.file.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	s.kept = nil
+	return nil
+}
