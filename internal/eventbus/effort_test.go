@@ -25,7 +25,8 @@ func TestCostlyPatternsHaveABudget(t *testing.T) {
 	for range 2 {
 		begun := time.Now()
 		h := w.mustListen(w.dial(), q)
-		if _, err := h.next(); rpc.CodeOf(err) != rpc.Usage || !strings.Contains(err.Error(), "a listener has 1s") {
+		// On a machine with much to do, one tag may take longer than one is given.
+		if _, err := h.next(); rpc.CodeOf(err) != rpc.Usage || !strings.Contains(err.Error(), "a listener has 1s") && !strings.Contains(err.Error(), "took too long") {
 			t.Fatalf("a costly listener: %v after %s", err, time.Since(begun))
 		}
 		t.Logf("stopped after %s", time.Since(begun))
