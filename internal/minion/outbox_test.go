@@ -4,16 +4,21 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/minion"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 )
 
@@ -187,8 +192,8 @@ func TestLargeReturns(t *testing.T) {
 func TestADamagedOutboxIsTold(t *testing.T) {
 	p, m := pairWith(t, func(*config.Minion) {})
 	p.lose()
-	for n := range 3 {
-		data := fmt.Sprintf(`{"tag":"kept","data":{"n":%d,"text":"letter-%d"}}`, n, n)
+	for n := range 6 {
+		data := fmt.Sprintf(`{"tag":"kept","data":{"n":%d,"text":"message-%d"}}`, n, n)
 		if _, err := p.fire(fireEvent("fire_master", data)); err != nil {
 			t.Fatal(err)
 		}
@@ -202,24 +207,84 @@ func TestADamagedOutboxIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := bytes.Index(b, []byte("letter-1"))
-	if at < 0 {
-		t.Fatal("the letter is not in the file")
+	for _, n := range []int{1, 2, 4} {
+		at := bytes.Index(b, fmt.Appendf(nil, "message-%d", n))
+		if at < 0 {
+			t.Fatal("the message is not in the file")
+		}
+		b[at] ^= 1
 	}
-	b[at] ^= 1
 	write(t, files[0], string(b))
 	p.restart(m)
 	p.back()
 	until(t, "the outbox is empty", func() bool { return p.status().Outbox == 0 })
 	told := p.atMaster("salt/minion/web1/outbox/lost")
-	if len(told) != 1 || !strings.Contains(string(told[0].Data), `"data":{"lost":1,"total":1}`) {
-		t.Errorf("the master is told %+v", told)
+	if len(told) != 1 {
+		t.Fatalf("the master is told %+v", told)
+	}
+	var loss struct {
+		Data struct {
+			Lost, Total int
+			Damaged     []outbox.Damage
+		}
+	}
+	if err := json.Unmarshal(told[0].Data, &loss); err != nil {
+		t.Fatal(err)
+	}
+	d := loss.Data.Damaged
+	if loss.Data.Lost != 3 || loss.Data.Total != 3 || len(d) != 2 {
+		t.Fatalf("the master is told %s", told[0].Data)
+	}
+	for i, want := range [][2]uint64{{1, 2}, {4, 4}} { // the first message has the number 0
+		first := d[0].From - 1 // of the six
+		if d[i].From-first != want[0] || d[i].To-first != want[1] || d[i].After.IsZero() || !d[i].Before.After(d[i].After) {
+			t.Errorf("run %d is %+v, want the messages %v", i, d[i], want)
+		}
 	}
 	var have []int
 	for _, e := range p.atMaster("kept") {
 		have = append(have, number(t, e))
 	}
-	if fmt.Sprint(have) != "[0 2]" {
+	if fmt.Sprint(have) != "[0 3 5]" {
 		t.Errorf("at the master are %v", have)
+	}
+}
+
+// TestUnreadableMessagesAreTold: messages that are whole on the disk and say nothing that
+// this minion understands count as lost, and the master is told of all in a row at once.
+func TestUnreadableMessagesAreTold(t *testing.T) {
+	p, m := pairWith(t, func(*config.Minion) {})
+	p.lose()
+	m.stop()
+	b, err := broker.Start(broker.Options{
+		Name: "test", StoreDir: filepath.Join(p.minion.CacheDir, "journal"), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Admit: func(broker.Peer) bus.Identity { return bus.Identity{} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := journal.OpenQueue(t.Context(), b.Conn(), "OUTBOX", b.Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seqs []uint64
+	for range 3 {
+		seq, err := q.Put(t.Context(), []byte("no message\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seqs = append(seqs, seq)
+	}
+	b.Stop()
+	p.restart(m)
+	p.back()
+	want := fmt.Sprintf(`"lost":3,"total":3,"damaged":[{"from":%d,"to":%d,`, seqs[0], seqs[2])
+	var told []protocol.Heard
+	until(t, "the master is told", func() bool {
+		told = p.atMaster("salt/minion/web1/outbox/lost")
+		return len(told) > 0
+	})
+	if len(told) != 1 || !strings.Contains(string(told[0].Data), want) {
+		t.Errorf("the master is told %s", told[0].Data)
 	}
 }

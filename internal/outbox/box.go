@@ -162,13 +162,14 @@ func (b *Box) Name() string { return b.name }
 // close is the last use: a job that did not end in time may still try to put something.
 func (b *Box) close() { b.requests.end() }
 
-// damaged counts messages that cannot be read any more: what they carried is not known.
+// damaged notes messages that cannot be read any more.
 func (b *Box) damaged(l blockfile.Lost) {
 	from, to := max(l.From, b.span.First), max(l.To, l.From)
 	if to < from {
 		return // it was delivered
 	}
-	b.change(func(now *losses) { now.Total += to - from + 1; now.Untold += to - from + 1 })
+	b.change(func(now *losses) { now.damaged(Damage{From: from, To: to, After: l.After, Before: l.Before}) })
+	b.log.Error("messages in the outbox are damaged and lost", "from", from, "to", to, "after", l.After, "before", l.Before)
 }
 
 // Outgoing is something for the master.
@@ -306,7 +307,7 @@ func (b *Box) store(ctx context.Context, k kept, id string, watch bool) (placed,
 	b.span.Last = max(b.span.Last, p.seq)
 	b.span.Bytes += size
 	if !pending.Repeated() {
-		b.remember(queued{k, journal.Entry{Seq: p.seq, Stored: time.Now(), Size: size - k.Size}})
+		b.remember(queued{kept: k, entry: journal.Entry{Seq: p.seq, Stored: time.Now(), Size: size - k.Size}})
 	}
 	return p, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/brinebus/brine/internal/journal"
@@ -71,6 +72,11 @@ func (b *Box) turn(ctx context.Context) (more bool, err error) {
 	if err != nil || len(batch) == 0 {
 		return false, err
 	}
+	batch, readable := firstRun(batch)
+	if !readable {
+		b.dropUnreadable(ctx, batch)
+		return true, nil
+	}
 	told, err := b.deliver(ctx, master, batch)
 	if err != nil {
 		return false, err
@@ -82,7 +88,18 @@ func (b *Box) turn(ctx context.Context) (more bool, err error) {
 // queued is a message with its entry in the queue.
 type queued struct {
 	kept
-	entry journal.Entry
+	entry      journal.Entry
+	unreadable error // nil for nearly all
+}
+
+// firstRun is those at the head that can be read, or else those that cannot.
+func firstRun(batch []queued) (run []queued, readable bool) {
+	readable = batch[0].unreadable == nil
+	end := slices.IndexFunc(batch, func(m queued) bool { return (m.unreadable == nil) != readable })
+	if end < 0 {
+		end = len(batch)
+	}
+	return batch[:end], readable
 }
 
 // takes is how many bytes of the outbox it takes.
@@ -120,10 +137,9 @@ func (b *Box) read(ctx context.Context) ([]queued, error) {
 	for i, e := range entries {
 		k, err := unpack(e)
 		if err != nil {
-			b.log.Error("unreadable message in the outbox", "err", err)
-			k = kept{Message: Message{Epoch: b.epoch, Op: "unreadable"}} // which is refused, and so goes
+			k = kept{}
 		}
-		messages[i] = queued{k, e}
+		messages[i] = queued{k, e, err}
 	}
 	return messages, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/brinebus/brine/internal/atomicfile"
@@ -19,6 +20,33 @@ type losses struct {
 	path   string
 	Total  uint64 `json:"total"`  // events and returns, ever
 	Untold uint64 `json:"untold"` // of those, what the master was not told yet
+	// Damage is where messages could not be read, of which the master was not told yet.
+	Damage []Damage `json:"damage,omitempty"`
+}
+
+// Damage is a run of messages that cannot be read. What they carried is not known: each
+// counts as one loss.
+type Damage struct {
+	From   uint64    `json:"from"` // their sequences in the outbox
+	To     uint64    `json:"to"`
+	After  time.Time `json:"after,omitzero"` // when the messages around them were kept
+	Before time.Time `json:"before,omitzero"`
+}
+
+// maxDamage is how many runs are told one by one; what comes behind makes the last one
+// longer, so that nothing is left out.
+const maxDamage = 64
+
+// damaged counts a run of messages. What follows directly on another run is of the same.
+func (l *losses) damaged(d Damage) {
+	n := d.To - d.From + 1
+	l.Total += n
+	l.Untold += n
+	if last := len(l.Damage) - 1; last >= 0 && (d.From == l.Damage[last].To+1 || last+1 >= maxDamage) {
+		d.From, d.After = l.Damage[last].From, l.Damage[last].After
+		l.Damage = l.Damage[:last:last] // the old one may be on its way to the master
+	}
+	l.Damage = append(l.Damage, d)
 }
 
 func readLosses(path string) (losses, error) {
@@ -70,12 +98,22 @@ func (b *Box) tellLosses(ctx context.Context) error {
 	if l.Untold == 0 {
 		return nil
 	}
-	data := json.RawMessage(fmt.Sprintf(`{"lost":%d,"total":%d}`, l.Untold, l.Total))
+	data, err := json.Marshal(struct {
+		Lost    uint64   `json:"lost"`
+		Total   uint64   `json:"total"`
+		Damaged []Damage `json:"damaged,omitempty"`
+	}{l.Untold, l.Total, l.Damage})
+	if err != nil {
+		return err
+	}
 	f := protocol.Fire{Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: b.own + lostTag, Data: data}}}
 	if _, err := b.put(ctx, Outgoing{Op: protocol.OpFire, Body: f, Events: 1}, false); err != nil {
 		return err
 	}
-	b.change(func(now *losses) { now.Untold -= l.Untold })
+	b.change(func(now *losses) {
+		now.Untold -= l.Untold
+		now.Damage = slices.DeleteFunc(slices.Clone(now.Damage), func(d Damage) bool { return slices.Contains(l.Damage, d) })
+	})
 	return nil
 }
 
@@ -123,6 +161,15 @@ func (b *Box) dropOld(ctx context.Context) error {
 	}
 	b.looked = now
 	return b.drop(ctx, "they are older than outbox_max_age", func(m queued) bool { return now.Sub(m.entry.Stored) > b.age })
+}
+
+// dropUnreadable drops messages at the head that cannot be read. Its caller holds the head.
+func (b *Box) dropUnreadable(ctx context.Context, run []queued) {
+	d := Damage{From: run[0].entry.Seq, To: run[len(run)-1].entry.Seq, After: run[0].entry.Stored, Before: run[len(run)-1].entry.Stored}
+	b.change(func(l *losses) { l.damaged(d) }) // first: a kill may have it told twice, and never not at all
+	b.remove(run)
+	b.clearNow(ctx)
+	b.log.Error("messages in the outbox cannot be read and are lost", "from", d.From, "to", d.To, "err", run[0].unreadable)
 }
 
 // drop takes messages from the head as long as gone says so, and counts them. Its
