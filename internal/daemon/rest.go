@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -10,6 +11,9 @@ import (
 const (
 	// restLook is how often a daemon looks whether it has come to rest.
 	restLook = 5 * time.Second
+	// restFirst is when it looks for the first time: soon, since the start itself has read
+	// more than is kept of it.
+	restFirst = time.Second
 	// restQuiet is how much memory it takes meanwhile, in bytes, when it does nothing
 	// but to keep its connections.
 	restQuiet = 256 << 10
@@ -27,13 +31,16 @@ func Rest(ctx context.Context) (stop func()) {
 	go func() {
 		defer close(done)
 		var r rest
-		for ticker := time.NewTicker(restLook); ; {
+		next := time.NewTimer(restFirst)
+		defer next.Stop()
+		for {
 			select {
 			case <-ctx.Done():
-				ticker.Stop()
 				return
-			case <-ticker.C:
+			case <-next.C:
+				next.Reset(restLook)
 				if r.over(allocated()) {
+					runtime.GC() // what is in pools, a block of the store among it, survives the first of two
 					debug.FreeOSMemory()
 				}
 			}
@@ -59,7 +66,7 @@ type rest struct {
 // restStart is how many looks give memory back in any case. What a start has taken becomes
 // garbage by and by: the server keeps the newest block of its store for some seconds. A
 // daemon that is at work at once, or takes nothing more, would hold it for long.
-const restStart = 4
+const restStart = 5
 
 // over says that the work which took the memory is over: memory is worth to be given
 // back, and now counts as such.
