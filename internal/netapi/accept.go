@@ -7,10 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/brinebus/brine/internal/output"
-	"github.com/brinebus/brine/internal/value"
 )
 
 // encoding is a form in which answers are given.
@@ -74,39 +70,4 @@ func (r *request) acceptable() error {
 		return problem(http.StatusNotAcceptable, "Your client sent this Accept header: %s. But this resource only emits these media types: %s, %s.", header, asJSON, asYAML)
 	}
 	return nil
-}
-
-// send answers with data, in the form that was asked for.
-func (r *request) send(status int, data any) error {
-	var b []byte
-	if r.reply == asYAML {
-		f, err := output.New("yaml", output.Options{})
-		if err != nil {
-			return err
-		}
-		text, err := f.Format(data)
-		if err != nil {
-			return err
-		}
-		b = []byte(text)
-	} else {
-		var err error
-		if b, err = value.Encode(data); err != nil {
-			return err
-		}
-	}
-	h := r.w.Header()
-	h.Set("Content-Type", string(r.reply))
-	h.Set("Content-Length", strconv.Itoa(len(b)))
-	r.deadline()
-	r.w.WriteHeader(status)
-	if r.Method != http.MethodHead {
-		_, _ = r.w.Write(b) // whoever has gone misses it
-	}
-	return nil
-}
-
-// deadline bounds how long the client may take for what is written next.
-func (r *request) deadline() {
-	_ = http.NewResponseController(r.w).SetWriteDeadline(time.Now().Add(writeTime)) // no connection, in tests, has none
 }

@@ -15,6 +15,7 @@ type failure struct {
 	status  int
 	text    string
 	allow   string // methods, for 405
+	retry   string // seconds after which it may be tried again; "" is not said
 	because error  // for the log
 }
 
@@ -28,6 +29,21 @@ func problem(status int, format string, args ...any) error {
 // because is a problem whose cause is told in the log only.
 func because(err error, status int, format string, args ...any) error {
 	return &failure{status: status, text: fmt.Sprintf(format, args...), because: err}
+}
+
+// refused is the answer to somebody whom the master does not let in; text is what a
+// refusal says.
+func refused(err error, text string) error {
+	var f *failure
+	switch {
+	case errors.As(err, &f):
+		return err
+	case rpc.CodeOf(err) == rpc.Denied:
+		return because(err, http.StatusUnauthorized, "%s", text)
+	case rpc.CodeOf(err) == rpc.Busy:
+		return &failure{status: http.StatusTooManyRequests, text: "Too many logins have failed: wait a moment.", retry: "2", because: err}
+	}
+	return because(err, http.StatusServiceUnavailable, noMaster)
 }
 
 // reason is what the log has of an error.
@@ -50,34 +66,6 @@ const (
 	wrongMethod   = "Specified method is invalid for this resource"
 	noSuchURI     = "Nothing matches the given URI"
 )
-
-// fail answers with the page of an error.
-func (r *request) fail(err error) {
-	var f *failure
-	if !errors.As(err, &f) {
-		f = &failure{status: statusOf(err), text: err.Error()}
-		if f.status == http.StatusInternalServerError {
-			f.text = "The server encountered an unexpected condition which prevented it from fulfilling the request."
-		}
-	}
-	if r.w.status != 0 {
-		return // the answer has begun
-	}
-	if f.status == http.StatusMethodNotAllowed {
-		r.w.Header().Set("Allow", f.allow)
-	}
-	if f.status == http.StatusRequestEntityTooLarge {
-		r.w.Header().Set("Connection", "close")
-	}
-	page := errorPage(f.status, f.text)
-	r.w.Header().Set("Content-Type", "text/html;charset=utf-8")
-	r.w.Header().Set("Content-Length", strconv.Itoa(len(page)))
-	r.deadline()
-	r.w.WriteHeader(f.status)
-	if r.Method != http.MethodHead {
-		_, _ = r.w.Write([]byte(page)) // whoever has gone misses it
-	}
-}
 
 // statusOf is the status of an error of the master.
 func statusOf(err error) int {

@@ -200,7 +200,7 @@ func (r *request) stream(q protocol.Listen, begin func() error, f func(heard) er
 	var c *caller
 	var err error
 	if stored {
-		c, err = callAlone(ctx, r)
+		c, err = r.callAlone(ctx)
 	} else {
 		c, err = r.call(ctx)
 	}
@@ -220,14 +220,6 @@ func (r *request) stream(q protocol.Listen, begin func() error, f func(heard) er
 		return nil //nolint:nilerr // the reader has gone, or the program ends
 	}
 	return err
-}
-
-// deniedEvents words a refusal: by event_acl, or of a login that has ended.
-func (r *request) deniedEvents(ctx context.Context, c *caller, err error) error {
-	if c.holds(ctx, r.address) {
-		return because(err, http.StatusUnauthorized, authorization)
-	}
-	return because(err, http.StatusUnauthorized, noPermission)
 }
 
 // beatEvery is how often a quiet stream says that it stands; it finds out then that its
@@ -389,14 +381,6 @@ type sse struct {
 	marked bool
 }
 
-func (r *request) streamHeader() {
-	h := r.w.Header()
-	h.Set("Content-Type", "text/event-stream;charset=utf-8")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no")
-	r.w.WriteHeader(http.StatusOK)
-}
-
 func (s *sse) begin() error {
 	s.r.streamHeader()
 	return s.r.push([]byte("retry: 400\n"))
@@ -416,12 +400,3 @@ func (s *sse) event(h heard) error {
 func line(tag string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(tag) }
 
 func (s *sse) beat() error { return s.r.push([]byte(":\n\n")) }
-
-// push writes a piece of a stream, and has it sent.
-func (r *request) push(b []byte) error {
-	r.deadline()
-	if _, err := r.w.Write(b); err != nil {
-		return err
-	}
-	return http.NewResponseController(r.w).Flush()
-}

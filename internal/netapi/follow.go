@@ -6,7 +6,6 @@ import (
 
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/rpc"
-	"github.com/brinebus/brine/internal/value"
 )
 
 // The forms of the course of a job.
@@ -152,21 +151,4 @@ func told(c chunk, start job.Start, u job.Update) (kind string, data map[string]
 		id["text"] = u.Text
 	}
 	return "state", id
-}
-
-// step writes one step of a course.
-func (r *request) step(kind string, data map[string]any) error {
-	if r.reply == asLines {
-		data["event"] = kind
-		b, err := value.Encode(data)
-		if err != nil {
-			return err
-		}
-		return r.push(append(b, '\n'))
-	}
-	b, err := value.Encode(data)
-	if err != nil {
-		return err
-	}
-	return r.push([]byte("event: " + kind + "\ndata: " + string(b) + "\n\n"))
 }

@@ -70,9 +70,9 @@ func logInHere(r *request) error {
 	}
 	form := r.acceptable()
 	q := protocol.Login{Backend: who.backend, User: who.user, Password: who.password, MakeToken: form == nil, Expire: job.Seconds(life), Lenient: true}
-	in, err := r.logIn(q)
+	in, err := r.logIn(r.Context(), q)
 	if err != nil {
-		return r.refused(err, noAccess)
+		return refused(err, noAccess)
 	}
 	if form != nil {
 		return form
@@ -99,32 +99,6 @@ func perms(v any) any {
 	return map[string]any{}
 }
 
-// logIn logs in on a connection that is closed again: what lasts is the token.
-func (r *request) logIn(q protocol.Login) (in protocol.LoggedIn, err error) {
-	c, err := r.dial()
-	if err != nil {
-		return in, err
-	}
-	defer c.close()
-	ctx, cancel := context.WithTimeout(r.Context(), loginTime)
-	defer cancel()
-	return logIn(ctx, c.conn, q, r.address)
-}
-
-// dial opens a connection for one request, counted for its address.
-func (r *request) dial() (*own, error) {
-	leave, err := r.s.limits.login(r.address)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := r.s.opts.Dial()
-	if err != nil {
-		leave()
-		return nil, because(err, http.StatusServiceUnavailable, noMaster)
-	}
-	return &own{conn, leave}, nil
-}
-
 // own is a connection of one request.
 type own struct {
 	conn  *rpc.Conn
@@ -141,27 +115,13 @@ func logOut(r *request) error {
 	if err := r.acceptable(); err != nil {
 		return err
 	}
-	if err := r.revoke(); err != nil {
+	if err := r.revoke(r.Context()); err != nil {
 		r.s.log.Warn("token not revoked", "user", r.session.user, "err", err)
 	}
 	r.s.pool.drop(r.session.token)
 	r.s.sessions.drop(r.session.id)
 	r.setCookie("", -1)
 	return r.send(http.StatusOK, map[string]any{"return": "Your token has been cleared"})
-}
-
-// revoke has the master forget the session's token. Everybody may do that with their own.
-func (r *request) revoke() error {
-	ctx, cancel := context.WithTimeout(r.Context(), loginTime)
-	defer cancel()
-	c, err := r.call(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	q := protocol.Run{Command: job.Command{Function: "auth.del_token", Args: []any{tokenID(r.session.token)}, Kwargs: map[string]any{}}}
-	_, err = r.runOne(ctx, c, chunk{run: &q})
-	return err
 }
 
 // makeToken makes a token of the master, which is a runner in Salt and judged as one.
@@ -184,35 +144,13 @@ func makeToken(r *request) error {
 		return err
 	}
 	refusal := "Authentication failure of type \"eauth\" occurred for user " + shorten(who.user) + "."
-	in, err := r.tokenFor(who, job.Seconds(life))
+	in, err := r.tokenFor(r.Context(), who, job.Seconds(life))
 	if err != nil {
-		return r.refused(err, refusal)
+		return refused(err, refusal)
 	}
 	return r.send(http.StatusOK, []any{map[string]any{
 		"start": seconds(in.Issued), "expire": seconds(in.Expires), "name": in.User, "eauth": in.Backend, "token": in.Token,
 	}})
-}
-
-// tokenFor logs in, asks whether the login may run auth.mk_token as a runner, and then
-// makes a token.
-func (r *request) tokenFor(who login, life job.Seconds) (in protocol.LoggedIn, err error) {
-	c, err := r.dial()
-	if err != nil {
-		return in, err
-	}
-	defer c.close()
-	ctx, cancel := context.WithTimeout(r.Context(), loginTime)
-	defer cancel()
-	q := protocol.Login{Backend: who.backend, User: who.user, Password: who.password}
-	if _, err = logIn(ctx, c.conn, q, r.address); err != nil {
-		return in, err
-	}
-	runner := protocol.Run{Command: job.Command{Function: "auth.mk_token"}, Async: true, Preview: true}
-	if err = c.conn.Ask(ctx, protocol.OpRun, runner, nil); err != nil {
-		return in, err
-	}
-	q.MakeToken, q.Expire, q.Lenient = true, life, true
-	return logIn(ctx, c.conn, q, r.address)
 }
 
 // runLow does chunks, each in the name of the login that it holds itself.
@@ -314,7 +252,7 @@ func (l *logins) byToken(who login) (*caller, error) {
 	}
 	k, err := l.r.s.pool.take(l.r.Context(), who, l.r.address)
 	if err != nil {
-		return nil, l.r.refused(err, notAuthentic)
+		return nil, refused(err, notAuthentic)
 	}
 	who.backend = k.in.Backend
 	return &caller{conn: k.conn, user: k.in.User, kind: "token", link: k, who: who}, nil
@@ -336,7 +274,7 @@ func (l *logins) byPassword(who login, c chunk) (*caller, error) {
 		if c.run != nil {
 			text = "Authentication failure of type \"eauth\" occurred for user " + shorten(who.user) + "."
 		}
-		return nil, l.r.refused(err, text)
+		return nil, refused(err, text)
 	}
 	return &caller{conn: o.conn, user: in.User, kind: "eauth", who: who}, nil
 }

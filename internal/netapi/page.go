@@ -1,13 +1,11 @@
 package netapi
 
 import (
-	"io"
 	"io/fs"
 	"mime"
 	"net/http"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 )
 
@@ -101,23 +99,4 @@ func (r *request) file() error {
 // hidden says whether a part of a path begins with a dot: .git, .htpasswd.
 func hidden(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.Contains(name, "/.")
-}
-
-func (r *request) content(from io.Reader, size int64) error {
-	r.w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
-	r.deadline()
-	r.w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodHead {
-		return nil
-	}
-	const piece = 256 << 10
-	for size > 0 {
-		n, err := io.CopyN(r.w, from, min(size, piece))
-		if err != nil {
-			return nil //nolint:nilerr // whoever has gone misses the rest
-		}
-		size -= n
-		r.deadline()
-	}
-	return nil
 }

@@ -3,7 +3,6 @@ package netapi
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -215,20 +214,4 @@ func (p *pool) drop(token string) {
 			}
 		}
 	}
-}
-
-// refused is the answer to somebody whom the master does not let in; text is what a
-// refusal says.
-func (r *request) refused(err error, text string) error {
-	var f *failure
-	switch {
-	case errors.As(err, &f):
-		return err
-	case rpc.CodeOf(err) == rpc.Denied:
-		return because(err, http.StatusUnauthorized, "%s", text)
-	case rpc.CodeOf(err) == rpc.Busy:
-		r.w.Header().Set("Retry-After", "2")
-		return because(err, http.StatusTooManyRequests, "Too many logins have failed: wait a moment.")
-	}
-	return because(err, http.StatusServiceUnavailable, noMaster)
 }

@@ -125,20 +125,17 @@ func (s *Server) sweep() {
 	}
 }
 
-// request is one HTTP request on its way.
+// request is one HTTP request on its way: what is asked, who asks, and the answer.
 type request struct {
 	*http.Request
-	w       *recorder
-	s       *Server
-	address netip.Addr
-	route   *route
-	rest    []string // parts of the path behind the route's name
-	session *session
-	body    any    // decoded
-	raw     []byte // the body
-	form    bool
-	reply   encoding
-	allow   bool // by its Origin a page of another site may read the answer
+	answer
+	principal
+	route *route
+	rest  []string // parts of the path behind the route's name
+	body  any      // decoded
+	raw   []byte   // the body
+	form  bool
+	allow bool // by its Origin a page of another site may read the answer
 }
 
 // recorder knows what was sent.
@@ -176,7 +173,7 @@ const writeTime = 30 * time.Second
 func (s *Server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	begun := time.Now()
 	rec := &recorder{ResponseWriter: w}
-	r := &request{Request: hr, w: rec, s: s, address: addressOf(hr)}
+	r := &request{Request: hr, answer: answer{w: rec, head: hr.Method == http.MethodHead}, principal: principal{s: s, address: addressOf(hr)}}
 	s.stats.requests.Add(1)
 	s.stats.current.Add(1)
 	defer s.stats.current.Add(-1)
@@ -221,14 +218,6 @@ func addressOf(r *http.Request) netip.Addr {
 		return a.Addr().Unmap().WithZone("")
 	}
 	return netip.IPv6Unspecified()
-}
-
-// user is who asks, for the log.
-func (r *request) user() string {
-	if r.session != nil {
-		return r.session.user
-	}
-	return ""
 }
 
 func (s *Server) serve(r *request) error {

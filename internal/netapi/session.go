@@ -160,7 +160,7 @@ func (r *request) byToken(token string) error {
 	}
 	k, err := r.s.pool.take(r.Context(), login{token: token}, r.address)
 	if err != nil {
-		return r.refused(err, noPermission)
+		return refused(err, noPermission)
 	}
 	defer k.release()
 	in := k.in

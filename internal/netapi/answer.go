@@ -1,0 +1,138 @@
+package netapi
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/brinebus/brine/internal/output"
+	"github.com/brinebus/brine/internal/value"
+)
+
+// answer is what a client is told: at once, or piece by piece.
+type answer struct {
+	w     *recorder
+	head  bool     // only its header is wanted
+	reply encoding // the form of what is said
+}
+
+// send answers with data, in the form that was asked for.
+func (a *answer) send(status int, data any) error {
+	var b []byte
+	if a.reply == asYAML {
+		f, err := output.New("yaml", output.Options{})
+		if err != nil {
+			return err
+		}
+		text, err := f.Format(data)
+		if err != nil {
+			return err
+		}
+		b = []byte(text)
+	} else {
+		var err error
+		if b, err = value.Encode(data); err != nil {
+			return err
+		}
+	}
+	h := a.w.Header()
+	h.Set("Content-Type", string(a.reply))
+	h.Set("Content-Length", strconv.Itoa(len(b)))
+	a.deadline()
+	a.w.WriteHeader(status)
+	if !a.head {
+		_, _ = a.w.Write(b) // whoever has gone misses it
+	}
+	return nil
+}
+
+// deadline bounds how long the client may take for what is written next.
+func (a *answer) deadline() {
+	_ = http.NewResponseController(a.w).SetWriteDeadline(time.Now().Add(writeTime)) // no connection, in tests, has none
+}
+
+// fail answers with the page of an error.
+func (a *answer) fail(err error) {
+	var f *failure
+	if !errors.As(err, &f) {
+		f = &failure{status: statusOf(err), text: err.Error()}
+		if f.status == http.StatusInternalServerError {
+			f.text = "The server encountered an unexpected condition which prevented it from fulfilling the request."
+		}
+	}
+	if a.w.status != 0 {
+		return // the answer has begun
+	}
+	if f.retry != "" {
+		a.w.Header().Set("Retry-After", f.retry)
+	}
+	if f.status == http.StatusMethodNotAllowed {
+		a.w.Header().Set("Allow", f.allow)
+	}
+	if f.status == http.StatusRequestEntityTooLarge {
+		a.w.Header().Set("Connection", "close")
+	}
+	page := errorPage(f.status, f.text)
+	a.w.Header().Set("Content-Type", "text/html;charset=utf-8")
+	a.w.Header().Set("Content-Length", strconv.Itoa(len(page)))
+	a.deadline()
+	a.w.WriteHeader(f.status)
+	if !a.head {
+		_, _ = a.w.Write([]byte(page)) // whoever has gone misses it
+	}
+}
+
+func (a *answer) content(from io.Reader, size int64) error {
+	a.w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+	a.deadline()
+	a.w.WriteHeader(http.StatusOK)
+	if a.head {
+		return nil
+	}
+	const piece = 256 << 10
+	for size > 0 {
+		n, err := io.CopyN(a.w, from, min(size, piece))
+		if err != nil {
+			return nil //nolint:nilerr // whoever has gone misses the rest
+		}
+		size -= n
+		a.deadline()
+	}
+	return nil
+}
+
+func (a *answer) streamHeader() {
+	h := a.w.Header()
+	h.Set("Content-Type", "text/event-stream;charset=utf-8")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
+	a.w.WriteHeader(http.StatusOK)
+}
+
+// push writes a piece of a stream, and has it sent.
+func (a *answer) push(b []byte) error {
+	a.deadline()
+	if _, err := a.w.Write(b); err != nil {
+		return err
+	}
+	return http.NewResponseController(a.w).Flush()
+}
+
+// step writes one step of a course.
+func (a *answer) step(kind string, data map[string]any) error {
+	if a.reply == asLines {
+		data["event"] = kind
+		b, err := value.Encode(data)
+		if err != nil {
+			return err
+		}
+		return a.push(append(b, '\n'))
+	}
+	b, err := value.Encode(data)
+	if err != nil {
+		return err
+	}
+	return a.push([]byte("event: " + kind + "\ndata: " + string(b) + "\n\n"))
+}
