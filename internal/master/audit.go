@@ -9,9 +9,7 @@ import (
 	"strings"
 
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/journal"
-	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/socket"
 )
 
@@ -42,29 +40,6 @@ func (m *Master) openAudit(ctx context.Context) error {
 	m.authz.SetAudit(m.auditLog)
 	m.settings.Audit = m.auditLog
 	return nil
-}
-
-// auditRunner lets runners read the audit log, and repair it in the name of who.
-func (m *Master) auditRunner(who authz.Principal) runner.Audit {
-	return runner.Audit{
-		Each: func(ctx context.Context, q runner.AuditQuery, f func(line []byte) error) error {
-			return m.auditLog.Each(ctx, audit.Query(q), f)
-		},
-		Verify: func(ctx context.Context, kept ...string) (runner.AuditReport, error) {
-			r, err := m.auditLog.Verify(ctx, kept...)
-			return runner.AuditReport(r), err
-		},
-		Repair: func(ctx context.Context) (runner.AuditRepaired, error) {
-			r, err := m.auditLog.Repair(ctx, who.Who())
-			out := runner.AuditRepaired{Good: r.Good, Entry: r.Entry, Problems: r.Problems}
-			for _, k := range r.Files {
-				out.Files = append(out.Files, runner.AuditFile(k))
-			}
-			return out, err
-		},
-		Digest: m.auditLog.Digest,
-		Hash:   audit.Hash,
-	}
 }
 
 // processOf names the process at the other end of a socket, for people: by the

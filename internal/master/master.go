@@ -29,7 +29,6 @@ import (
 	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
-	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/job"
@@ -41,7 +40,7 @@ import (
 	"github.com/brinebus/brine/internal/reactor"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
-	"github.com/brinebus/brine/internal/semaphore"
+	"github.com/brinebus/brine/internal/runnerjob"
 	"github.com/brinebus/brine/internal/settings"
 	"github.com/brinebus/brine/internal/socket"
 	"github.com/brinebus/brine/internal/upstream"
@@ -66,51 +65,49 @@ type Options struct {
 
 // Master is a master's daemon. New makes it, Run serves.
 type Master struct {
-	cfg         *config.Master
-	version     string
-	log         *slog.Logger
-	key         *pki.PrivateKey
-	keys        *keyring.Keyring
-	broker      *broker.Broker
-	server      *rpc.Server
-	journal     *journal.Journal
-	fleet       *fleet.Fleet
-	files       *fileserver.Roots
-	uploads     *fileserver.Uploads // nil where no files are taken
-	runners     *extension.Set      // that people have added
-	outboxes    *outbox.Receiver    // what waits in those of minions
-	auditLog    *audit.Log
-	events      *eventbus.Bus
-	dispatch    *dispatch.Dispatcher
-	longReads   *semaphore.Keyed
-	longAnswers *semaphore.Keyed
-	lookups     *semaphore.Keyed // of people among their own jobs
-	waiting     keyring.Waiters
-	serving     chan struct{}    // closed when everything is open; connections wait for it
-	told        logging.Throttle // of words on keys that are not accepted
-	often       logging.Throttle // of words that anybody causes who is let in
-	clock       job.Clock        // of job ids
-	steady      job.Steady       // of the expiry of jobs
-	users       auth.Users
-	authz       *authz.Authorizer
-	unwatched   unwatched
-	reactor     *reactor.Reactor
-	settings    *settings.Settings
-	start       settings.Compiled // what of the configuration may change, as it was at the start
-	every       time.Duration     // between two self-checks
-	latency     dispatch.Latency
-	undo        []func() // what New has opened, in order
-	ctx         context.Context
-	cancel      context.CancelFunc
-	wg          sync.WaitGroup
+	cfg      *config.Master
+	version  string
+	log      *slog.Logger
+	key      *pki.PrivateKey
+	keys     *keyring.Keyring
+	broker   *broker.Broker
+	server   *rpc.Server
+	journal  *journal.Journal
+	fleet    *fleet.Fleet
+	files    *fileserver.Roots
+	uploads  *fileserver.Uploads // nil where no files are taken
+	host     runner.Host         // what runners reach, whoever runs them
+	runners  *runnerjob.Server
+	outboxes *outbox.Receiver // what waits in those of minions
+	auditLog *audit.Log
+	events   *eventbus.Bus
+	dispatch *dispatch.Dispatcher
+	waiting  keyring.Waiters
+	serving  chan struct{}    // closed when everything is open; connections wait for it
+	told     logging.Throttle // of words on keys that are not accepted
+	often    logging.Throttle // of words that anybody causes who is let in
+	clock    job.Clock        // of job ids
+	steady   job.Steady       // of the expiry of jobs
+	users    auth.Users
+	authz    *authz.Authorizer
+	reactor  *reactor.Reactor
+	settings *settings.Settings
+	start    settings.Compiled // what of the configuration may change, as it was at the start
+	every    time.Duration     // between two self-checks
+	latency  dispatch.Latency
+	undo     []func() // what New has opened, in order
+	ctx      context.Context
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
 }
 
 // New checks everything, takes the lock on the data, opens listener, journal and
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), every: o.SelfCheck, latency: o.Latency, lookups: fleet.NewEvaluations(), longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers), serving: make(chan struct{})}
-	m.files, m.uploads, m.runners = fileserver.NewRoots(o.Config.FileRoots), newUploads(o.Config), settings.Runners(o.Config, o.Log)
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), every: o.SelfCheck, latency: o.Latency, serving: make(chan struct{})}
+	m.files, m.uploads = fileserver.NewRoots(o.Config.FileRoots), newUploads(o.Config)
+	m.host.Custom = settings.Runners(o.Config, o.Log)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
 	m.settings = settings.New(settings.Options{Start: o.Config, Read: o.Reload, Users: &m.users, Apply: m.apply, Status: m.status, Log: o.Log})
@@ -153,7 +150,7 @@ func (m *Master) open(ctx context.Context) error {
 		return err // with a mistake in the rules the master does not serve
 	}
 	m.authz = authz.New(authz.Options{
-		Users: &m.users, Tables: authz.NewTables(m.runners), FileRecv: m.cfg.FileRecv, KeyRevoke: m.cfg.AllowMinionKeyRevoke, APIUser: m.cfg.APIUser, Log: m.log,
+		Users: &m.users, Tables: authz.NewTables(m.host.Custom), FileRecv: m.cfg.FileRecv, KeyRevoke: m.cfg.AllowMinionKeyRevoke, APIUser: m.cfg.APIUser, Log: m.log,
 	}, m.start.Rules)
 	release, err := daemon.Open(m.cfg.CacheDir, m.version)
 	if err != nil {
@@ -257,8 +254,11 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.authz.Logins.Gate, err = eauth.NewGate(ctx, logins, m.start.Backends, m.log)
-	return err
+	if m.authz.Logins.Gate, err = eauth.NewGate(ctx, logins, m.start.Backends, m.log); err != nil {
+		return err
+	}
+	m.openRunners()
+	return nil
 }
 
 func (m *Master) openFleet(ctx context.Context) (err error) {

@@ -6,14 +6,12 @@ import (
 
 	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/dispatch"
-	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
 
 // maxUnwatched is how many jobs of a minion may run when it starts one that nobody waits
-// for: of others its requests are the bound. As many runners of one principal may run that
-// nobody waits for.
+// for: of others its requests are the bound.
 const maxUnwatched = 100
 
 // peerPublish runs a job for a minion and tells its course to the connection that
@@ -43,19 +41,4 @@ func plain(q protocol.Publish) bool {
 	q.Target, q.TargetType, q.Delimiter, q.Commands, q.Compound = "", "", "", nil, false
 	q.Timeout, q.Async, q.Preview, q.Lines, q.Returner, q.ReturnTag, q.Via = 0, false, false, false, "", "", ""
 	return reflect.ValueOf(q).IsZero()
-}
-
-// peerRun runs a runner for a minion.
-func (m *Master) peerRun(ctx context.Context, r *rpc.Request) error {
-	var q protocol.Run
-	if err := r.Decode(&q); err != nil {
-		return err
-	}
-	q.Wheel = false // is not for minions
-	list := []job.Command{q.Command}
-	if err := authz.ParseWords(list); err != nil {
-		return err
-	}
-	q.Command = list[0]
-	return m.runFor(ctx, r, q, m.authz.Peer(r.From))
 }

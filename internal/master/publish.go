@@ -3,12 +3,17 @@ package master
 import (
 	"context"
 
+	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/authz"
+	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/dispatch"
-	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/grain"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/reactor"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/runnerjob"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -21,6 +26,33 @@ func (m *Master) openDispatch() (err error) {
 	m.reactor = reactor.New(m.ctx, reactor.Options{Events: m.events, DeadLetters: m.events.DeadLetters(), Start: m.startReaction, Log: m.log})
 	m.undo = append(m.undo, m.reactor.Wait)
 	return err
+}
+
+// openRunners makes what runs runners, over what is open.
+func (m *Master) openRunners() {
+	h := &m.host
+	h.Accepted, h.Presence, h.Grains, h.Mine, h.Pillar = m.keys.IDs, m.fleet.Connected, m.fleet.Grains, m.fleet.Mine, m.fleet.CompilePillar
+	h.Lint, h.Reload, h.Unreloaded, h.Verify = m.lint, m.settings.Reload, m.settings.Unreloaded, m.verifyJournal
+	h.Files, h.Reactions, h.RetryReaction = m.files, m.reactions, m.reactor.Retry
+	h.MasterKey, h.Version, h.Log = m.key.Public(), m.version, m.log
+	m.runners = runnerjob.New(m.ctx, runnerjob.Options{
+		Host:  m.host,
+		Authz: m.authz, AuditLog: m.auditLog, Jobs: m.dispatch, Active: m.dispatch, Journal: m.journal, Events: m.events,
+		Keys:   func(who audit.Who) runner.KeyStore { return m.keys.By(who) },
+		Config: func() map[string]any { return config.Disclose(m.settings.InForce()) },
+		Grains: func(ctx context.Context) (map[string]any, error) { return grain.Collect(ctx, grain.Options{}) },
+		Paths:  function.Paths{CacheDir: m.cfg.CacheDir, ConfigDir: m.cfg.ConfigDir}, Clock: &m.clock,
+	})
+	m.undo = append(m.undo, m.runners.Wait)
+}
+
+// reactions are the handlers of the reactor, for runners.
+func (m *Master) reactions() []runner.Reaction {
+	var list []runner.Reaction
+	for _, r := range m.reactor.Rules() {
+		list = append(list, runner.Reaction{Name: r.Name, Tag: r.Tag, From: r.From, Command: r.Command()})
+	}
+	return list
 }
 
 // startReaction starts the job of a handler of the reactor. It is decided about and
@@ -79,14 +111,4 @@ func (m *Master) follow(ctx context.Context, r *rpc.Request) error {
 		return rpc.Errorf(rpc.NotFound, "the journal has no job %s", jid).WithHint("'salt-run jobs.list_jobs' lists those that it has")
 	}
 	return m.authz.Logins.While(ctx, who, func(ctx context.Context) error { return m.dispatch.Follow(ctx, r, jid) })
-}
-
-// execute runs a job for a runner, one of its own or one of who asks, and gathers its
-// course.
-func (m *Master) execute(ctx context.Context, who authz.Principal, q protocol.Publish) ([]job.Update, error) {
-	permit := m.authz.Publish
-	if q.Internal {
-		permit = m.authz.Ping
-	}
-	return m.dispatch.Execute(ctx, q, who, permit(ctx, who, q))
 }

@@ -30,14 +30,14 @@ func (m *Master) register() {
 		"makeRoom":    m.outboxes.Reserve,
 		"minionFire":  m.minionFire,
 		"peerPublish": m.peerPublish,
-		"peerRun":     m.peerRun,
+		"peerRun":     m.runners.PeerRun,
 		"pillar":      m.fleet.SendPillar,
 		"publish":     m.publish,
 		"push":        m.push,
 		"readMine":    m.fleet.ReadMine,
 		"returned":    m.dispatch.Returned,
 		"revoke":      m.revoke,
-		"run":         m.run,
+		"run":         m.runners.Run,
 		"sendFile":    m.sendFile,
 	} {
 		s.Handle(name, h)

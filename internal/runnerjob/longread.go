@@ -1,4 +1,4 @@
-package master
+package runnerjob
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // has one of those at a time, and all together two. One who takes longer than answerTurn gives
 // way when another principal waits for such an answer.
 type longRead struct {
-	m           *Master
+	s           *Server
 	who         string
 	turn        time.Duration
 	endOfRead   func()
@@ -30,19 +30,19 @@ const (
 
 var errSlow = errors.New("others wait")
 
-func (m *Master) longRead(who authz.Principal) *longRead {
-	return &longRead{m: m, who: who.Key(), turn: answerTurn}
+func (s *Server) longRead(who authz.Principal) *longRead {
+	return &longRead{s: s, who: who.Key(), turn: answerTurn}
 }
 
 // begin takes the turn, the first time. A runner reads one event after the other.
 func (l *longRead) begin(ctx context.Context, _ int) (err error) {
 	if l.endOfAnswer == nil {
-		if l.endOfAnswer, err = l.m.longAnswers.Acquire(ctx, l.who); err != nil {
+		if l.endOfAnswer, err = l.s.longAnswers.Acquire(ctx, l.who); err != nil {
 			return err
 		}
 	}
 	if l.endOfRead == nil {
-		l.endOfRead, err = l.m.longReads.Acquire(ctx, l.who)
+		l.endOfRead, err = l.s.longReads.Acquire(ctx, l.who)
 	}
 	return err
 }
@@ -73,7 +73,7 @@ func (l *longRead) giveWay(ctx context.Context) (within context.Context, end fun
 		return ctx, func() {}
 	}
 	within, cancel := context.WithCancelCause(ctx)
-	stop := l.m.longAnswers.GiveWay(l.turn, func() { cancel(errSlow) })
+	stop := l.s.longAnswers.GiveWay(l.turn, func() { cancel(errSlow) })
 	return within, func() {
 		stop()
 		cancel(nil)

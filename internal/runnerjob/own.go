@@ -1,4 +1,4 @@
-package master
+package runnerjob
 
 import (
 	"context"
@@ -21,15 +21,15 @@ import (
 // runOwn runs a runner for somebody who has no rule for it, over a host that has
 // nothing but what is their own. It leaves no events, and no entry in the audit log unless it
 // changes something: people who may nothing fill neither.
-func (m *Master) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who authz.Principal, jid salt.JID, p authz.Permission) error {
+func (s *Server) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who authz.Principal, jid salt.JID, p authz.Permission) error {
 	if err := r.Send(ctx, protocol.RunStart{JID: jid, Tag: "salt/run/" + string(jid)}); err != nil {
 		return err
 	}
-	long := m.longRead(who)
+	long := s.longRead(who)
 	defer long.sent()
-	h, c := m.ownHost(who, p, long), q.Command
+	h, c := s.ownHost(who, p, long), q.Command
 	res := runner.Table(h).Run(ctx, function.Call{
-		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: &function.Host{Version: m.version, Log: m.log},
+		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: &function.Host{Version: s.Host.Version, Log: s.Host.Log},
 	})
 	out := runResult(res, false)
 	if out.Error != "" && out.Hint == "" {
@@ -44,62 +44,62 @@ func (m *Master) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who
 
 // ownHost is a host for runners that has what is the principal's own, and nothing else.
 // What is others' is not there, in the words for what does not exist.
-func (m *Master) ownHost(who authz.Principal, p authz.Permission, long *longRead) *runner.Host {
+func (s *Server) ownHost(who authz.Principal, p authz.Permission, long *longRead) *runner.Host {
 	return &runner.Host{
 		Events: func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error {
-			return m.ownEvents(ctx, who, journal.Query{Subjects: []string{subject}, Since: since, Long: long.begin}, f)
+			return s.ownEvents(ctx, who, journal.Query{Subjects: []string{subject}, Since: since, Long: long.begin}, f)
 		},
 		Runs: func() []job.Summary {
-			return m.dispatch.Runs(func(j *dispatch.Job) bool { return who.Started(j.User, j.Backend) })
+			return s.Active.Runs(func(j *dispatch.Job) bool { return who.Started(j.User, j.Backend) })
 		},
 		Cancel: func(ctx context.Context, jid salt.JID) ([]salt.MinionID, error) {
-			if j := m.dispatch.Running(jid); j == nil || !who.Started(j.User, j.Backend) {
+			if j := s.Active.Running(jid); j == nil || !who.Started(j.User, j.Backend) {
 				return nil, dispatch.ErrNoneWaits(jid)
 			}
-			if err := m.authz.Record(ctx, p, jid); err != nil {
+			if err := s.Authz.Record(ctx, p, jid); err != nil {
 				return nil, err
 			}
-			return m.dispatch.Cancel(jid, who.Name())
+			return s.Jobs.Cancel(jid, who.Name())
 		},
 		Await: func(ctx context.Context, jid salt.JID) error {
-			if j := m.dispatch.Running(jid); j == nil || !who.Started(j.User, j.Backend) {
+			if j := s.Active.Running(jid); j == nil || !who.Started(j.User, j.Backend) {
 				return nil
 			}
-			return m.dispatch.Await(ctx, jid)
+			return s.Jobs.Await(ctx, jid)
 		},
 		Explain: func(ctx context.Context, x runner.Explain) (runner.Explained, error) {
-			return m.authz.Explain(ctx, who, x, p.Own())
+			return s.Authz.Explain(ctx, who, x, p.Own())
 		},
-		Rights: func(ctx context.Context) (runner.Rights, error) { return m.authz.Rights(ctx, who) },
+		Rights: func(ctx context.Context) (runner.Rights, error) { return s.Authz.Rights(ctx, who) },
 		ListTokens: func(ctx context.Context) ([]runner.Token, error) {
 			if who.Login() == nil {
 				return nil, nil // tokens are of logins
 			}
-			return m.authz.Logins.ListTokens(ctx, who.Login())
+			return s.Authz.Logins.ListTokens(ctx, who.Login())
 		},
-		DeleteToken: func(ctx context.Context, id string) error { return m.deleteOwn(ctx, who, p, id) },
-		Version:     m.version, Log: m.log,
+		DeleteToken: func(ctx context.Context, id string) error { return s.deleteOwn(ctx, who, p, id) },
+		Version:     s.Host.Version, Log: s.Host.Log,
 	}
 }
 
 // deleteOwn forgets a token of the principal's login.
-func (m *Master) deleteOwn(ctx context.Context, who authz.Principal, p authz.Permission, id string) error {
+func (s *Server) deleteOwn(ctx context.Context, who authz.Principal, p authz.Permission, id string) error {
 	if who.Login() == nil {
 		return rpc.Errorf(rpc.Denied, "tokens are of logins, and this is none").WithHint("log in: salt-run -a BACKEND auth.del_token ID")
 	}
-	return m.authz.Logins.DeleteToken(ctx, id, who.Login(), func() error { return m.authz.Record(ctx, p, "") })
+	return s.Authz.Logins.DeleteToken(ctx, id, who.Login(), func() error { return s.Authz.Record(ctx, p, "") })
 }
 
 // ownEvents reads what the journal has of the jobs that the principal has started. It looks
 // at the events of all jobs for that, so each principal reads one thing at a time.
-func (m *Master) ownEvents(ctx context.Context, who authz.Principal, q journal.Query, f func(event.Event) error) error {
-	end, err := m.lookups.Acquire(ctx, who.Key())
+func (s *Server) ownEvents(ctx context.Context, who authz.Principal, q journal.Query, f func(event.Event) error) error {
+	end, err := s.lookups.Acquire(ctx, who.Key())
 	if err != nil {
 		return err
 	}
 	defer end()
 	own := map[string]bool{} // by the job id; the start of a job comes before all else of it
-	return m.journal.Read(ctx, q, func(e event.Event) error {
+	return s.Journal.Read(ctx, q, func(e event.Event) error {
 		jid := jobOf(e.Tag)
 		if event.JobKind(e.Tag) == "new" {
 			own[jid] = startedBy(who, e)

@@ -1,4 +1,4 @@
-package master
+package runnerjob
 
 import (
 	"sync"
@@ -13,6 +13,9 @@ type unwatched struct {
 	mu sync.Mutex
 	by map[string]int
 }
+
+// maxUnwatched is how many runners of one principal may run that nobody waits for.
+const maxUnwatched = 100
 
 // begin counts one more of who, until end is called. Operators have no bound.
 func (u *unwatched) begin(who authz.Principal) (end func(), err error) {

@@ -1,4 +1,4 @@
-package master
+package runnerjob
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 // Long events are read by one at a time, and whoever does not take the answer keeps nobody
 // from reading but themselves.
 func TestLongReadsTakeTurns(t *testing.T) {
-	m := &Master{longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers)}
+	s := &Server{longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers)}
 	by := func(name string) *longRead {
-		return m.longRead(new(authz.Authorizer).Peer(bus.Identity{Role: bus.RoleUser, Name: name}))
+		return s.longRead(new(authz.Authorizer).Peer(bus.Identity{Role: bus.RoleUser, Name: name}))
 	}
 	waits := func(l *longRead) {
 		t.Helper()
@@ -50,10 +50,10 @@ func TestLongReadsTakeTurns(t *testing.T) {
 // Who has asked for long answers and does not take them gives way to others, however many
 // there are, and not to nobody.
 func TestLongAnswersGiveWay(t *testing.T) {
-	m := &Master{longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers)}
+	s := &Server{longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers)}
 	var slow []context.Context
 	for _, name := range []string{"1", "2"} {
-		l := m.longRead(new(authz.Authorizer).Peer(bus.Identity{Role: bus.RoleUser, Name: name}))
+		l := s.longRead(new(authz.Authorizer).Peer(bus.Identity{Role: bus.RoleUser, Name: name}))
 		l.turn = time.Millisecond
 		if err := l.begin(t.Context(), 1); err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func TestLongAnswersGiveWay(t *testing.T) {
 		t.Error("it gave way to nobody")
 	case <-time.After(20 * time.Millisecond):
 	}
-	other := m.longRead(new(authz.Authorizer).Peer(bus.Identity{Role: bus.RoleUser, Name: "3"}))
+	other := s.longRead(new(authz.Authorizer).Peer(bus.Identity{Role: bus.RoleUser, Name: "3"}))
 	within, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := other.begin(within, 1); err != nil {

@@ -1,0 +1,143 @@
+package runnerjob
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/brinebus/brine/internal/authz"
+	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
+)
+
+// Run runs a runner, or a wheel function, for a local user.
+func (s *Server) Run(ctx context.Context, r *rpc.Request) error {
+	var q protocol.Run
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	who := s.Authz.Principal(ctx, r.From)
+	return s.Authz.Logins.While(ctx, who, func(ctx context.Context) error { return s.runFor(ctx, r, q, who) })
+}
+
+// runFor runs a runner or a wheel function for whoever asks, between the events
+// salt/run/<jid>/new and ret, or those of salt/wheel.
+func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who authz.Principal) error {
+	kind := "run"
+	if q.Wheel {
+		kind = "wheel"
+	}
+	if err := runner.CheckSecrets(q.Command); err != nil {
+		return rpc.Errorf(rpc.Usage, "%w", err) // before the arguments are in the journal, or in the audit log
+	}
+	p := s.Authz.Run(who, q.Command, q.Wheel, !q.Async)
+	if err := r.Decide(p.Decision); err != nil || q.Preview {
+		return err
+	}
+	ended := func() {}
+	defer func() { ended() }()
+	if q.Async {
+		var err error
+		if ended, err = s.unwatched.begin(who); err != nil {
+			return err
+		}
+	}
+	jid := s.Clock.Next(time.Now())
+	if p.Own() != "" {
+		return s.runOwn(ctx, r, q, who, jid, p)
+	}
+	tag := "salt/" + kind + "/" + string(jid)
+	data := map[string]any{"fun": map[bool]string{false: "runner.", true: "wheel."}[q.Wheel] + string(q.Command.Function), "jid": string(jid), "user": who.Name(), "fun_args": (&job.Envelope{Commands: []job.Command{q.Command}}).Arguments()}
+	begun := func() error {
+		_, err := s.Events.Store(ctx, tag+"/new", data, "")
+		return err
+	}
+	var err error
+	if !q.Wheel && q.Command.Function == "audit.repair" && s.AuditLog.Damaged() {
+		err = s.Authz.Unwritten(begun()) // no entry can come before the one that it writes itself, with who asked
+	} else {
+		err = s.Authz.Book(ctx, p, jid, begun)
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.Send(ctx, protocol.RunStart{JID: jid, Tag: tag}); err != nil {
+		return err
+	}
+	long := s.longRead(who)
+	if q.Async {
+		end := ended
+		ended = func() {} // not before the runner has
+		s.wg.Go(func() {
+			defer end()
+			defer long.sent()
+			s.runOne(s.ctx, who, jid, tag, data, q, p.Reach(), long)
+		})
+		return nil
+	}
+	defer long.sent()
+	body, err := s.runOne(ctx, who, jid, tag, data, q, p.Reach(), long).AppendBinary(make([]byte, rpc.Room))
+	if err != nil {
+		return err
+	}
+	return long.send(ctx, r, body)
+}
+
+func (s *Server) runOne(ctx context.Context, who authz.Principal, jid salt.JID, tag string, data map[string]any, q protocol.Run, reach salt.Reach, long *longRead) protocol.RunResult {
+	h, c := s.host(who, long), q.Command
+	table, machine := runner.Table(h), &function.Host{Version: s.Host.Version, Log: s.Host.Log, Config: h.Config, Paths: function.Paths{ConfigDir: s.Paths.ConfigDir}, Custom: h.Custom}
+	if q.Wheel {
+		table, machine.Custom = runner.Wheel(h), nil
+	}
+	res := table.Run(ctx, function.Call{
+		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine, Reach: reach,
+	})
+	data["return"], data["success"] = runner.Shown(c.Function, res.Return), res.Success
+	if _, err := s.Events.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {
+		s.Host.Log.Error("runner's return not stored", "jid", jid, "fun", c.Function, "err", err)
+	}
+	return runResult(res, q.Wheel)
+}
+
+// runResult is what who asked is told. A refusal inside a runner is one.
+func runResult(res function.Result, wheel bool) protocol.RunResult {
+	text, hint := "", ""
+	if res.Err != nil {
+		text, hint = res.Err.Error(), runner.Hint(res.Err, wheel, module.Builtin())
+		if rpc.CodeOf(res.Err) == rpc.Denied {
+			res.Retcode = protocol.RunRefused
+		}
+	}
+	return protocol.RunResult{Error: text, Hint: hint, Return: value.Value{V: res.Return}, Success: res.Success, Retcode: res.Retcode, Out: res.Out}
+}
+
+// PeerRun runs a runner for a minion.
+func (s *Server) PeerRun(ctx context.Context, r *rpc.Request) error {
+	var q protocol.Run
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	q.Wheel = false // is not for minions
+	list := []job.Command{q.Command}
+	if err := authz.ParseWords(list); err != nil {
+		return err
+	}
+	q.Command = list[0]
+	return s.runFor(ctx, r, q, s.Authz.Peer(r.From))
+}
+
+// execute runs a job for a runner, one of its own or one of who asks, and gathers its
+// course.
+func (s *Server) execute(ctx context.Context, who authz.Principal, q protocol.Publish) ([]job.Update, error) {
+	permit := s.Authz.Publish
+	if q.Internal {
+		permit = s.Authz.Ping
+	}
+	return s.Jobs.Execute(ctx, q, who, permit(ctx, who, q))
+}
