@@ -11,6 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/template"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -46,7 +47,7 @@ func (p *pillars) set(id salt.MinionID, data map[string]any) {
 // targets are matched by what was good last, as on the minion.
 func (f *Fleet) SendPillar(ctx context.Context, r *rpc.Request) error {
 	id := salt.MinionID(r.From.Name)
-	data, err := pillar.Compile(target.Facts{ID: id, Grains: f.grains.of(id)}, pillar.Options{Roots: f.PillarRoots, Nodegroups: f.Nodegroups()})
+	data, err := pillar.Compile(target.Facts{ID: id, Grains: f.grains.of(id)}, f.pillarOptions(ctx, f.PillarRoots))
 	if err != nil {
 		f.Log.Error("pillar not compiled", "minion", id, "err", err)
 		return r.Send(ctx, protocol.Pillar{Errors: []string{pillar.Told(err)}})
@@ -71,5 +72,19 @@ func (f *Fleet) CompilePillar(id salt.MinionID, env string, supposed map[string]
 		grains = map[string]any{}
 	}
 	maps.Copy(grains, supposed)
-	return pillar.Compile(target.Facts{ID: id, Grains: grains}, pillar.Options{Roots: roots, Nodegroups: f.Nodegroups()})
+	return pillar.Compile(target.Facts{ID: id, Grains: grains}, f.pillarOptions(context.Background(), roots)) // each template has its own bound
+}
+
+// pillarOptions are those of a pillar that is compiled now. Templates take a process each, so
+// minions take turns.
+func (f *Fleet) pillarOptions(ctx context.Context, roots map[string][]string) pillar.Options {
+	renderer := template.Beside()
+	return pillar.Options{Roots: roots, Nodegroups: f.Nodegroups(), Render: func(text string, id salt.MinionID, grains map[string]any) (string, error) {
+		end, err := f.evaluations.Acquire(ctx, "pillar of "+string(id))
+		if err != nil {
+			return "", err
+		}
+		defer end()
+		return renderer.Render(ctx, text, template.Values(id, grains, nil))
+	}}
 }

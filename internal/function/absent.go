@@ -26,7 +26,7 @@ var absent = []Absent{
 	{"dockermod.*", "the management of containers", "cmd.run with docker or podman, or a program of your own: see doc/modules.md"},
 	{"firewalld.*", "the management of a firewall", "cmd.run with firewall-cmd"},
 	{"iptables.*", "the management of a firewall", "cmd.run with iptables or nft"},
-	{"jinja.*", "the templates of Salt", "files are written as they are: cp.get_file"},
+	{"jinja.*", "the functions that look into Salt's templates", "cp.get_template and file.managed render them: see doc/templates.md"},
 	{"lxc.*", "the management of containers", "cmd.run with the tools of LXC"},
 	{"mongodb.*", "the client of a database", "cmd.run with the database's own tool"},
 	{"mysql.*", "the client of a database", "cmd.run with mysql"},

@@ -138,6 +138,14 @@ var cpModule = &function.Module{
 			},
 		},
 		{
+			Name: "get_template",
+			Doc: "Render a file of the master as a template of Jinja, with the grains and the pillar of the minion and the names of context, into a place on the minion, and return that place. " +
+				"An existing file keeps its mode.",
+			Example: `salt '*' cp.get_template salt://nginx.conf /etc/nginx/nginx.conf`,
+			Params:  []function.Param{cpSource, cpDest, {Name: "template", Kind: function.String, Default: "jinja"}, saltenv, cpParents, templateContext},
+			Run:     cpGetTemplate,
+		},
+		{
 			Name:    "get_url",
 			Doc:     "Copy what an address (salt://, http://, https://, file://) names to a place on the minion, by default among the copies, and return the place. With source_hash, such as sha256=..., it must have that digest.",
 			Example: "salt '*' cp.get_url salt://my/file /tmp/mine\nsalt '*' cp.get_url https://www.example.com/index.html /tmp/index.html",

@@ -277,6 +277,14 @@ var fileModule = &function.Module{
 			},
 		},
 		{
+			Name: "managed",
+			Doc: "Make a file have the content of source, a file of the master or of the web, or of contents, and an owner and a mode. With template=jinja the content is a template, " +
+				"which sees the grains and the pillar of the minion and the names of context. What is right already is not touched. Return what has changed; with test, what would.",
+			Example: "salt '*' file.managed /etc/motd source=salt://motd template=jinja\nsalt '*' file.managed /etc/issue contents='Hello' mode=0644 test=True",
+			Params:  managedParams,
+			Run:     fileManaged,
+		},
+		{
 			Name:    "mkdir",
 			Doc:     "Make a folder and those that lead to it. Owner and mode are set if the folder is new.",
 			Example: `salt '*' file.mkdir /opt/jetty/context mode=0750`,

@@ -1,9 +1,10 @@
 // Package pillar compiles the private data of one minion from the master's
-// pillar_roots: plain YAML files, chosen by a top.sls for each environment and
+// pillar_roots: YAML files, chosen by a top.sls for each environment and
 // merged.
 //
-// It renders no templates, and it neither caches nor sends anything: whose data
-// it is and who gets it is the master's affair. Values never appear in errors.
+// Who renders the templates in them is told by Options. It neither caches nor sends
+// anything: whose data it is and who gets it is the master's affair. Values never appear
+// in errors.
 package pillar
 
 import (
@@ -14,11 +15,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 	"github.com/brinebus/brine/internal/yamlfile"
 )
@@ -33,6 +36,15 @@ const (
 type Options struct {
 	Roots      map[string][]string // pillar_roots: environment to directories
 	Nodegroups map[string]any
+	// Render makes the text of a file of what is a template for the minion with that id and
+	// these grains. Without it a template is a mistake.
+	Render func(text string, id salt.MinionID, grains map[string]any) (string, error)
+}
+
+// Liner is an error that knows its line within the text that was rendered.
+type Liner interface {
+	error
+	AtLine() (line int, text string)
 }
 
 // Compile returns the pillar of the minion with these facts; facts.Pillar is not
@@ -210,7 +222,7 @@ func (c *compiler) find(env, name string) (path string, doc *yaml.Node, err erro
 				return "", nil, fmt.Errorf("read pillar file: %w", err)
 			}
 			path := filepath.Join(dir, file)
-			doc, err := parse(path, text)
+			doc, err := c.parse(path, text)
 			return path, doc, err
 		}
 	}
@@ -239,19 +251,54 @@ func read(dir, file string) ([]byte, error) {
 	return text, err
 }
 
-func parse(path string, text []byte) (*yaml.Node, error) {
-	if bytes.HasPrefix(text, []byte("#!")) && !bytes.HasPrefix(text, []byte("#!yaml\n")) {
-		return nil, &Error{File: path, Line: 1, Err: errors.New("only plain YAML is read here, no other renderer")}
+// renderers are the first lines that files may have: those of Salt for what is done here anyway.
+var renderers = []string{"#!yaml", "#!jinja|yaml", "#!jinja | yaml"}
+
+func (c *compiler) parse(path string, text []byte) (*yaml.Node, error) {
+	first, _, _ := bytes.Cut(text, []byte("\n"))
+	if bytes.HasPrefix(first, []byte("#!")) && !slices.Contains(renderers, strings.TrimSpace(string(first))) {
+		return nil, &Error{File: path, Line: 1, Err: errors.New("only templates and YAML are read here, no other renderer")}
+	}
+	templated := marks.Match(text) && !bytes.Equal(bytes.TrimSpace(first), []byte("#!yaml"))
+	if templated {
+		rendered, err := c.render(path, text)
+		if err != nil {
+			return nil, err
+		}
+		text = rendered
 	}
 	root, err := yamlfile.Parse(path, text)
 	var mistake *yamlfile.Error
 	if !errors.As(err, &mistake) {
 		return root, err
 	}
-	if bytes.Contains(text, []byte("{%")) || bytes.Contains(text, []byte("{{")) {
-		return nil, &Error{File: path, Line: mistake.Line, Err: errors.New("only plain YAML is read here, and this looks like a template")}
+	if templated {
+		return nil, &Error{File: path, Line: mistake.Line, Err: fmt.Errorf("rendered, as which it has that line: %w", mistake.Err)}
 	}
 	return nil, &Error{File: path, Line: mistake.Line, Err: mistake.Err}
+}
+
+// marks are what a file has that is a template. A brace that begins a map is none.
+var marks = regexp.MustCompile(`\{[{%#]`)
+
+// render makes YAML of a template.
+func (c *compiler) render(path string, text []byte) ([]byte, error) {
+	if c.o.Render == nil {
+		return nil, &Error{File: path, Err: errors.New("it is a template, and only plain YAML is read here")}
+	}
+	out, err := c.o.Render(string(text), c.facts.ID, c.facts.Grains)
+	var known Liner
+	if errors.As(err, &known) {
+		line, said := known.AtLine()
+		return nil, &Error{File: path, Line: line, Err: errors.New(said)}
+	}
+	if err != nil {
+		return nil, &Error{File: path, Err: err}
+	}
+	if len(out) > maxFile {
+		return nil, &Error{File: path, Err: fmt.Errorf("rendered it is larger than %d bytes", maxFile)}
+	}
+	return []byte(out), nil
 }
 
 // Error is a mistake in a file of the pillar.

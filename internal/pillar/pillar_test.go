@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 )
 
@@ -132,3 +133,39 @@ func TestTold(t *testing.T) {
 		t.Errorf("told %q of an error that has no place", told)
 	}
 }
+
+// TestTemplates: what is a template is rendered before it is read, and a mistake has the place that
+// the renderer tells.
+func TestTemplates(t *testing.T) {
+	render := func(text string, id salt.MinionID, grains map[string]any) (string, error) {
+		if strings.Contains(text, "bad") {
+			return "", &lineError{7}
+		}
+		return strings.ReplaceAll(text, "{{ me }}", string(id)+grains["os"].(string)), nil
+	}
+	compile := func(text string) (map[string]any, error) {
+		dir := tree(t, map[string]string{"top.sls": "base:\n  '*': [a]\n", "a.sls": text})
+		return Compile(web1, Options{Roots: map[string][]string{"base": {dir}}, Render: render})
+	}
+	for in, want := range map[string]any{
+		"a: {{ me }}\n":                     "web1Debian",
+		"#!jinja|yaml\na: {{ me }}\n":       "web1Debian",
+		"#!yaml\na: '{{ me }}'\n":           "{{ me }}",
+		"a: {bad: 1}\n":                     map[string]any{"bad": int64(1)},
+		"# {{ me }} is rendered\na: text\n": "text",
+	} {
+		if got, err := compile(in); err != nil || !reflect.DeepEqual(got["a"], want) {
+			t.Errorf("%q: %v, %v; want %v", in, got, err, want)
+		}
+	}
+	for in, want := range map[string]string{"a: {{ bad }}": "a.sls:7: wrong", "a: {{ me }}\nb: [": "a.sls:2: rendered, as which it has that line: ", "#!py\n": "a.sls:1: only templates and YAML"} {
+		if _, err := compile(in); err == nil || !strings.Contains(Told(err), want) {
+			t.Errorf("%q: %v, want %s", in, err, want)
+		}
+	}
+}
+
+type lineError struct{ line int }
+
+func (e *lineError) Error() string                   { return "not shown" }
+func (e *lineError) AtLine() (line int, text string) { return e.line, "wrong" }

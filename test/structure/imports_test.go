@@ -48,6 +48,7 @@ var layers = []layer{
 	{"cli/saltpam", "cli pam pam/libpam", "asks PAM one question and ends; the only program that loads its library"},
 	{"cli/saltreturner", "cli returner/database returner/database/driver", "puts one return into a database and ends; the only program that a minion starts with drivers in it"},
 	{"cli/saltrun", "argument cli cli/client cli/jobview config event job output protocol rpc salt", "asks the master and shows what comes"},
+	{"cli/salttemplate", "cli template template/jinja value", "renders one template and ends; the only program with their syntax in it"},
 	{"cli/serve", "cli config daemon logging pki salt", "what the commands of both daemons share, the words for key files that are not safe among it; not the daemons"},
 	{"client", "event job protocol rpc salt socket value", "what other programs import: the requests of a user in words of its own, none of the packages below in its types"},
 	{"config", "atomicfile salt yamlfile", "files to typed settings; rules in them are parsed by the packages that own them"},
@@ -59,7 +60,7 @@ var layers = []layer{
 	{"executor", "config function job module outbox protocol returner rpc salt schedule target upstream value", "runs jobs on a minion: who sends them, what they run and where their returns wait are packages below, the minion is an interface that it declares"},
 	{"extension", "atomicfile fileserver process salt value", "programs that people add, under one contract; who offers them as what is for others"},
 	{"fileserver", "salt", "files that are served, copies of them, and files that are handed in: who may is for others"},
-	{"fleet", "authz/decision bus job journal logging pillar protocol rpc salt semaphore target value", "what the master knows of its minions; who may ask is decided by its master, to whom it declares what it needs"},
+	{"fleet", "authz/decision bus job journal logging pillar protocol rpc salt semaphore target template value", "what the master knows of its minions; who may ask is decided by its master, to whom it declares what it needs"},
 	{"forwarder", "beacon event logging outbox protocol rpc salt upstream value", "events of a minion for its masters: it shapes them as a master would, and puts them into outboxes"},
 	{"function", "extension process salt target/fnmatch value", "the engine that checks and runs functions, whatever table they stand in; what they need of their host is handed through"},
 	{"grain", "salt target value yamlfile", "facts of this machine"},
@@ -73,7 +74,7 @@ var layers = []layer{
 	{"master", "audit auth authz authz/decision authz/eventacl blockfile broker bus config daemon dispatch eauth event eventbus fileserver fleet function grain job journal keyring logging outbox pki protocol reactor rpc runner runnerjob salt settings socket upstream", "carries what happens between the rules and the bus; never minion"},
 	{"metrics", "salt socket", "names, and figures that it is handed; whose they are is not its affair"},
 	{"minion", "authz/eventacl beacon broker bus config daemon eventbus executor forwarder host journal localapi logging outbox pki rpc salt scheduler socket upstream", "the daemon: it opens its parts in order, and ends them; never master or runner"},
-	{"module", "argument atomicfile beacon extension fileserver function process salt schedule target target/fnmatch value", "functions of a minion; buses and daemons reach them as interfaces that it declares"},
+	{"module", "argument atomicfile beacon extension fileserver function process salt schedule target target/fnmatch template value", "functions of a minion; buses and daemons reach them as interfaces that it declares"},
 	{"netapi", "argument event job output protocol rpc salt value yamlfile", "HTTP to requests and back; who may do what is for the master that it asks"},
 	{"outbox", "atomicfile blockfile bus event eventbus job journal logging protocol rpc salt value", "store-and-forward, both ends: what messages mean, and the connection, are interfaces that it declares"},
 	{"output", "salt value", "data to text"},
@@ -102,6 +103,8 @@ var layers = []layer{
 	{"target", "salt target/fnmatch target/pyre value", "expressions over facts"},
 	{"target/fnmatch", "", "shell patterns, for ids, tags and names of functions alike"},
 	{"target/pyre", "", "regular expressions, a language of their own"},
+	{"template", "process salt value", "starts the program that renders templates; it has none of their syntax"},
+	{"template/jinja", "target template value", "templates over values; what they may take is for the program that links it"},
 	{"test/attack", "", "attacks the programs from outside; no attacker has any of our code"},
 	{"test/bench", "pki", "measures programs from outside; the keys are for what they are compared with"},
 	{"test/bench/bare", "pki", "NATS and nothing else, to compare with"},
@@ -137,6 +140,7 @@ var binaries = map[string]string{
 	"salt-pam":      "cli/saltpam",
 	"salt-returner": "cli/saltreturner",
 	"salt-run":      "cli/saltrun",
+	"salt-template": "cli/salttemplate",
 }
 
 func TestTheTableOfLayersIsSorted(t *testing.T) {

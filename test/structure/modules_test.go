@@ -34,6 +34,7 @@ var foreign = []struct {
 	{natsServer + "/server/avl", "blockfile", "sets of sequences, as the index of the server's store has them"},
 	{"github.com/nats-io/nats.go", "broker journal master minion outbox rpc test/bench/bare test/bench/bareserver test/bench/fleet test/bustest upstream", "whoever holds a connection; tools hold one through rpc"},
 	{"github.com/nats-io/nats.go/jetstream", "journal", "the journal is the one user of JetStream"},
+	{"github.com/nikolalohinski/gonja/v2", "template/jinja", "the syntax of templates"},
 	{"github.com/prometheus/client_golang", "metrics", "figures in the words of Prometheus"},
 	{"github.com/shirou/gopsutil/v4", "beacon grain module", "facts and figures of the machine"},
 	{"github.com/urfave/cli/v2", "cli/...", "command lines"},
@@ -105,6 +106,17 @@ func TestDaemonsDoNotLinkDrivers(t *testing.T) {
 			if !uses && slices.ContainsFunc(drivers, func(module string) bool { return inModule(p.ImportPath, module) }) {
 				t.Errorf("%s links %s", name, p.ImportPath)
 			}
+		}
+	}
+}
+
+// TestOnlyOneProgramRendersTemplates keeps the library, which bounds nothing, out of whatever must not
+// be held up.
+func TestOnlyOneProgramRendersTemplates(t *testing.T) {
+	for name := range binaries {
+		links := slices.ContainsFunc(goList(t, "-deps", "./cmd/"+name), func(p listed) bool { return inModule(p.ImportPath, "github.com/nikolalohinski/gonja/v2") })
+		if links != (name == "salt-template") {
+			t.Errorf("%s links the library of templates: %t", name, links)
 		}
 	}
 }

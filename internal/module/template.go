@@ -1,0 +1,227 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/aymanbagabas/go-udiff"
+
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/template"
+)
+
+// templateContext has names that a template sees beside those of the minion.
+var templateContext = function.Param{Name: "context", Kind: function.Map}
+
+// renderSource renders what an address names, for this minion.
+func renderSource(ctx context.Context, c *function.Call, address string) (string, error) {
+	place, err := fetchSource(ctx, c, address, c.String("saltenv"))
+	if err != nil {
+		return "", err
+	}
+	text, err := readText(place)
+	if err != nil {
+		return "", err
+	}
+	out, err := rendered(ctx, c, text)
+	if m, ok := errors.AsType[*template.Mistake](err); ok {
+		return "", fmt.Errorf("%s: %w", address, m)
+	}
+	return out, err
+}
+
+// rendered renders a text, by the language of the argument template.
+func rendered(ctx context.Context, c *function.Call, text string) (string, error) {
+	if name := c.String("template"); name != "jinja" {
+		return "", function.Invalid("the template language %q is not there: jinja is", name)
+	}
+	if mistakes := c.Host.PillarMistakes(); len(mistakes) > 0 {
+		return "", errors.New("nothing is rendered with a pillar that has a mistake: " + strings.Join(mistakes, "; "))
+	}
+	values := template.Values(c.Host.ID, c.Host.Facts(), c.Host.PillarData())
+	for name, v := range c.Map("context") {
+		if _, taken := values[name]; taken || name == "salt" {
+			return "", function.Invalid("context cannot have the name %q: templates see the minion's by it", name)
+		}
+		values[name] = v
+	}
+	return template.Beside().Render(ctx, text, values)
+}
+
+func cpGetTemplate(ctx context.Context, c *function.Call) (any, error) {
+	dest := c.String("dest")
+	if !filepath.IsAbs(dest) {
+		return nil, function.Invalid("dest %q is not an absolute path", dest)
+	}
+	text, err := renderSource(ctx, c, c.String("path"))
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(dest); err == nil && info.IsDir() || strings.HasSuffix(dest, "/") {
+		dest = filepath.Join(dest, filepath.Base(c.String("path")))
+	}
+	if c.Bool("makedirs") {
+		if err := os.MkdirAll(filepath.Dir(dest), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	return dest, writeFrom(ctx, dest, &io.LimitedReader{R: strings.NewReader(text), N: math.MaxInt64}, 0o644)
+}
+
+// managedParams are the arguments of file.managed.
+var managedParams = []function.Param{
+	{Name: "name", Kind: function.Path, Required: true}, {Name: "source", Kind: function.String}, {Name: "contents", Kind: function.String},
+	{Name: "template", Kind: function.String}, templateContext, {Name: "user", Kind: function.String, Default: ""}, {Name: "group", Kind: function.String, Default: ""},
+	{Name: "mode"}, {Name: "makedirs", Kind: function.Bool, Default: false}, {Name: "replace", Kind: function.Bool, Default: true},
+	{Name: "show_changes", Kind: function.Bool, Default: true}, {Name: "test", Kind: function.Bool, Default: false}, saltenv,
+}
+
+// fileManaged makes a file have a content, an owner and a mode, and says what it has changed.
+func fileManaged(ctx context.Context, c *function.Call) (any, error) {
+	name := c.String("name")
+	if !filepath.IsAbs(name) {
+		return nil, function.Invalid("name %q is not an absolute path", name)
+	}
+	text, err := managedText(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	name = destination(name)
+	before, err := stateOf(name)
+	if err != nil {
+		return nil, err
+	}
+	after, err := wanted(ctx, c, before, text)
+	if err != nil {
+		return nil, err
+	}
+	changes := before.changes(after, name, c.Bool("show_changes"))
+	answer := map[string]any{"name": c.String("name"), "changes": changes, "result": true, "comment": fmt.Sprintf("File %s is in the correct state", name)}
+	switch {
+	case len(changes) == 0:
+		return answer, nil
+	case c.Bool("test"):
+		answer["result"], answer["comment"] = nil, fmt.Sprintf("The file %s is set to be changed", name)
+		return answer, nil
+	}
+	answer["comment"] = fmt.Sprintf("File %s updated", name)
+	return answer, after.write(name, c.Bool("makedirs"))
+}
+
+// managedText is what the file is to hold.
+func managedText(ctx context.Context, c *function.Call) (string, error) {
+	if c.Has("source") == c.Has("contents") {
+		return "", function.Invalid("one of source and contents says what the file is to hold")
+	}
+	templated := c.Has("template")
+	switch {
+	case c.Has("contents") && templated:
+		return rendered(ctx, c, withLineEnd(c.String("contents")))
+	case c.Has("contents"):
+		return withLineEnd(c.String("contents")), nil
+	case templated:
+		return renderSource(ctx, c, c.String("source"))
+	}
+	place, err := fetchSource(ctx, c, c.String("source"), c.String("saltenv"))
+	if err != nil {
+		return "", err
+	}
+	return readText(place)
+}
+
+// managed is a file as file.managed sees it.
+type managed struct {
+	there    bool
+	text     string
+	mode     fs.FileMode
+	uid, gid int
+}
+
+func stateOf(name string) (managed, error) {
+	info, err := os.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return managed{mode: 0o644, uid: os.Geteuid(), gid: os.Getegid()}, nil
+	}
+	if err != nil {
+		return managed{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return managed{}, function.Invalid("%s is no regular file", name)
+	}
+	text, err := readText(name)
+	stat := info.Sys().(*syscall.Stat_t)
+	return managed{true, text, info.Mode(), int(stat.Uid), int(stat.Gid)}, err
+}
+
+// wanted is the file as the arguments want it.
+func wanted(ctx context.Context, c *function.Call, is managed, text string) (managed, error) {
+	if is.there && !c.Bool("replace") {
+		text = is.text
+	}
+	is.there, is.text = true, text
+	uid, gid, err := ownerNumbers(ctx, c.String("user"), c.String("group"))
+	if err != nil {
+		return is, err
+	}
+	if uid >= 0 {
+		is.uid = uid
+	}
+	if gid >= 0 {
+		is.gid = gid
+	}
+	if c.Has("mode") {
+		is.mode, err = fileMode(c.Any("mode"))
+	}
+	return is, err
+}
+
+// changes are what is to become of the file.
+func (m managed) changes(to managed, name string, show bool) map[string]any {
+	out := map[string]any{}
+	switch {
+	case !m.there:
+		out["diff"] = "New file"
+	case m.text != to.text && show:
+		out["diff"] = udiff.Unified(name, name, m.text, to.text)
+	case m.text != to.text:
+		out["diff"] = "<show_changes=False>"
+	}
+	if m.there {
+		maps.Copy(out, m.perms(to))
+	}
+	return out
+}
+
+func (m managed) perms(to managed) map[string]any {
+	out := map[string]any{}
+	if octal(m.mode) != octal(to.mode) {
+		out["mode"] = octal(to.mode)
+	}
+	if m.uid != to.uid {
+		out["user"] = to.uid
+	}
+	if m.gid != to.gid {
+		out["group"] = to.gid
+	}
+	return out
+}
+
+// write makes the file what it is to be. It has its owner and mode before it has its name.
+func (m managed) write(name string, parents bool) error {
+	if parents {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+	}
+	return atomicfile.WriteOwned(name, []byte(m.text), m.mode, m.uid, m.gid)
+}
