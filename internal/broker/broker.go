@@ -393,7 +393,12 @@ func (b *Broker) Holds(token string) bool { return b.gate.holds(token) }
 
 // Connections calls f for every admitted connection, with a function that cuts it.
 func (b *Broker) Connections(f func(i bus.Identity, cut func())) {
-	for id, i := range b.gate.all() {
+	b.ConnectionsOf(nil, f)
+}
+
+// ConnectionsOf is Connections for those for which match says so, under a lock; nil is for all.
+func (b *Broker) ConnectionsOf(match func(bus.Identity) bool, f func(i bus.Identity, cut func())) {
+	for id, i := range b.gate.all(match) {
 		f(i, func() {
 			if err := b.server.DisconnectClientByID(id); err != nil {
 				b.opts.Log.Debug("connection was gone already", "peer", i.String())
@@ -405,11 +410,8 @@ func (b *Broker) Connections(f func(i bus.Identity, cut func())) {
 
 // CutUnaccepted ends the connections of a key that is not accepted.
 func (b *Broker) CutUnaccepted(key string) {
-	b.Connections(func(i bus.Identity, cut func()) {
-		if i.Role == bus.RoleUnaccepted && i.Key == key {
-			cut()
-		}
-	})
+	match := func(i bus.Identity) bool { return i.Role == bus.RoleUnaccepted && i.Key == key }
+	b.ConnectionsOf(match, func(_ bus.Identity, cut func()) { cut() })
 }
 
 // left is told of each connection that ended. It waits for nothing: the server calls it

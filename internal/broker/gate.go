@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"strconv"
 	"sync"
@@ -251,8 +250,15 @@ func (g *gate) holds(token string) bool {
 	return g.perKey[token] > 0
 }
 
-func (g *gate) all() map[uint64]bus.Identity {
+// all are the connections that match; nil matches every one.
+func (g *gate) all(match func(bus.Identity) bool) map[uint64]bus.Identity {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return maps.Clone(g.in)
+	found := map[uint64]bus.Identity{}
+	for id, i := range g.in {
+		if match == nil || match(i) {
+			found[id] = i
+		}
+	}
+	return found
 }

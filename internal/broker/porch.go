@@ -26,7 +26,7 @@ const (
 	// maxUnaccepted is how many connections may wait for their keys to be accepted,
 	// since anybody can make keys: each costs some 80 KB. What is beyond, of a large fleet
 	// on its first day, tries again; minions with an accepted key do not count.
-	maxUnaccepted = 4000
+	maxUnaccepted = 3000
 	// hostShare is the part of those places that one host gets.
 	hostShare = 2
 	// acceptPause is how long nothing is taken after the kernel had nothing to give.
@@ -55,7 +55,7 @@ type porch struct {
 
 func newPorch(l net.Listener, room descriptors, m *meter, log *slog.Logger) *porch {
 	return &porch{
-		listener: l, log: log, room: room, meter: m, turns: newTurns(max(2, runtime.GOMAXPROCS(0))), open: map[*arrival]bool{},
+		listener: l, log: log, room: room, meter: m, turns: newTurns(max(1, runtime.GOMAXPROCS(0)-1)), open: map[*arrival]bool{},
 		halfOpen: newCrowd(room.halfOpen, max(1, room.halfOpen/hostShare)), unaccepted: newCrowd(room.unaccepted, max(1, room.unaccepted/hostShare)),
 	}
 }

@@ -250,7 +250,7 @@ func TestUnacceptedKeysAreBounded(t *testing.T) {
 	if err := flood[0].FlushTimeout(5 * time.Second); err == nil {
 		t.Error("the oldest of the host with the most did not give way")
 	}
-	if n := len(b.gate.all()); n != 8 {
+	if n := len(b.gate.all(nil)); n != 8 {
 		t.Errorf("%d are booked, want 8", n)
 	}
 }
@@ -298,7 +298,7 @@ func TestConnectionsThatDieWhileTheyAreJudged(t *testing.T) {
 				defer p.mu.Unlock()
 				p.turns.mu.Lock()
 				defer p.turns.mu.Unlock()
-				return len(b.gate.all()) == 0 && len(p.open)+p.halfOpen.n+p.unaccepted.n == 0 && p.turns.free == places
+				return len(b.gate.all(nil)) == 0 && len(p.open)+p.halfOpen.n+p.unaccepted.n == 0 && p.turns.free == places
 			})
 		})
 	}

@@ -350,12 +350,12 @@ func (m *Master) cutRefused(ids map[salt.MinionID]bool, clients bool) {
 	if len(ids) == 0 && !clients {
 		return
 	}
-	m.broker.Connections(func(i bus.Identity, cut func()) {
-		if i.Role == bus.RoleClient && clients {
+	suspect := func(i bus.Identity) bool {
+		return i.Role == bus.RoleClient && clients || (i.Role == bus.RoleMinion || i.Role == bus.RoleCaller) && ids[salt.MinionID(i.Name)]
+	}
+	m.broker.ConnectionsOf(suspect, func(i bus.Identity, cut func()) {
+		if i.Role == bus.RoleClient {
 			m.cutClient(i, cut)
-			return
-		}
-		if i.Role != bus.RoleMinion && i.Role != bus.RoleCaller || !ids[salt.MinionID(i.Name)] {
 			return
 		}
 		_, state, err := m.keys.ByToken(salt.MinionID(i.Name), i.Key)

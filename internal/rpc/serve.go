@@ -166,18 +166,19 @@ type Server struct {
 	batches   map[string]*batches // likewise
 
 	mu      sync.Mutex
-	streams map[string]*answerer // by reply subject
-	plain   map[string]*answerer // those to clients, by their number
-	numbers uint64               // of them so far
-	asking  map[string]int       // requests under way, by principal
-	partial map[string]*partial  // requests not complete, by reply subject
-	halves  map[string]int       // how many of those, by inbox
-	held    map[string]int       // their bytes, by principal
-	bodies  map[string]int       // bytes of requests under way, by principal
-	under   int                  // bytes of all of those
-	built   ledger               // what their bodies have become, by estimate
-	shares  map[string]*share    // of what is under way to principals
-	told    map[string]time.Time // when a refusal was last logged, by principal
+	streams map[string]*answerer            // by reply subject
+	of      map[string]map[string]*answerer // those by inbox, and then by reply subject
+	plain   map[string]*answerer            // those to clients, by their number
+	numbers uint64                          // of them so far
+	asking  map[string]int                  // requests under way, by principal
+	partial map[string]*partial             // requests not complete, by reply subject
+	halves  map[string]int                  // how many of those, by inbox
+	held    map[string]int                  // their bytes, by principal
+	bodies  map[string]int                  // bytes of requests under way, by principal
+	under   int                             // bytes of all of those
+	built   ledger                          // what their bodies have become, by estimate
+	shares  map[string]*share               // of what is under way to principals
+	told    map[string]time.Time            // when a refusal was last logged, by principal
 	paces   paces
 	begins  begins
 	marks   marks
@@ -195,7 +196,7 @@ type Owner func(inbox string) (bus.Identity, bool)
 func NewServer(nc *nats.Conn, owner Owner, endpoints bus.Endpoints, log *slog.Logger) *Server {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
-		Stall: stallTimeout, nc: nc, owner: owner, endpoints: endpoints, log: log, handlers: map[string]Handler{}, batches: map[string]*batches{}, streams: map[string]*answerer{}, plain: map[string]*answerer{},
+		Stall: stallTimeout, nc: nc, owner: owner, endpoints: endpoints, log: log, handlers: map[string]Handler{}, batches: map[string]*batches{}, streams: map[string]*answerer{}, of: map[string]map[string]*answerer{}, plain: map[string]*answerer{},
 		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, built: newLedger(), shares: map[string]*share{}, told: map[string]time.Time{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
 	}
 }
@@ -284,10 +285,11 @@ func (s *Server) Stop() {
 func (s *Server) Gone(inbox string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for reply, out := range s.streams {
-		if strings.HasPrefix(reply, inbox+".") {
-			out.cancel()
-		}
+	for _, out := range s.of[inbox] {
+		out.cancel()
+	}
+	if s.halves[inbox] == 0 {
+		return
 	}
 	for reply := range s.partial {
 		if strings.HasPrefix(reply, inbox+".") {
@@ -461,7 +463,8 @@ func (s *Server) dispatch(r *Request) {
 		s.asking[principal]++
 		s.bodies[principal] += len(r.Body)
 		s.under += len(r.Body)
-		s.streams[r.reply], out.share = out, s.shareOf(r.From, principal)
+		s.enter(out)
+		out.share = s.shareOf(r.From, principal)
 		s.number(r.From, out)
 		s.wg.Add(1)
 		inBatch = s.batches[r.endpoint.Handler].add(b)
@@ -503,6 +506,23 @@ func (s *Server) serve(b booked, h Handler) {
 	s.publish(b.Op, end)
 }
 
+// enter books an answer. The caller holds the lock, as that of leave does.
+func (s *Server) enter(out *answerer) {
+	inbox := inboxOf(out.reply)
+	if s.of[inbox] == nil {
+		s.of[inbox] = map[string]*answerer{}
+	}
+	s.streams[out.reply], s.of[inbox][out.reply] = out, out
+}
+
+func (s *Server) leave(reply string) {
+	delete(s.streams, reply)
+	inbox := inboxOf(reply)
+	if delete(s.of[inbox], reply); len(s.of[inbox]) == 0 {
+		delete(s.of, inbox)
+	}
+}
+
 // busy says why a request cannot be taken now. The caller holds the lock.
 func (s *Server) busy(principal string, r *Request) error {
 	switch {
@@ -527,7 +547,7 @@ func (s *Server) finish(principal, reply string, size int, cancel context.Cancel
 	s.streams[reply].leave()
 	s.dropShare(principal)
 	delete(s.plain, s.streams[reply].plain)
-	delete(s.streams, reply)
+	s.leave(reply)
 	if s.asking[principal]--; s.asking[principal] <= 0 {
 		delete(s.asking, principal)
 	}
