@@ -49,8 +49,21 @@ func (s *syncBuffer) String() string {
 func recording(t *testing.T) *replayed {
 	t.Helper()
 	bustest.CheckLeaks(t)
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "master"), []byte("root_dir: "+dir+"\ninterface: 127.0.0.1\nauto_accept: True\n"), 0o600); err != nil {
+	r := &replayed{t: t}
+	r.serveMaster(t.TempDir())
+	return r
+}
+
+// serveMaster runs one more master, with the key of the first.
+func (r *replayed) serveMaster(dir string) {
+	t := r.t
+	t.Helper()
+	if r.key != nil {
+		if err := r.key.WritePair(filepath.Join(dir, "pki"), "master"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "master"), []byte("root_dir: "+dir+"\npki_dir: pki\ninterface: 127.0.0.1\nauto_accept: True\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cfg, _, err := config.LoadMaster(dir)
@@ -63,11 +76,10 @@ func recording(t *testing.T) *replayed {
 		t.Fatal(err)
 	}
 	serve(t, m.Run)
-	r := &replayed{t: t, addr: m.Addr().String()}
+	r.addr = m.Addr().String()
 	if r.key, err = pki.LoadPrivate(filepath.Join(cfg.PKIDir, "master.pem")); err != nil {
 		t.Fatal(err)
 	}
-	return r
 }
 
 // serve runs a daemon until stop is called, or the test ends.
@@ -139,7 +151,7 @@ func (r *replayed) said(words string, times int) {
 }
 
 // TestReplayedJobs sends what somebody has recorded on the way to a minion: at once, after
-// the minion has started anew, under another id, to another minion, and for a master with
+// the minion has started anew, through a second master that has the key of the first, under another id, to another minion, and for a master with
 // another key. The job was run once, and that is all.
 func TestReplayedJobs(t *testing.T) {
 	r := recording(t)
@@ -166,9 +178,14 @@ func TestReplayedJobs(t *testing.T) {
 	r.said("the job is not signed by this master", 2)
 
 	stop()
-	m, s, _ = r.start("web1", dir)
+	m, s, stop = r.start("web1", dir)
 	m.executor.Take(s, recorded)
 	r.said("job not begun: it was before", 2)
+	stop()
+	r.serveMaster(t.TempDir())
+	m, s, _ = r.start("web1", dir)
+	m.executor.Take(s, recorded)
+	r.said("job not begun: it was before", 3)
 	other, theirs, _ := r.start("web2", t.TempDir())
 	other.executor.Take(theirs, recorded)
 	if list := other.executor.Jobs().List(); len(list) != 0 {
