@@ -70,7 +70,8 @@ const (
 // refuseUnaccepted tells the log of a peer whose certificate makes no sense: of each
 // host now and then.
 func (m *Master) refuseUnaccepted(p broker.Peer, err error) {
-	if m.told.First("certificate "+p.Host, time.Now()) {
+	now := time.Now()
+	if m.told.First("certificate "+p.Host, now) && m.told.Few("certificates", now, maxHostsTold) {
 		m.log.Warn("connection refused", "remote", p.Remote, "err", err)
 	}
 }
@@ -84,6 +85,7 @@ const (
 	maxOfAnybody    = 3000
 	maxNewOfHost    = 3000
 	maxNewOfAnybody = 6000
+	maxHostsTold    = 10 // of whom it is told that there is more of theirs
 )
 
 // tooMany says whether enough is told already of keys that are turned away, or begin to
@@ -97,7 +99,7 @@ func (m *Master) tooMany(p broker.Peer, begins bool) bool {
 	if m.told.Few(what+" of "+p.Host, now, ofHost) && m.told.Few(what, now, ofAnybody) {
 		return false
 	}
-	if m.told.First("too many "+what+" of "+p.Host, now) {
+	if m.told.First("too many "+what+" of "+p.Host, now) && m.told.Few("too many "+what, now, maxHostsTold) {
 		m.log.Warn(told, "host", p.Host)
 	}
 	return true
