@@ -48,6 +48,7 @@ type Host struct {
 	// Unreloaded is why the configuration that was read last is not in force, "" when
 	// it is.
 	Unreloaded func() string
+	StoreErr   func() error // why the journal cannot be written, nil when it can
 
 	Audit     Audit
 	Verify    func(context.Context) (JournalReport, error) // the files of the journal
@@ -107,6 +108,7 @@ func Table(h *Host) function.Table {
 		saltModule(h),
 		saltutilModule(h),
 		stateModule(),
+		statusModule(h),
 		surveyModule(h),
 		testModule(h),
 	}

@@ -35,7 +35,7 @@ var layers = []layer{
 	{"broker", "blockfile bus logging salt socket", "lets in whom its daemon names, with the rights of the one table in bus; it knows neither keys nor jobs"},
 	{"bus", "event salt", "subjects, roles, rights and the one table of what can be asked"},
 	{"cli", "logging output salt version", "what the programs say to a person; no configuration, so that -h needs none"},
-	{"cli/client", "argument atomicfile cli config job protocol rpc salt socket", "the way of the tools to their daemon, and who asks there"},
+	{"cli/client", "argument atomicfile cli config job logging protocol rpc salt socket", "the way of the tools to their daemon, and who asks there"},
 	{"cli/jobview", "cli cli/client config job logging output rpc salt value", "shows a job to whoever waits for it, for all commands that do"},
 	{"cli/monitor", "broker config eventbus metrics protocol", "what a daemon counts, as metrics; it is linked by the commands of daemons alone"},
 	{"cli/saltapi", "cli cli/client cli/serve config daemon netapi rpc salt", "starts one server of HTTP"},

@@ -59,6 +59,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
+	if isCheck(opts, command) {
+		return check(ctx, env, opts, cfg)
+	}
 	log, err := env.OpenLog(opts, cli.LogSettings{Level: cfg.LogLevel, Format: cfg.LogFormat})
 	if err != nil {
 		return err

@@ -48,6 +48,15 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
+	err = ask(ctx, env, opts, q)
+	if isCheck(q) && err != nil && !cli.Told(err) && ctx.Err() == nil {
+		return client.Unwell(env, err)
+	}
+	return err
+}
+
+// ask has the master run what is asked for, and shows what comes of it.
+func ask(ctx context.Context, env *cli.Env, opts *urcli.Context, q protocol.Run) error {
 	wait, cancel, err := bounded(ctx, opts)
 	if err != nil {
 		return err
@@ -108,10 +117,19 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err := errors.Join(out.Whole(res.Return.V, res.Out), out.Close()); err != nil {
 		return err
 	}
-	if !res.Success {
-		return cli.Exit(cli.Failed)
+	switch {
+	case res.Success:
+		return nil
+	case isCheck(q):
+		return cli.Exit(res.Retcode) // which is meant for who calls it
 	}
-	return nil
+	return cli.Exit(cli.Failed)
+}
+
+// isCheck says whether a program calls that wants an answer in one line and by its exit code,
+// whatever happens.
+func isCheck(q protocol.Run) bool {
+	return q.Command.Function == "status.health" && !q.Async && !q.Wheel
 }
 
 // dial connects to the master, as who the options name.

@@ -1,0 +1,78 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// The return codes of status.health, which plugins of Nagios and their kin have too.
+const (
+	healthOK = iota
+	healthWarning
+	healthCritical
+	healthUnknown
+)
+
+// statusModule tells how the master does, for programs that watch over it.
+func statusModule(h *Host) *function.Module {
+	return &function.Module{Name: "status", Doc: "How the master does.", Functions: []function.Function{
+		{Name: "health", Class: function.Shared, Doc: "Return one line of text that begins with OK, WARNING, CRITICAL or UNKNOWN, as plugins of Nagios do; salt-run ends with 0, 1, 2 or 3 accordingly. " +
+			"As many accepted minions as warning and critical say may be away before it is so; without critical, all of them. A journal that cannot be written is critical, a configuration that is not in force a warning, " +
+			"and a master that does not answer critical.",
+			Example: "salt-run status.health\nsalt-run status.health warning=5 critical=50",
+			Params:  []function.Param{{Name: "warning", Kind: function.Int, Default: 1}, {Name: "critical", Kind: function.Int}}, Out: "txt",
+			Run: func(_ context.Context, c *function.Call) (any, error) { return h.health(c) }},
+	}}
+}
+
+func (h *Host) health(c *function.Call) (any, error) {
+	if c.Int("warning") < 1 || c.Has("critical") && c.Int("critical") < 1 {
+		return nil, fmt.Errorf("warning and critical are numbers of minions, from 1")
+	}
+	accepted := h.Accepted()
+	var away []salt.MinionID
+	for _, id := range accepted {
+		if there, _ := h.Presence(id); !there {
+			away = append(away, id)
+		}
+	}
+	most := max(len(accepted), 1)
+	if c.Has("critical") {
+		most = int(c.Int("critical"))
+	}
+	level, text := healthOK, fmt.Sprintf("%d of %d accepted minions are connected", len(accepted)-len(away), len(accepted))
+	switch {
+	case len(away) >= most:
+		level = healthCritical
+	case len(away) >= int(c.Int("warning")):
+		level = healthWarning
+	}
+	if len(away) > 0 {
+		text += "; away: " + few(away)
+	}
+	if why := h.Unreloaded(); why != "" {
+		level, text = max(level, healthWarning), text+"; the configuration that was read last is not in force: "+why
+	}
+	if err := h.StoreErr(); err != nil {
+		level, text = healthCritical, "the journal cannot be written: "+err.Error()+"; "+text
+	}
+	c.SetRetcode(level)
+	return [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[level] + ": " + strings.Join(strings.Fields(text), " "), nil
+}
+
+// few names some of many minions.
+func few(ids []salt.MinionID) string {
+	const most = 10
+	var names []string
+	for _, id := range ids[:min(len(ids), most)] {
+		names = append(names, string(id))
+	}
+	if more := len(ids) - most; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
