@@ -1,6 +1,13 @@
 package acl
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/brinebus/brine/test/documented"
+)
 
 // byReason lists the cases of a file, as their numbers, under the reason for
 // which Brine answers them differently.
@@ -54,4 +61,11 @@ var peerOther = byReason{
 	"the id in a message is of no account: the question is asked by the owner of the key": "0105 0313",
 	"a message of another form than Salt's has no such mistake":                           "0112 0114",
 	"a timeout that is no number is told as a mistake in the arguments":                   "0237 0239",
+}
+
+// TestDifferencesAreDocumented: what people are not told of is no difference but a mistake.
+func TestDifferencesAreDocumented(t *testing.T) {
+	for _, list := range []byReason{aclDifferences, peerDifferences, peerOther} {
+		documented.Differences(t, slices.Collect(maps.Keys(list))...)
+	}
 }

@@ -3,15 +3,18 @@ package argument
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/test/documented"
 )
 
 // vector is one case of testdata/cli_args.json: words and what Salt 3006 makes
@@ -44,6 +47,7 @@ var differences = map[string][]string{
 }
 
 func TestVectors(t *testing.T) {
+	documented.Differences(t, slices.Collect(maps.Keys(differences))...)
 	differs := map[string]string{}
 	for reason, ids := range differences {
 		for _, id := range ids {

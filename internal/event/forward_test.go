@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/documented"
 )
 
 // forwardCase is one case of testdata/forward.json.
@@ -46,6 +47,7 @@ func TestForwardLikeSalt(t *testing.T) {
 	if err := json.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
+	documented.Differences(t, slices.Collect(maps.Values(different))...)
 	unused := maps.Clone(different)
 	for _, c := range file.Cases {
 		t.Run(c.ID, func(t *testing.T) {

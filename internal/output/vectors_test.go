@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/test/documented"
 )
 
 // vector is one case of testdata/outputters.json: a value, the options, and what
@@ -52,6 +53,7 @@ var differences = map[string][]string{
 }
 
 func TestVectors(t *testing.T) {
+	documented.Differences(t, slices.Collect(maps.Keys(differences))...)
 	differs := map[string]string{}
 	for reason, ids := range differences {
 		for _, id := range ids {

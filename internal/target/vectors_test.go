@@ -11,6 +11,7 @@ import (
 
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/test/documented"
 )
 
 // differences are the cases of testdata/targeting.json that Brine answers
@@ -133,6 +134,7 @@ func checkPublished(t *testing.T, name string, tgt *Target, facts []Facts, want 
 func TestSaltCases(t *testing.T) {
 	all, facts, groups := loadSaltCases(t)
 	agree := 0
+	documented.Differences(t, slices.Collect(maps.Values(differences))...)
 	unseen := maps.Clone(differences)
 	for _, c := range all.Cases {
 		got, err := c.answer(t, facts, groups)

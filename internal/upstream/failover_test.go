@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/test/documented"
 )
 
 // failoverCase is one case of testdata/failover.json, which describes itself.
@@ -40,7 +42,7 @@ type failoverCase struct {
 // reason.
 var different = map[string]string{
 	"master_failover-0148": "a list with master_type str is no failover: all masters are in use, see the cases of kind spawn",
-	"master_failover-0150": "likewise",
+	"master_failover-0150": "a list with master_type str is no failover: all masters are in use, see the cases of kind spawn",
 	"master_failover-0165": "random_master goes before its older name master_shuffle, as all new names do",
 	"master_failover-0176": "a name with a port that is no number is one master that cannot be reached; Salt stops",
 	"master_failover-0180": "an empty name is one master that cannot be reached; Salt stops",
@@ -199,6 +201,9 @@ func TestNumberOfUplinksAsInSalt(t *testing.T) {
 
 func TestPausesAsInSalt(t *testing.T) {
 	for _, c := range append(readFailoverCases(t, "connect_retry"), readFailoverCases(t, "authenticate_retry")...) {
+		if len(c.Waits) == 0 {
+			continue // it says nothing about pauses
+		}
 		cfg, err := load(t, c.Config)
 		if err != nil {
 			t.Fatal(err)
@@ -363,4 +368,8 @@ func TestDoubts(t *testing.T) {
 	if got := u.failbackInterval(); got != time.Second {
 		t.Errorf("after a long session: %s", got)
 	}
+}
+
+func TestDifferencesOfFailoverAreDocumented(t *testing.T) {
+	documented.Differences(t, slices.Collect(maps.Values(different))...)
 }

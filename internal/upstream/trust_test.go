@@ -3,12 +3,15 @@ package upstream
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/documented"
 )
 
 func generate(t *testing.T) *pki.PrivateKey {
@@ -29,8 +32,8 @@ func onlyPin(key pki.PublicKey) pins {
 	return p
 }
 
-// stricter lists the cases in which Brine refuses what Salt takes, with reasons.
-// There is none in which it takes what Salt refuses.
+// stricter lists the cases in which Brine refuses what Salt takes, with reasons; laxerCases
+// those in which it takes what Salt refuses.
 var stricter = map[string]string{
 	"signature-0159": "the signature is checked at every contact, also when the key is the pinned one",
 }
@@ -60,6 +63,8 @@ func TestJudgeAsSalt(t *testing.T) {
 		}
 	}
 	laxer, agreed := laxerCases(), 0
+	documented.Differences(t, slices.Collect(maps.Values(stricter))...)
+	documented.Differences(t, slices.Collect(maps.Values(laxer))...)
 	for _, c := range file.Cases {
 		pinned := pki.PublicKey{}
 		if c.Cached != nil && *c.Cached == "other_key" {

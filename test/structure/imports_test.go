@@ -116,6 +116,7 @@ var layers = []layer{
 	{"test/bustest", "broker bus pki rpc salt socket", "starts a real broker for the tests of others"},
 	{"test/chaos", "test/netlab", "treats the programs badly from outside, on hosts whose cables can be pulled; it has none of their code"},
 	{"test/dbtest", "", "starts real databases for the tests of others"},
+	{"test/documented", "", "looks into a page, for the tests of others that compare with Salt"},
 	{"test/e2e", "test/netlab", "uses the built programs as a person would, on hosts whose cables can be pulled"},
 	{"test/netlab", "", "hosts in network namespaces, for tests and benchmarks"},
 	{"test/order", "", "says which entry of a table stands wrong, for the tests of others"},
