@@ -28,7 +28,7 @@ type Event struct {
 func (c *Conn) Fire(ctx context.Context, events ...Event) (seq uint64, err error) {
 	q := protocol.Fire{}
 	for _, e := range events {
-		q.Events = append(q.Events, protocol.FireEvent{Tag: e.Tag, Data: e.Data})
+		q.Events = append(q.Events, event.Item{Tag: e.Tag, Data: e.Data})
 	}
 	var done protocol.Fired
 	err = c.rpc.Ask(ctx, protocol.OpFire, q, &done)

@@ -9,7 +9,6 @@ import (
 	"github.com/brinebus/brine/internal/authz/internal/seal"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
@@ -127,13 +126,13 @@ func (a *Authorizer) Follow(ctx context.Context, who Principal, jid salt.JID, st
 }
 
 // Mine decides whether a minion may read the entries of the mine with these names, and writes that down. The
-// target is nil where it cannot be read.
-func (a *Authorizer) Mine(ctx context.Context, from bus.Identity, t *target.Target, q protocol.MineGet) decision.Decision {
-	commands := make([]salt.Command, len(q.Names))
-	for i, name := range q.Names {
+// target is nil where it cannot be read; tgt and kind are it as it was written.
+func (a *Authorizer) Mine(ctx context.Context, from bus.Identity, t *target.Target, tgt, kind string, names []string) decision.Decision {
+	commands := make([]salt.Command, len(names))
+	for i, name := range names {
 		commands[i].Function = salt.Function(name)
 	}
-	p := a.decide(a.Peer(from), acl.Question{Scope: acl.Mine, Commands: commands, Target: t}, q.Target, q.TargetType)
+	p := a.decide(a.Peer(from), acl.Question{Scope: acl.Mine, Commands: commands, Target: t}, tgt, kind)
 	if err := a.Record(ctx, p, ""); err != nil {
 		return seal.Refuse(err)
 	}

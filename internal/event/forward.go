@@ -21,7 +21,7 @@ var ErrForward = errors.New("this cannot be forwarded to the master")
 // Item is an event that is not stored yet.
 type Item struct {
 	Tag  string          `json:"tag"`
-	Data json.RawMessage `json:"data"`
+	Data json.RawMessage `json:"data,omitempty"` // none is an empty object
 }
 
 // Forward is what a minion sends to the master's bus: one event in the single

@@ -2,7 +2,6 @@ package eventbus
 
 import (
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/protocol"
 )
 
 // arena is memory for the texts of a batch, a few pieces for all of them: one for each
@@ -16,7 +15,7 @@ type arena struct {
 const arenaBytes = 32 << 10
 
 // arenaFor is for the texts of new events.
-func arenaFor(events []protocol.FireEvent, origin event.Origin) arena {
+func arenaFor(events []event.Item, origin event.Origin) arena {
 	var s arena
 	for _, e := range events {
 		s.left += origin.Room(e.Tag, e.Data)

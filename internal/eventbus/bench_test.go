@@ -140,9 +140,9 @@ func (w *world) fireBatches(c *rpc.Conn, n int, data json.RawMessage) { w.batche
 
 // batches fires n events; those that are live are not stored.
 func (w *world) batches(c *rpc.Conn, n int, data json.RawMessage, live bool) {
-	events := make([]protocol.FireEvent, batchSize)
+	events := make([]event.Item, batchSize)
 	for i := range events {
-		events[i] = protocol.FireEvent{Tag: "bench/tag", Data: data}
+		events[i] = event.Item{Tag: "bench/tag", Data: data}
 	}
 	for range n / batchSize {
 		if err := c.Ask(context.Background(), protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Live: live, Events: events}, nil); err != nil {
@@ -365,7 +365,7 @@ func BenchmarkLatency(b *testing.B) {
 		for range 500 {
 			begun := time.Now()
 			heard := h.hear(1)
-			err := c.Ask(context.Background(), protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: "bench/tag", Data: data}}}, nil)
+			err := c.Ask(context.Background(), protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: []event.Item{{Tag: "bench/tag", Data: data}}}, nil)
 			<-heard
 			mine = append(mine, time.Since(begun))
 			begun = time.Now()

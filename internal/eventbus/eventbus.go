@@ -181,7 +181,7 @@ func drafts(f protocol.Fire, from string) journal.Batch {
 }
 
 // hand gives events to those who listen at this moment, and to nobody later.
-func (r *Bus) hand(events []protocol.FireEvent, origin event.Origin) {
+func (r *Bus) hand(events []event.Item, origin event.Origin) {
 	from := origin.From()
 	batch := make([]line, len(events))
 	texts := arenaFor(events, origin)

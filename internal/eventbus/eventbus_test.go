@@ -91,7 +91,7 @@ func (w *world) bounded() context.Context {
 }
 
 // fire stores events and returns the place of the last.
-func (w *world) fire(c *rpc.Conn, events ...protocol.FireEvent) (uint64, error) {
+func (w *world) fire(c *rpc.Conn, events ...event.Item) (uint64, error) {
 	var fired protocol.Fired
 	err := c.Ask(w.bounded(), protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: events}, &fired)
 	return fired.Seq, err
@@ -99,9 +99,9 @@ func (w *world) fire(c *rpc.Conn, events ...protocol.FireEvent) (uint64, error) 
 
 func (w *world) mustFire(c *rpc.Conn, tags ...string) uint64 {
 	w.t.Helper()
-	var events []protocol.FireEvent
+	var events []event.Item
 	for _, tag := range tags {
-		events = append(events, protocol.FireEvent{Tag: tag, Data: json.RawMessage(`{"a":1}`)})
+		events = append(events, event.Item{Tag: tag, Data: json.RawMessage(`{"a":1}`)})
 	}
 	seq, err := w.fire(c, events...)
 	if err != nil {
@@ -279,7 +279,7 @@ func TestTagsAreCarriedExactlyOrRefused(t *testing.T) {
 		}
 	}
 	for _, tag := range []string{"", "a\nb", "a\x00b", "a\x7fb", strings.Repeat("x", event.MaxTag+1), strings.Repeat("a/", 600)} {
-		if _, err := w.fire(c, protocol.FireEvent{Tag: tag}); rpc.CodeOf(err) != rpc.Usage {
+		if _, err := w.fire(c, event.Item{Tag: tag}); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("fired %q: %v, want a usage error", tag, err)
 		}
 	}
@@ -302,7 +302,7 @@ func FuzzTag(f *testing.F) {
 		}
 		w := *w
 		w.t = t
-		seq, err := w.fire(c, protocol.FireEvent{Tag: tag})
+		seq, err := w.fire(c, event.Item{Tag: tag})
 		if err != nil {
 			if rpc.CodeOf(err) != rpc.Usage || event.CheckTag(tag) == nil {
 				t.Fatalf("fire %q: %v", tag, err)
@@ -320,15 +320,15 @@ func TestLimits(t *testing.T) {
 	w := start(t)
 	c := w.dial()
 	big := json.RawMessage(`"` + strings.Repeat("x", limit) + `"`)
-	_, err := w.fire(c, protocol.FireEvent{Tag: "small", Data: json.RawMessage("1")}, protocol.FireEvent{Tag: "big", Data: big})
+	_, err := w.fire(c, event.Item{Tag: "small", Data: json.RawMessage("1")}, event.Item{Tag: "big", Data: big})
 	if rpc.CodeOf(err) != rpc.Usage || !strings.Contains(err.Error(), fmt.Sprint(limit)) || !strings.Contains(salt.Hint(err), "max_event_size") {
 		t.Errorf("an event over the limit: %v, %s", err, salt.Hint(err))
 	}
 	for name, f := range map[string]protocol.Fire{
 		"no event":     {},
-		"too many":     {Events: make([]protocol.FireEvent, maxBatch+1)},
-		"long name":    {ID: strings.Repeat("x", maxID+1), Events: []protocol.FireEvent{{Tag: "t"}}},
-		"one bad data": {Events: []protocol.FireEvent{{Tag: "t"}, {Tag: "\n"}}},
+		"too many":     {Events: make([]event.Item, maxBatch+1)},
+		"long name":    {ID: strings.Repeat("x", maxID+1), Events: []event.Item{{Tag: "t"}}},
+		"one bad data": {Events: []event.Item{{Tag: "t"}, {Tag: "\n"}}},
 	} {
 		if err := c.Ask(w.bounded(), protocol.OpFire, f, nil); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("%s: %v, want a usage error", name, err)
@@ -342,7 +342,7 @@ func TestLimits(t *testing.T) {
 func TestRepetitionIsNotStoredTwice(t *testing.T) {
 	w := start(t)
 	c := w.dial()
-	f := protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: "a"}, {Tag: "b"}}}
+	f := protocol.Fire{ID: bus.NewNonce(), Events: []event.Item{{Tag: "a"}, {Tag: "b"}}}
 	for range 3 {
 		var fired protocol.Fired
 		if err := c.Ask(w.bounded(), protocol.OpFire, f, &fired); err != nil || fired.Seq != 2 {
@@ -359,9 +359,9 @@ func TestRepetitionIsNotStoredTwice(t *testing.T) {
 func TestRepetitionOfASeries(t *testing.T) {
 	w := start(t)
 	c := w.dial()
-	var events []protocol.FireEvent
+	var events []event.Item
 	for i := range 12 {
-		events = append(events, protocol.FireEvent{Tag: fmt.Sprint("series/", i)})
+		events = append(events, event.Item{Tag: fmt.Sprint("series/", i)})
 	}
 	for _, batch := range [][2]int{{0, 3}, {3, 5}, {0, 2}, {2, 7}, {7, 12}, {0, 12}} {
 		f := protocol.Fire{ID: bus.NewNonce(), Series: "mine", First: batch[0], Events: events[batch[0]:batch[1]]}
@@ -387,11 +387,11 @@ func TestLongEventsInPieces(t *testing.T) {
 	w := start(t)
 	c := w.dial()
 	long := json.RawMessage(`"` + strings.Repeat("y", 3<<20) + `"`)
-	first, err := w.fire(c, protocol.FireEvent{Tag: "long/1", Data: long})
+	first, err := w.fire(c, event.Item{Tag: "long/1", Data: long})
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := w.fire(c, protocol.FireEvent{Tag: "long/2", Data: long})
+	second, err := w.fire(c, event.Item{Tag: "long/2", Data: long})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,9 +417,9 @@ func TestSlowListenerLosesNothing(t *testing.T) {
 	const batches, each = 27, 1000
 	data := json.RawMessage(`"` + strings.Repeat("z", 1000) + `"`)
 	for batch := range batches {
-		var events []protocol.FireEvent
+		var events []event.Item
 		for n := range each {
-			events = append(events, protocol.FireEvent{Tag: fmt.Sprintf("n/%d", batch*each+n), Data: data})
+			events = append(events, event.Item{Tag: fmt.Sprintf("n/%d", batch*each+n), Data: data})
 		}
 		if _, err := w.fire(firer, events...); err != nil {
 			t.Fatal(err)
@@ -442,7 +442,7 @@ func TestStalledListenerIsTold(t *testing.T) {
 	h := w.mustListen(c, protocol.Listen{Tags: []string{"long"}})
 	long := json.RawMessage(`"` + strings.Repeat("y", 3<<20) + `"`)
 	for range 5 {
-		if _, err := w.fire(firer, protocol.FireEvent{Tag: "long", Data: long}); err != nil {
+		if _, err := w.fire(firer, event.Item{Tag: "long", Data: long}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -546,10 +546,10 @@ func TestPurge(t *testing.T) {
 	c := w.dial()
 	long := json.RawMessage(`"` + strings.Repeat("y", 1<<20) + `"`)
 	w.mustFire(c, "a/1", "b/1", "a/2")
-	if _, err := w.fire(c, protocol.FireEvent{Tag: "a/long", Data: long}); err != nil {
+	if _, err := w.fire(c, event.Item{Tag: "a/long", Data: long}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.fire(c, protocol.FireEvent{Tag: "salt/audit/x"}); rpc.CodeOf(err) != rpc.Denied { // not even root
+	if _, err := w.fire(c, event.Item{Tag: "salt/audit/x"}); rpc.CodeOf(err) != rpc.Denied { // not even root
 		t.Errorf("an event of the audit log: %v, want a refusal", err)
 	}
 	w.mustFire(c, "b/2")
@@ -603,7 +603,7 @@ func TestOrdinaryUsersNeedGrants(t *testing.T) {
 	for user, allowed := range map[string]bool{"bob": true, "eve": false} {
 		w.as(user)
 		for name, do := range map[string]func() error{
-			"fire":   func() error { _, err := w.fire(c, protocol.FireEvent{Tag: "mine/2"}); return err },
+			"fire":   func() error { _, err := w.fire(c, event.Item{Tag: "mine/2"}); return err },
 			"listen": func() error { _, err := w.listen(c, protocol.Listen{Tags: []string{"mine/"}}); return err },
 			"place":  func() error { return c.Ask(w.bounded(), protocol.OpPlace, nil, nil) },
 			"dead":   func() error { return c.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: protocol.DeadList}, nil) },
@@ -617,10 +617,10 @@ func TestOrdinaryUsersNeedGrants(t *testing.T) {
 			}
 		}
 		for name, do := range map[string]func() error{
-			"fire other": func() error { _, err := w.fire(c, protocol.FireEvent{Tag: "other/2"}); return err },
-			"fire heard": func() error { _, err := w.fire(c, protocol.FireEvent{Tag: "note"}); return err },
+			"fire other": func() error { _, err := w.fire(c, event.Item{Tag: "other/2"}); return err },
+			"fire heard": func() error { _, err := w.fire(c, event.Item{Tag: "note"}); return err },
 			"batch": func() error {
-				_, err := w.fire(c, protocol.FireEvent{Tag: "mine/2"}, protocol.FireEvent{Tag: "salt/job/x"})
+				_, err := w.fire(c, event.Item{Tag: "mine/2"}, event.Item{Tag: "salt/job/x"})
 				return err
 			},
 			"listen other": func() error { _, err := w.listen(c, protocol.Listen{Tags: []string{"other/"}}); return err },

@@ -3,13 +3,13 @@ package eventbus
 import (
 	"context"
 
-	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 )
 
 // Figures are counts of a moment, for who watches over the daemon.
 type Figures struct {
-	Journal   journal.Extent
+	Journal   event.Extent
 	Taken     map[string]uint64 // events since the start, by the kind of who fired them
 	Positions []protocol.PositionStat
 }

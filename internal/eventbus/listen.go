@@ -156,7 +156,7 @@ func (l *listener) begin(ctx context.Context) error {
 	return l.req.Send(ctx, ready)
 }
 
-func (l *listener) start(ctx context.Context, extent journal.Extent) (uint64, error) {
+func (l *listener) start(ctx context.Context, extent event.Extent) (uint64, error) {
 	from := extent.Last + 1
 	var err error
 	switch {

@@ -19,7 +19,7 @@ func (w *world) fireLive(c *rpc.Conn, tags ...string) error {
 	w.t.Helper()
 	q := protocol.Fire{Live: true}
 	for _, tag := range tags {
-		q.Events = append(q.Events, protocol.FireEvent{Tag: tag, Data: json.RawMessage(`{"a":1}`)})
+		q.Events = append(q.Events, event.Item{Tag: tag, Data: json.RawMessage(`{"a":1}`)})
 	}
 	var fired protocol.Fired
 	err := c.Ask(w.bounded(), protocol.OpFire, q, &fired)
@@ -91,10 +91,10 @@ func TestLiveEventsNeedTheSameGrants(t *testing.T) {
 			}
 		}
 	}
-	for name, e := range map[string]protocol.FireEvent{
+	for name, e := range map[string]event.Item{
 		"no tag": {}, "no JSON": {Tag: "a", Data: json.RawMessage(`{"a":`)}, "too large": {Tag: "a", Data: json.RawMessage(`"` + strings.Repeat("x", limit) + `"`)},
 	} {
-		q := protocol.Fire{Live: true, Events: []protocol.FireEvent{{Tag: "heard/no"}, e}}
+		q := protocol.Fire{Live: true, Events: []event.Item{{Tag: "heard/no"}, e}}
 		if err := c.Ask(w.bounded(), protocol.OpFire, q, nil); err == nil {
 			t.Errorf("%s: fired", name)
 		}
@@ -115,7 +115,7 @@ func TestLiveEventsOfASlowListener(t *testing.T) {
 	const batches, each = 60, 1000
 	q := protocol.Fire{Live: true}
 	for range each {
-		q.Events = append(q.Events, protocol.FireEvent{Tag: "live", Data: json.RawMessage(`"` + strings.Repeat("z", 1000) + `"`)})
+		q.Events = append(q.Events, event.Item{Tag: "live", Data: json.RawMessage(`"` + strings.Repeat("z", 1000) + `"`)})
 	}
 	for range batches {
 		if err := c.Ask(w.bounded(), protocol.OpFire, q, nil); err != nil {
@@ -209,9 +209,9 @@ func TestDiscardedWhileItWasSlow(t *testing.T) {
 	data := json.RawMessage(`"` + strings.Repeat("z", 4000) + `"`)
 	const batches, each = 14, 1000
 	for range batches {
-		events := make([]protocol.FireEvent, each)
+		events := make([]event.Item, each)
 		for i := range events {
-			events[i] = protocol.FireEvent{Tag: "n", Data: data}
+			events[i] = event.Item{Tag: "n", Data: data}
 		}
 		if _, err := w.fire(c, events...); err != nil {
 			t.Fatal(err)

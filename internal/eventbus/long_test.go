@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -35,7 +36,7 @@ func TestListenersOfLongEventsHoldLittle(t *testing.T) {
 	before := inUse()
 	for range events {
 		data := json.RawMessage(`"` + strings.Repeat("y", size) + `"`)
-		if _, err := w.fire(root, protocol.FireEvent{Tag: "n/long", Data: data}); err != nil {
+		if _, err := w.fire(root, event.Item{Tag: "n/long", Data: data}); err != nil {
 			t.Fatal(err)
 		}
 		hears.wantTag("n/long")
@@ -70,7 +71,7 @@ func TestWhoTakesNothingGivesWay(t *testing.T) {
 	hears.wantTag("n/begin")
 	long := strings.Repeat("y", size)
 	fire := func(ending string) {
-		if _, err := w.fire(root, protocol.FireEvent{Tag: "n/long", Data: json.RawMessage(`"` + long + ending + `"`)}); err != nil {
+		if _, err := w.fire(root, event.Item{Tag: "n/long", Data: json.RawMessage(`"` + long + ending + `"`)}); err != nil {
 			t.Fatal(err)
 		}
 		hears.wantTag("n/long")

@@ -19,7 +19,7 @@ func (r *Bus) Stat(ctx context.Context, req *rpc.Request, who eventacl.Principal
 		return err
 	}
 	s := protocol.Stat{
-		Journal: protocol.Extent(extent), Fired: r.fired.Load(), Sent: r.sent.Load(), Started: r.started, MaxEvent: r.limit,
+		Journal: extent, Fired: r.fired.Load(), Sent: r.sent.Load(), Started: r.started, MaxEvent: r.limit,
 		Listeners: r.listenerStats(extent.Last),
 	}
 	if s.Positions, err = r.positions.stats(ctx, extent.Last); err != nil {

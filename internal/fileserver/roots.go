@@ -32,10 +32,10 @@ const (
 
 // File is what there is to know of a file without its content.
 type File struct {
-	Path   string      // below its root, with slashes
-	Size   int64       // in bytes
-	Mode   fs.FileMode // the permission bits
-	SHA256 string      // hexadecimal; empty in a list
+	Path   string      `json:"path"`             // below its root, with slashes
+	Size   int64       `json:"size"`             // in bytes
+	Mode   fs.FileMode `json:"mode"`             // the permission bits
+	SHA256 string      `json:"sha256,omitempty"` // hexadecimal; empty in a list
 }
 
 // The errors that say whose fault it is: of the path, or that there is nothing.

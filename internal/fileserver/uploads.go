@@ -53,11 +53,11 @@ func NewUploads(dir string, limit int64) *Uploads {
 
 // Piece is a part of a file.
 type Piece struct {
-	Path   string // relative, with slashes: where the file is to be
-	Upload string // a name for the pieces of one file, from whoever sends them
-	Offset int64
-	Data   []byte
-	SHA256 string // of the whole file, with its last piece; "" if more come
+	Path   string `json:"path"`   // relative, with slashes: where the file is to be
+	Upload string `json:"upload"` // a name for the pieces of one file, from whoever sends them
+	Offset int64  `json:"offset,omitempty"`
+	Data   []byte `json:"data"`
+	SHA256 string `json:"sha256,omitempty"` // of the whole file, with its last piece; "" if more come
 }
 
 // Put takes a piece. The file takes its place, whole, with the last one.

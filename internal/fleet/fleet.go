@@ -42,7 +42,7 @@ type Options struct {
 	Log         *slog.Logger
 	// MayReadMine decides whether a minion may read entries of the mine, and writes that
 	// down. The target is nil where it cannot be read.
-	MayReadMine func(context.Context, bus.Identity, *target.Target, protocol.MineGet) decision.Decision
+	MayReadMine func(ctx context.Context, from bus.Identity, t *target.Target, tgt, kind string, names []string) decision.Decision
 	// MayTarget says whether a minion may name others by this target, which may look at
 	// pillar. Refused writes down that it may not, and is what the minion is told.
 	MayTarget func(salt.MinionID, *target.Target) bool
@@ -55,7 +55,7 @@ type Fleet struct {
 	*Presence
 
 	grains      *grains
-	mine        *mine
+	mine        *mines
 	pillars     pillars
 	evaluations *semaphore.Keyed
 	warned      logging.Throttle

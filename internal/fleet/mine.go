@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/mine"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -28,9 +29,9 @@ const (
 	maxMineRead = 100       // names in one question
 )
 
-// mine is what minions keep for each other. It lives in the journal and is held in
+// mines is what minions keep for each other. It lives in the journal and is held in
 // memory, encoded: what is put in is read far more often.
-type mine struct {
+type mines struct {
 	table *journal.Table
 	mu    sync.RWMutex
 	byID  map[salt.MinionID]*mined
@@ -48,12 +49,12 @@ type mineEntry struct {
 	AllowType target.Kind     `json:"allow_tgt_type,omitempty"`
 }
 
-func openMine(ctx context.Context, j *journal.Journal) (*mine, error) {
+func openMine(ctx context.Context, j *journal.Journal) (*mines, error) {
 	table, err := j.Table(ctx, "mine")
 	if err != nil {
 		return nil, err
 	}
-	m := &mine{table: table, byID: map[salt.MinionID]*mined{}}
+	m := &mines{table: table, byID: map[salt.MinionID]*mined{}}
 	err = table.Each(ctx, func(key string, b []byte) {
 		var entries map[string]mineEntry
 		if id, err := salt.ParseMinionID(key); err == nil && json.Unmarshal(b, &entries) == nil {
@@ -64,7 +65,7 @@ func openMine(ctx context.Context, j *journal.Journal) (*mine, error) {
 }
 
 // of returns what id keeps. The map must not be changed.
-func (m *mine) of(id salt.MinionID) map[string]mineEntry {
+func (m *mines) of(id salt.MinionID) map[string]mineEntry {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if own := m.byID[id]; own != nil {
@@ -74,7 +75,7 @@ func (m *mine) of(id salt.MinionID) map[string]mineEntry {
 }
 
 // shown is what id keeps, decoded; nil for nothing.
-func (m *mine) shown(id salt.MinionID) (map[string]any, error) {
+func (m *mines) shown(id salt.MinionID) (map[string]any, error) {
 	entries := m.of(id)
 	if len(entries) == 0 {
 		return nil, nil
@@ -91,13 +92,13 @@ func (m *mine) shown(id salt.MinionID) (map[string]any, error) {
 }
 
 // ids are those who keep something, or did.
-func (m *mine) ids() []salt.MinionID {
+func (m *mines) ids() []salt.MinionID {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return slices.Collect(maps.Keys(m.byID))
 }
 
-func (m *mine) own(id salt.MinionID) *mined {
+func (m *mines) own(id salt.MinionID) *mined {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.byID[id] == nil {
@@ -107,7 +108,7 @@ func (m *mine) own(id salt.MinionID) *mined {
 }
 
 // change carries out a change of what id keeps.
-func (m *mine) change(ctx context.Context, id salt.MinionID, q protocol.MineChange) error {
+func (m *mines) change(ctx context.Context, id salt.MinionID, q mine.Change) error {
 	own := m.own(id)
 	own.change.Lock()
 	defer own.change.Unlock()
@@ -144,7 +145,7 @@ func (m *mine) change(ctx context.Context, id salt.MinionID, q protocol.MineChan
 
 // newMineEntry checks what a minion wants to keep. A target that cannot be read is
 // refused now: nobody would learn later why nobody may read the entry.
-func newMineEntry(name string, e protocol.MineEntry) (mineEntry, error) {
+func newMineEntry(name string, e mine.Entry) (mineEntry, error) {
 	if err := checkMineName(name); err != nil {
 		return mineEntry{}, err
 	}
@@ -178,7 +179,7 @@ func checkMineName(name string) error {
 	return nil
 }
 
-func (m *mine) forget(ctx context.Context, id salt.MinionID) error {
+func (m *mines) forget(ctx context.Context, id salt.MinionID) error {
 	m.mu.Lock()
 	_, known := m.byID[id]
 	delete(m.byID, id)
@@ -192,7 +193,7 @@ func (m *mine) forget(ctx context.Context, id salt.MinionID) error {
 // ChangeMine changes what the minion that asks keeps: its own entries and nobody
 // else's, since the message does not say whose.
 func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
-	var q protocol.MineChange
+	var q mine.Change
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
@@ -216,7 +217,7 @@ func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 
 // mayKeep refuses entries for those whose pillar has something, unless the rules let their
 // owner name others by it: who asks whom may read them would find out what is in there.
-func (f *Fleet) mayKeep(owner salt.MinionID, q protocol.MineChange) error {
+func (f *Fleet) mayKeep(owner salt.MinionID, q mine.Change) error {
 	for name, e := range q.Put {
 		kind, err := target.ParseKind(cmp.Or(e.AllowType, string(target.Glob)))
 		if e.Allow == "" || err != nil {
@@ -234,7 +235,7 @@ func (f *Fleet) mayKeep(owner salt.MinionID, q protocol.MineChange) error {
 // target the entries that it names, as far as mine_get lets it and their owner does
 // not keep them from it.
 func (f *Fleet) ReadMine(ctx context.Context, r *rpc.Request) error {
-	var q protocol.MineGet
+	var q mine.Query
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
@@ -248,7 +249,7 @@ func (f *Fleet) ReadMine(ctx context.Context, r *rpc.Request) error {
 	}
 	principal := r.From.String()
 	t, mistake := f.ParseTarget(ctx, principal, protocol.Publish{Target: q.Target, TargetType: q.TargetType})
-	if err := r.Decide(f.MayReadMine(ctx, r.From, t, q)); err != nil {
+	if err := r.Decide(f.MayReadMine(ctx, r.From, t, q.Target, q.TargetType, q.Names)); err != nil {
 		return err
 	}
 	if mistake != nil {
@@ -290,7 +291,7 @@ func (f *Fleet) sendMine(ctx context.Context, r *rpc.Request, t *target.Target, 
 	return nil
 }
 
-// mineItem is a protocol.MineItem whose data is encoded already.
+// mineItem is a mine.Item whose data is encoded already.
 type mineItem struct {
 	ID   salt.MinionID   `json:"id"`
 	Name string          `json:"name"`

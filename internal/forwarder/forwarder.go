@@ -138,7 +138,7 @@ func partOf(id string, i int) string {
 
 // forwards returns what of events is for the master, as it goes into the outbox:
 // neighbours of one form and pretag together.
-func (w *Forwarder) forwards(events []protocol.FireEvent, check func(tag string) error) ([]protocol.Fire, error) {
+func (w *Forwarder) forwards(events []event.Item, check func(tag string) error) ([]protocol.Fire, error) {
 	var messages []protocol.Fire
 	size := 0
 	for _, e := range events {
@@ -167,12 +167,12 @@ func (w *Forwarder) forwards(events []protocol.FireEvent, check func(tag string)
 }
 
 func asFire(f event.Forward) protocol.Fire {
-	q := protocol.Fire{Form: protocol.FormPlain, Pretag: f.Pretag, Events: make([]protocol.FireEvent, len(f.Items))}
+	q := protocol.Fire{Form: protocol.FormPlain, Pretag: f.Pretag, Events: make([]event.Item, len(f.Items))}
 	if f.Single {
 		q.Form = protocol.FormSingle
 	}
 	for i, item := range f.Items {
-		q.Events[i] = protocol.FireEvent(item)
+		q.Events[i] = event.Item(item)
 	}
 	return q
 }
@@ -190,12 +190,11 @@ func (w *Forwarder) checkOutgoing(f protocol.Fire) error {
 	if len(f.Events) == 0 {
 		return rpc.Errorf(rpc.Usage, "there is no event to fire")
 	}
-	forward := event.Forward{Single: f.Form == protocol.FormSingle, Pretag: f.Pretag, Items: make([]event.Item, len(f.Events))}
-	for i, e := range f.Events {
+	forward := event.Forward{Single: f.Form == protocol.FormSingle, Pretag: f.Pretag, Items: f.Events}
+	for _, e := range f.Events {
 		if len(e.Data) > 0 && !value.Valid(e.Data) {
 			return rpc.Errorf(rpc.Usage, "the data of event %q is no JSON", e.Tag)
 		}
-		forward.Items[i] = event.Item(e)
 	}
 	items, err := forward.Shape(w.ID)
 	if err != nil {
@@ -226,7 +225,7 @@ func (w *Forwarder) tellRefused(tag string) {
 		return
 	}
 	w.telling.Go(func() {
-		out := outbox.Outgoing{Op: outbox.OpRefused, Body: protocol.FireEvent{Tag: tag}}
+		out := outbox.Outgoing{Op: outbox.OpRefused, Body: event.Item{Tag: tag}}
 		if err := w.Boxes.Put(w.ctx, out); err != nil {
 			w.Log.Error("the master is not told of a refused event", "tag", tag, "err", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/beacon"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/upstream"
@@ -27,7 +28,7 @@ func (w *Forwarder) FireReturn(ctx context.Context, tag string, data any) error 
 	if err != nil {
 		return fmt.Errorf("event %q: %w", tag, err)
 	}
-	return w.put(ctx, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: raw}}})
+	return w.put(ctx, protocol.Fire{Events: []event.Item{{Tag: tag, Data: raw}}})
 }
 
 // FireBeacon puts what a beacon has seen on the minion's own bus and, by the outbox, on the
@@ -41,7 +42,7 @@ func (w *Forwarder) FireBeacon(ctx context.Context, name string, seen []beacon.E
 		if err != nil {
 			return err
 		}
-		q.Events = append(q.Events, protocol.FireEvent{Tag: "salt/beacon/" + string(w.ID) + "/" + name + "/" + e.Tag, Data: raw})
+		q.Events = append(q.Events, event.Item{Tag: "salt/beacon/" + string(w.ID) + "/" + name + "/" + e.Tag, Data: raw})
 	}
 	if _, err := w.Bus.Put(ctx, q, ""); err != nil {
 		return err
@@ -60,7 +61,7 @@ func (w *Forwarder) FireStart(ctx context.Context, u *upstream.Uplink, legacy bo
 		tags = append([]string{"minion_start"}, tags...)
 	}
 	for _, tag := range tags {
-		f := protocol.Fire{Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: tag, Data: []byte(text)}}}
+		f := protocol.Fire{Form: protocol.FormSingle, Events: []event.Item{{Tag: tag, Data: []byte(text)}}}
 		if err := w.Boxes[u.Number].Put(ctx, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: 1}); err != nil {
 			w.Log.Warn("start not announced", "tag", tag, "err", err)
 		}

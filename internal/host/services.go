@@ -48,7 +48,7 @@ func (e events) Fire(ctx context.Context, tag string, data any) error {
 	if err != nil {
 		return fmt.Errorf("event %q: %w", tag, err)
 	}
-	_, err = e.to.Fire(ctx, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, forwarder.Source{Check: event.CheckTag})
+	_, err = e.to.Fire(ctx, protocol.Fire{Events: []event.Item{{Tag: tag, Data: raw}}}, forwarder.Source{Check: event.CheckTag})
 	return refusedByMaster(err)
 }
 
@@ -86,7 +86,7 @@ func single(e module.Event) (protocol.Fire, error) {
 	if err != nil {
 		return protocol.Fire{}, fmt.Errorf("event %q: %w", e.Tag, err)
 	}
-	f := protocol.Fire{Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: e.Tag, Data: data}}}
+	f := protocol.Fire{Form: protocol.FormSingle, Events: []event.Item{{Tag: e.Tag, Data: data}}}
 	if e.Pretag != "" {
 		f.Pretag = &e.Pretag
 	}

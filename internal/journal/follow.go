@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/brinebus/brine/internal/event"
 )
 
 // Bounds of what a reader takes from the store ahead of its caller.
@@ -253,28 +255,14 @@ func (j *Journal) release(c *Cursor) {
 	_ = j.stream.DeleteConsumer(ctx, c.consumer.CachedInfo().Name)
 }
 
-// Extent says what the journal holds.
-type Extent struct {
-	First   uint64 // the place of the oldest event
-	Last    uint64 // and of the newest; First is Last+1 in an empty journal
-	Count   uint64 // messages: a long event takes several
-	Bytes   uint64
-	Oldest  time.Time
-	Newest  time.Time
-	Limit   int64   // bytes; 0 is no limit
-	Dropped uint64  // messages that went by size, since the daemon began
-	MaxAge  float64 // seconds; 0 is no limit
-	Readers int
-}
-
 // Extent looks up what the journal holds.
-func (j *Journal) Extent(ctx context.Context) (Extent, error) {
+func (j *Journal) Extent(ctx context.Context) (event.Extent, error) {
 	info, err := j.stream.Info(ctx)
 	if err != nil {
-		return Extent{}, fmt.Errorf("read the journal: %w", err)
+		return event.Extent{}, fmt.Errorf("read the journal: %w", err)
 	}
 	s := info.State
-	e := Extent{
+	e := event.Extent{
 		First: s.FirstSeq, Last: s.LastSeq, Count: s.Msgs, Bytes: s.Bytes, Readers: s.Consumers,
 		Limit: j.shares.limit, Dropped: j.Dropped().Messages, MaxAge: info.Config.MaxAge.Seconds(),
 	}

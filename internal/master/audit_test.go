@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -120,7 +121,7 @@ func TestAuditLog(t *testing.T) {
 	_, _ = run(t, web1.Conn, false, "audit.tail", nil, nil)
 	only(t, root, map[string]any{"fun": "audit.tail"}, map[string]any{"verdict": "refused", "minion": "web1", "kind": "runner"})
 
-	if err := web1.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []protocol.FireEvent{{Tag: "salt/auth"}}}, nil); rpc.CodeOf(err) != rpc.Denied {
+	if err := web1.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []event.Item{{Tag: "salt/auth"}}}, nil); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("web1 fires salt/auth: %v", err)
 	}
 	only(t, root, map[string]any{"kind": "fire"}, map[string]any{"verdict": "refused", "minion": "web1"})
@@ -256,7 +257,7 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 	asks := map[string]func() error{
 		"refused": func() error { _, _, err := publish(t, web1.Conn, publication("db1", "state.apply")); return err },
 		"event refused": func() error {
-			return web1.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []protocol.FireEvent{{Tag: "salt/auth"}}}, nil)
+			return web1.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []event.Item{{Tag: "salt/auth"}}}, nil)
 		},
 		"file refused": func() error {
 			return web1.Ask(t.Context(), protocol.OpFile, protocol.GetFile{Environment: "base", Path: "../master"}, nil)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -176,7 +177,7 @@ func (w *world) fire(tags ...string) {
 	w.t.Helper()
 	var q protocol.Fire
 	for _, tag := range tags {
-		q.Events = append(q.Events, protocol.FireEvent{Tag: tag})
+		q.Events = append(q.Events, event.Item{Tag: tag})
 	}
 	if err := w.user().Ask(w.t.Context(), protocol.OpFire, q, nil); err != nil {
 		w.t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/protocol"
@@ -161,7 +162,7 @@ func randomQuestion(rnd *rand.Rand, who asking) (kind, op string, body any, abou
 	if who.listen && rnd.IntN(2) == 0 {
 		return "listen", protocol.OpListen, protocol.Listen{Tags: []string{tag}, UntilEnd: true}, map[string]any{"tag": tag, "kind": "listen"}
 	}
-	return "fire", protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: tag, Data: json.RawMessage("{}")}}}, map[string]any{"tag": tag}
+	return "fire", protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: []event.Item{{Tag: tag, Data: json.RawMessage("{}")}}}, map[string]any{"tag": tag}
 }
 
 func aboutCommand(kind string, c job.Command, tgt string) map[string]any {

@@ -33,10 +33,7 @@ func (m *Master) listFiles(ctx context.Context, r *rpc.Request) error {
 		return m.fileError(r, protocol.GetFile{Environment: q.Environment}, err)
 	}
 	for len(files) > 0 {
-		part := protocol.FileList{}
-		for _, f := range files[:min(listPart, len(files))] {
-			part.Files = append(part.Files, protocol.File(f))
-		}
+		part := protocol.FileList{Files: files[:min(listPart, len(files))]}
 		if err := r.Send(ctx, part); err != nil {
 			return err
 		}
@@ -55,7 +52,7 @@ func (m *Master) sendFile(ctx context.Context, r *rpc.Request) error {
 	if err != nil {
 		return m.fileError(r, q, err)
 	}
-	if err := r.Send(ctx, protocol.File(f)); err != nil || q.Stat || f.SHA256 == q.Have {
+	if err := r.Send(ctx, f); err != nil || q.Stat || f.SHA256 == q.Have {
 		return err
 	}
 	out := &pieces{ctx: ctx, r: r}

@@ -93,7 +93,7 @@ func TestFilesOutsideAreNotServed(t *testing.T) {
 		"../master", "sub/../../master", "/etc/passwd", secret, "in\x00", "..\\master", "%2e%2e/master", "..%2fmaster", "link", "dir/master", "rel", "dir", "sub", "", ".", "./in", "//in",
 	} {
 		for _, stat := range []bool{true, false} {
-			var f protocol.File
+			var f fileserver.File
 			err := l.Ask(t.Context(), protocol.OpFile, protocol.GetFile{Environment: "base", Path: path, Stat: stat}, &f)
 			if code := rpc.CodeOf(err); code != rpc.Denied && code != rpc.NotFound || f.SHA256 != "" {
 				t.Errorf("%q: %+v, %v", path, f, err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -34,7 +35,7 @@ func (w *world) keep() *keepsake {
 	}
 	k.jid = string(start.JID)
 	for n := range 10 {
-		f := protocol.Fire{Events: []protocol.FireEvent{{Tag: fmt.Sprintf("kept/%d", n), Data: json.RawMessage(`{"a":1}`)}}}
+		f := protocol.Fire{Events: []event.Item{{Tag: fmt.Sprintf("kept/%d", n), Data: json.RawMessage(`{"a":1}`)}}}
 		if err := web1.Ask(w.t.Context(), protocol.OpFire, f, nil); err != nil {
 			w.t.Fatal(err)
 		}
@@ -66,13 +67,13 @@ func (k *keepsake) stands() {
 
 // fires stores a megabyte in each round, in large events, in small ones with one tag, and in ones of
 // which each has a tag of its own.
-func fires(t *testing.T, rounds int, f func(events []protocol.FireEvent) error) {
+func fires(t *testing.T, rounds int, f func(events []event.Item) error) {
 	t.Helper()
 	large, small := json.RawMessage(`"`+strings.Repeat("x", 200<<10)+`"`), json.RawMessage(`"`+strings.Repeat("x", 500)+`"`)
 	for n := range rounds {
-		batch := []protocol.FireEvent{{Tag: "mine/large", Data: large}, {Tag: "mine/large", Data: large}, {Tag: "mine/large", Data: large}, {Tag: "mine/large", Data: large}}
+		batch := []event.Item{{Tag: "mine/large", Data: large}, {Tag: "mine/large", Data: large}, {Tag: "mine/large", Data: large}, {Tag: "mine/large", Data: large}}
 		for i := range 300 {
-			batch = append(batch, protocol.FireEvent{Tag: "mine/same", Data: small}, protocol.FireEvent{Tag: fmt.Sprintf("mine/%d/%d", n, i), Data: small})
+			batch = append(batch, event.Item{Tag: "mine/same", Data: small}, event.Item{Tag: fmt.Sprintf("mine/%d/%d", n, i), Data: small})
 		}
 		if err := f(batch); err != nil {
 			t.Fatal(err)
@@ -83,7 +84,7 @@ func fires(t *testing.T, rounds int, f func(events []protocol.FireEvent) error) 
 func TestFloodOfEventsOfAMinion(t *testing.T) {
 	w := start(t, "auto_accept: True\n"+smallJournal)
 	k, evil := w.keep(), w.minion("evil", pong)
-	fires(t, 100, func(events []protocol.FireEvent) error {
+	fires(t, 100, func(events []event.Item) error {
 		return evil.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: events}, nil)
 	})
 	k.stands()
@@ -97,7 +98,7 @@ func TestFloodsOfAClient(t *testing.T) {
 	k, dash := w.keep(), w.client("dash", time.Time{})
 	nc := w.mustDial(dash)
 	const subject = "salt.client.dash.req."
-	fires(t, 45, func(events []protocol.FireEvent) error {
+	fires(t, 45, func(events []event.Item) error {
 		for len(events) > 0 { // what its messages may hold
 			n := min(len(events), 50)
 			if len(events[0].Data) > 1000 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -26,7 +27,7 @@ event_acl:
 		t.Fatal(err)
 	}
 	fire := func(c *rpc.Conn, tag string) error {
-		f := protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: tag, Data: json.RawMessage("{}")}}}
+		f := protocol.Fire{ID: bus.NewNonce(), Events: []event.Item{{Tag: tag, Data: json.RawMessage("{}")}}}
 		return c.Ask(t.Context(), protocol.OpFire, f, nil)
 	}
 	listen := func(c *rpc.Conn, tag string) error {

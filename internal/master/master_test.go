@@ -473,13 +473,13 @@ func TestReturnsOfOthers(t *testing.T) {
 		t.Errorf("salt-call return under the jid of a job: %v, want Denied", err)
 	}
 	for _, tag := range []string{"salt/job/" + string(begin.JID) + "/ret/web1", "salt/auth", "salt/minion/web1/start", "SALT/Key", string(begin.JID)} {
-		f := protocol.Fire{Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: "fine", Data: []byte(`1`)}, {Tag: tag, Data: []byte(`{}`)}}}
+		f := protocol.Fire{Form: protocol.FormSingle, Events: []event.Item{{Tag: "fine", Data: []byte(`1`)}, {Tag: tag, Data: []byte(`{}`)}}}
 		if err := evil.Ask(ctx, protocol.OpFire, f, nil); rpc.CodeOf(err) != rpc.Denied {
 			t.Errorf("fire %q: %v, want Denied", tag, err)
 		}
 	}
 	for _, tag := range []string{"fine", "salt/auth"} {
-		if err := evil.Ask(ctx, protocol.OpFire, protocol.Fire{Live: true, Events: []protocol.FireEvent{{Tag: tag}}}, nil); rpc.CodeOf(err) != rpc.Usage {
+		if err := evil.Ask(ctx, protocol.OpFire, protocol.Fire{Live: true, Events: []event.Item{{Tag: tag}}}, nil); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("fire %q without storing it: %v, want Usage", tag, err)
 		}
 	}
@@ -504,7 +504,7 @@ func listenSince(t *testing.T, c *rpc.Conn, tag string) []event.Event {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := c.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []protocol.FireEvent{{Tag: "the-end"}}}, nil); err != nil {
+	if err := c.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []event.Item{{Tag: "the-end"}}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	var ready protocol.Ready

@@ -46,7 +46,7 @@ func (o messages) Open(ctx context.Context, id salt.MinionID, msg outbox.Message
 		r.Events = []event.Event{e}
 		return r, err
 	case msg.Op == outbox.OpRefused:
-		var e protocol.FireEvent
+		var e event.Item
 		if err := readBody(msg, &e); err != nil {
 			return r, err
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/mine"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -19,17 +20,17 @@ import (
 )
 
 // keep puts entries into the mine.
-func keep(t *testing.T, c *rpc.Conn, entries map[string]protocol.MineEntry) error {
+func keep(t *testing.T, c *rpc.Conn, entries map[string]mine.Entry) error {
 	t.Helper()
-	return c.Ask(t.Context(), protocol.OpMine, protocol.MineChange{Put: entries}, nil)
+	return c.Ask(t.Context(), protocol.OpMine, mine.Change{Put: entries}, nil)
 }
 
-func entry(v any) protocol.MineEntry { return protocol.MineEntry{Data: value.Value{V: v}} }
+func entry(v any) mine.Entry { return mine.Entry{Data: value.Value{V: v}} }
 
 // read returns what a minion gets of the mine: "id/name=value ...".
 func read(t *testing.T, c *rpc.Conn, tgt, kind string, names ...string) (string, error) {
 	t.Helper()
-	s, err := c.Call(protocol.OpMineGet, protocol.MineGet{Target: tgt, TargetType: kind, Names: names})
+	s, err := c.Call(protocol.OpMineGet, mine.Query{Target: tgt, TargetType: kind, Names: names})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func read(t *testing.T, c *rpc.Conn, tgt, kind string, names ...string) (string,
 	defer cancel()
 	var got []string
 	for {
-		var i protocol.MineItem
+		var i mine.Item
 		err := s.Decode(ctx, &i)
 		if errors.Is(err, io.EOF) {
 			return strings.Join(got, " "), nil
@@ -54,15 +55,15 @@ func read(t *testing.T, c *rpc.Conn, tgt, kind string, names ...string) (string,
 func TestTheMine(t *testing.T) {
 	w := start(t, "auto_accept: True\nnodegroups: {webs: 'web*'}\n")
 	web1, web2, db1 := w.minion("web1", pong), w.minion("web2", pong), w.minion("db1", pong)
-	forMe := func(v, allow, kind string) protocol.MineEntry {
-		return protocol.MineEntry{Data: value.Value{V: v}, Allow: allow, AllowType: kind}
+	forMe := func(v, allow, kind string) mine.Entry {
+		return mine.Entry{Data: value.Value{V: v}, Allow: allow, AllowType: kind}
 	}
 	for id, c := range map[salt.MinionID]*rpc.Conn{"web1": web1.Conn, "web2": web2.Conn, "db1": db1.Conn} {
-		if err := keep(t, c, map[string]protocol.MineEntry{"name": entry(string(id))}); err != nil {
+		if err := keep(t, c, map[string]mine.Entry{"name": entry(string(id))}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := keep(t, db1.Conn, map[string]protocol.MineEntry{
+	if err := keep(t, db1.Conn, map[string]mine.Entry{
 		"one": forMe("s", "web1", ""), "list": forMe("s", "web1,db1", "list"), "group": forMe("s", "webs", "nodegroup"), "own": forMe("s", "E@web2$", "compound"),
 		"nogroup": forMe("s", "nosuch", "nodegroup"), "grain": forMe("s", "not G@os:x", "compound"),
 	}); err != nil {
@@ -107,7 +108,7 @@ func TestTheMine(t *testing.T) {
 		t.Errorf("after a forged id: %s", got)
 	}
 	// Deleting and clearing are for one's own, too.
-	if err := web2.Ask(t.Context(), protocol.OpMine, protocol.MineChange{Clear: true, Delete: []string{"name"}}, nil); err != nil {
+	if err := web2.Ask(t.Context(), protocol.OpMine, mine.Change{Clear: true, Delete: []string{"name"}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := read(t, web1.Conn, "*", "glob", "name"); got != "db1/name=db1 web1/name=web1" {
@@ -122,10 +123,10 @@ func TestTheMineIsBounded(t *testing.T) {
 	w := start(t, "auto_accept: True\n")
 	web1 := w.minion("web1", pong)
 	large := entry(strings.Repeat("x", 500<<10))
-	if err := keep(t, web1.Conn, map[string]protocol.MineEntry{"one": large}); err != nil {
+	if err := keep(t, web1.Conn, map[string]mine.Entry{"one": large}); err != nil {
 		t.Fatal(err)
 	}
-	for name, put := range map[string]map[string]protocol.MineEntry{
+	for name, put := range map[string]map[string]mine.Entry{
 		"two are too large":    {"two": large},
 		"one is too large":     {"one": entry(strings.Repeat("x", 1<<20))},
 		"no name":              {"": entry(1)},
@@ -170,7 +171,7 @@ func TestTheMineOfADeletedMinionVanishes(t *testing.T) {
 	w := start(t, "auto_accept: True\n")
 	web1, web2 := w.minion("web1", pong), w.minion("web2", pong)
 	for _, c := range []*rpc.Conn{web1.Conn, web2.Conn} {
-		if err := keep(t, c, map[string]protocol.MineEntry{"a": entry(int64(1))}); err != nil {
+		if err := keep(t, c, map[string]mine.Entry{"a": entry(int64(1))}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -198,7 +199,7 @@ func TestTheMineOfADeletedMinionVanishes(t *testing.T) {
 		t.Errorf("the next holder of the id reads %q, %v", got, err)
 	}
 	// Nor after a deletion while the master did not run.
-	if err := keep(t, heir.Conn, map[string]protocol.MineEntry{"a": entry(int64(2))}); err != nil {
+	if err := keep(t, heir.Conn, map[string]mine.Entry{"a": entry(int64(2))}); err != nil {
 		t.Fatal(err)
 	}
 	w.stop()

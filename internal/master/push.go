@@ -8,7 +8,6 @@ import (
 
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/fileserver"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -23,11 +22,11 @@ func newUploads(cfg *config.Master) *fileserver.Uploads {
 
 // push takes a piece of a file that a minion hands in.
 func (m *Master) push(_ context.Context, r *rpc.Request) error {
-	var q protocol.Push
+	var q fileserver.Piece
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	err := m.uploads.Put(salt.MinionID(r.From.Name), fileserver.Piece{Path: q.Path, Upload: q.Upload, Offset: q.Offset, Data: q.Data, SHA256: q.SHA256})
+	err := m.uploads.Put(salt.MinionID(r.From.Name), q)
 	if err != nil {
 		return m.pushError(r, q, err)
 	}
@@ -38,7 +37,7 @@ func (m *Master) push(_ context.Context, r *rpc.Request) error {
 }
 
 // pushError is what the minion is told.
-func (m *Master) pushError(r *rpc.Request, q protocol.Push, err error) error {
+func (m *Master) pushError(r *rpc.Request, q fileserver.Piece, err error) error {
 	switch {
 	case errors.Is(err, fileserver.ErrPath):
 		m.authz.NoteFile(r, q.Path, err.Error())

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -46,17 +47,17 @@ func TestMinionPushesFiles(t *testing.T) {
 func TestPushAttacks(t *testing.T) {
 	w := start(t, "auto_accept: true\nfile_recv: True\n")
 	l := w.minion("web1", pong)
-	ask := func(q protocol.Push) error {
+	ask := func(q fileserver.Piece) error {
 		s := sha256.Sum256(q.Data)
 		q.SHA256 = hex.EncodeToString(s[:])
 		return l.Ask(t.Context(), protocol.OpPush, q, nil)
 	}
 	for _, path := range []string{"", "/etc/cron.d/evil", "../web2/files/evil", "../../../pki/minions/evil", "a/../../evil", ".", "a\x00b", `..\evil`, strings.Repeat("a/", 600) + "evil"} {
-		if err := ask(protocol.Push{Path: path, Upload: "u", Data: []byte("evil")}); rpc.CodeOf(err) != rpc.Denied {
+		if err := ask(fileserver.Piece{Path: path, Upload: "u", Data: []byte("evil")}); rpc.CodeOf(err) != rpc.Denied {
 			t.Errorf("path %q: %v, want a refusal", path, err)
 		}
 	}
-	for _, q := range []protocol.Push{
+	for _, q := range []fileserver.Piece{
 		{Path: "evil", Upload: "../files/evil", Data: []byte("evil")},
 		{Path: "evil", Upload: "u", Offset: 1 << 40, Data: []byte("evil")},
 		{Path: "evil", Upload: "u", Offset: -1, Data: []byte("evil")},

@@ -47,9 +47,5 @@ func (m *Master) minionEvents(id salt.MinionID, f protocol.Fire) (_ []event.Even
 }
 
 func shape(id salt.MinionID, f protocol.Fire) ([]event.Item, error) {
-	forward := event.Forward{Single: f.Form == protocol.FormSingle, Pretag: f.Pretag, Items: make([]event.Item, len(f.Events))}
-	for i, e := range f.Events {
-		forward.Items[i] = event.Item(e)
-	}
-	return forward.Shape(id)
+	return event.Forward{Single: f.Form == protocol.FormSingle, Pretag: f.Pretag, Items: f.Events}.Shape(id)
 }

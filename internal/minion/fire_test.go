@@ -12,6 +12,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/minion"
 	"github.com/brinebus/brine/internal/protocol"
@@ -69,7 +70,7 @@ func (p *pair) back() {
 }
 
 // fire fires on the minion's bus.
-func (p *pair) fire(events ...protocol.FireEvent) (protocol.Fired, error) {
+func (p *pair) fire(events ...event.Item) (protocol.Fired, error) {
 	var fired protocol.Fired
 	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
 	defer cancel()
@@ -77,8 +78,8 @@ func (p *pair) fire(events ...protocol.FireEvent) (protocol.Fired, error) {
 	return fired, err
 }
 
-func fireEvent(tag, data string) protocol.FireEvent {
-	return protocol.FireEvent{Tag: tag, Data: json.RawMessage(data)}
+func fireEvent(tag, data string) event.Item {
+	return event.Item{Tag: tag, Data: json.RawMessage(data)}
 }
 
 // heard is what stands in a journal: events with these tags, without _stamp.
@@ -233,7 +234,7 @@ func TestForwardWithoutAMaster(t *testing.T) {
 // A request that is made again, after an answer was lost, is no second one.
 func TestForwardARepetition(t *testing.T) {
 	p := startPair(t, "")
-	q := protocol.Fire{ID: "the-same", Events: []protocol.FireEvent{fireEvent("fire_master", `{"tag":"again"}`), fireEvent("fire_master", `{"events":[{"tag":"again"}]}`)}}
+	q := protocol.Fire{ID: "the-same", Events: []event.Item{fireEvent("fire_master", `{"tag":"again"}`), fireEvent("fire_master", `{"events":[{"tag":"again"}]}`)}}
 	for range 3 {
 		var fired protocol.Fired
 		if err := p.local.Ask(t.Context(), protocol.OpFire, q, &fired); err != nil || fired.Outcome != protocol.Stored {
@@ -268,7 +269,7 @@ func TestLiveEventsStayOnTheMinion(t *testing.T) {
 		}
 	}
 	var fired protocol.Fired
-	q := protocol.Fire{Live: true, Events: []protocol.FireEvent{fireEvent("here/yes", "1")}}
+	q := protocol.Fire{Live: true, Events: []event.Item{fireEvent("here/yes", "1")}}
 	if err := p.local.Ask(t.Context(), protocol.OpFire, q, &fired); err != nil || fired.Outcome != protocol.Handed {
 		t.Fatalf("fired: %+v, %v", fired, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/test/bustest"
@@ -34,7 +35,7 @@ func BenchmarkForward(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			p, bare := startPair(b, ""), startBareForward(b)
 			hear := p.listen(b)
-			events := make([]protocol.FireEvent, c.batch)
+			events := make([]event.Item, c.batch)
 			for i := range events {
 				events[i] = forwarded
 			}
@@ -82,7 +83,7 @@ func (p *pair) listen(b *testing.B) func(n int) error {
 }
 
 // forward fires a batch and returns when it is stored at the master and heard there.
-func (p *pair) forward(events []protocol.FireEvent, hear func(n int) error) {
+func (p *pair) forward(events []event.Item, hear func(n int) error) {
 	p.t.Helper()
 	fired, err := p.fire(events...)
 	if err == nil && fired.Outcome != protocol.Stored {

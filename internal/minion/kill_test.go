@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/minion"
 	"github.com/brinebus/brine/internal/protocol"
@@ -131,7 +132,7 @@ func emit(ctx context.Context, t *testing.T, cfg *config.Minion, name string, en
 			items[i] = fmt.Sprintf(`{"tag":"kill/%s","data":{"n":%d}}`, name, emitted*n+i)
 		}
 		data := `{"events":[` + strings.Join(items, ",") + `]}`
-		q := protocol.Fire{ID: name + "-" + strconv.Itoa(n), Events: []protocol.FireEvent{fireEvent("fire_master", data)}}
+		q := protocol.Fire{ID: name + "-" + strconv.Itoa(n), Events: []event.Item{fireEvent("fire_master", data)}}
 		for ctx.Err() == nil {
 			var err error
 			if c == nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/minion"
@@ -102,7 +103,7 @@ func TestAllMastersAtOnce(t *testing.T) {
 	c := dial(t, cfg.SockDir, minion.SocketName)
 	fire := func(tag string) (f protocol.Fired) {
 		t.Helper()
-		if err := c.Ask(t.Context(), protocol.OpMaster, protocol.Fire{ID: tag, Events: []protocol.FireEvent{{Tag: tag}}}, &f); err != nil {
+		if err := c.Ask(t.Context(), protocol.OpMaster, protocol.Fire{ID: tag, Events: []event.Item{{Tag: tag}}}, &f); err != nil {
 			t.Fatal(err)
 		}
 		return f
@@ -151,7 +152,7 @@ func TestAnAbsentMasterDelaysNothing(t *testing.T) {
 		t.Errorf("test.ping: %s", state)
 	}
 	var f protocol.Fired
-	if err := dial(t, cfg.SockDir, minion.SocketName).Ask(t.Context(), protocol.OpMaster, protocol.Fire{Events: []protocol.FireEvent{{Tag: "x"}}}, &f); err != nil || outcomes(f) != "outbox stored outbox outbox outbox" {
+	if err := dial(t, cfg.SockDir, minion.SocketName).Ask(t.Context(), protocol.OpMaster, protocol.Fire{Events: []event.Item{{Tag: "x"}}}, &f); err != nil || outcomes(f) != "outbox stored outbox outbox outbox" {
 		t.Errorf("fire: %+v, %v", f, err)
 	}
 }
@@ -409,11 +410,11 @@ func TestWithoutAMaster(t *testing.T) {
 		t.Errorf("status: %+v, %v", s, err)
 	}
 	var f protocol.Fired
-	if err := c.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []protocol.FireEvent{{Tag: "here"}}}, &f); err != nil {
+	if err := c.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []event.Item{{Tag: "here"}}}, &f); err != nil {
 		t.Errorf("fire on its own bus: %v", err)
 	}
 	for op, tag := range map[string]string{protocol.OpMaster: "there", protocol.OpFire: "fire_master"} {
-		err := c.Ask(t.Context(), op, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: json.RawMessage(`{"data": 1, "tag": "there"}`)}}}, &f)
+		err := c.Ask(t.Context(), op, protocol.Fire{Events: []event.Item{{Tag: tag, Data: json.RawMessage(`{"data": 1, "tag": "there"}`)}}}, &f)
 		if rpc.CodeOf(err) != rpc.Unavailable || !strings.Contains(err.Error(), "master_type is disable") {
 			t.Errorf("fire for the master by %s: %v", op, err)
 		}
@@ -477,7 +478,7 @@ func TestListOfMastersChanges(t *testing.T) {
 	arun.stop()
 	fire := func(tag string) {
 		t.Helper()
-		if err := dial(t, cfg.SockDir, minion.SocketName).Ask(t.Context(), protocol.OpMaster, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag}}}, nil); err != nil {
+		if err := dial(t, cfg.SockDir, minion.SocketName).Ask(t.Context(), protocol.OpMaster, protocol.Fire{Events: []event.Item{{Tag: tag}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

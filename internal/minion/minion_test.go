@@ -14,6 +14,7 @@ import (
 
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/minion"
@@ -309,7 +310,7 @@ func TestOutbox(t *testing.T) {
 	const n = 20
 	for i := range n {
 		var fired protocol.Fired
-		f := protocol.Fire{Events: []protocol.FireEvent{{Tag: "kept", Data: json.RawMessage(fmt.Sprint(i))}}}
+		f := protocol.Fire{Events: []event.Item{{Tag: "kept", Data: json.RawMessage(fmt.Sprint(i))}}}
 		if err := c.Ask(t.Context(), protocol.OpMaster, f, &fired); err != nil || fired.Outcome != protocol.Queued {
 			t.Fatalf("fire %d: %+v, %v; want it in the outbox", i, fired, err)
 		}

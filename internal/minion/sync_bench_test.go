@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/protocol"
@@ -84,7 +85,7 @@ func jobTime(b *testing.B, c *rpc.Conn) time.Duration {
 
 func fireTime(b *testing.B, c *rpc.Conn) time.Duration {
 	b.Helper()
-	q := protocol.Fire{Events: slices.Repeat([]protocol.FireEvent{fireEvent("bench/sync", `{"n":1}`)}, 1000)}
+	q := protocol.Fire{Events: slices.Repeat([]event.Item{fireEvent("bench/sync", `{"n":1}`)}, 1000)}
 	begun := time.Now()
 	if err := c.Ask(b.Context(), protocol.OpFire, q, nil); err != nil {
 		b.Fatal(err)

@@ -10,43 +10,17 @@ import (
 	"strings"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/mine"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // Mine is what minions keep at the master for each other to read.
 type Mine interface {
 	// ChangeMine changes what this minion keeps there.
-	ChangeMine(ctx context.Context, change MineChange) error
+	ChangeMine(ctx context.Context, change mine.Change) error
 	// ReadMine reads what others, and this minion, keep there, as far as their
 	// owners and the master let it: what is kept from this minion is left out.
-	ReadMine(ctx context.Context, q MineQuery) ([]MineItem, error)
-}
-
-// MineChange is carried out as a whole or not at all.
-type MineChange struct {
-	Clear  bool // first of all, drop everything
-	Delete []string
-	Put    map[string]MineEntry
-}
-
-// MineEntry is what a minion keeps under one name.
-type MineEntry struct {
-	Data any
-	// Allow is the target of those who may read it, "" for everybody.
-	Allow, AllowType string
-}
-
-// MineQuery asks for entries of the minions of a target.
-type MineQuery struct {
-	Target, TargetType string
-	Names              []string
-}
-
-// MineItem is one entry of one minion.
-type MineItem struct {
-	ID   salt.MinionID
-	Name string
-	Data any
+	ReadMine(ctx context.Context, q mine.Query) ([]mine.Item, error)
 }
 
 // mineModule keeps data with the master.
@@ -60,7 +34,7 @@ var mineModule = &function.Module{
 			Example: `salt '*' mine.delete network.ip_addrs`,
 			Params:  []function.Param{{Name: "fun", Kind: function.String, Required: true}},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
-				return changeMine(ctx, c, MineChange{Delete: []string{c.String("fun")}})
+				return changeMine(ctx, c, mine.Change{Delete: []string{c.String("fun")}})
 			},
 		},
 		{
@@ -68,7 +42,7 @@ var mineModule = &function.Module{
 			Doc:     "Delete everything that this minion keeps in the mine.",
 			Example: `salt '*' mine.flush`,
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
-				return changeMine(ctx, c, MineChange{Clear: true})
+				return changeMine(ctx, c, mine.Change{Clear: true})
 			},
 		},
 		{
@@ -109,7 +83,7 @@ var mineModule = &function.Module{
 }
 
 // readers is the target of those who may read the entry, if it is not for everybody.
-func readers(e MineEntry) []function.Named {
+func readers(e mine.Entry) []function.Named {
 	if e.Allow == "" {
 		return nil
 	}
@@ -118,16 +92,16 @@ func readers(e MineEntry) []function.Named {
 
 // runMined runs a mine function and returns the entry for what it returned. The mine's
 // own functions are not run: mine.update would go on for ever.
-func runMined(ctx context.Context, r *function.Caller, f mineFunction) (MineEntry, error) {
+func runMined(ctx context.Context, r *function.Caller, f mineFunction) (mine.Entry, error) {
 	name, err := salt.ParseFunction(f.runs())
 	if err != nil {
-		return MineEntry{}, err
+		return mine.Entry{}, err
 	}
 	if name.Module() == "mine" {
-		return MineEntry{}, function.Invalid("%s cannot be kept in the mine", name)
+		return mine.Entry{}, function.Invalid("%s cannot be kept in the mine", name)
 	}
 	res := r.Call(ctx, f.command())
-	f.entry.Data = res.Return
+	f.entry.Data.V = res.Return
 	return f.entry, res.Err
 }
 
@@ -135,7 +109,7 @@ func runMined(ctx context.Context, r *function.Caller, f mineFunction) (MineEntr
 func sent(a *function.Arguments) mineFunction {
 	f := mineFunction{
 		name: a.String("name"), function: a.String("mine_function"), args: a.Varargs(), kwargs: a.Extra(),
-		entry: MineEntry{AllowType: a.String("allow_tgt_type")},
+		entry: mine.Entry{AllowType: a.String("allow_tgt_type")},
 	}
 	if a.Has("allow_tgt") {
 		f.entry.Allow = targetText(a.Any("allow_tgt"))
@@ -154,7 +128,7 @@ func sendToMine(ctx context.Context, c *function.Call, r *function.Caller) (any,
 	if err != nil {
 		return nil, err
 	}
-	return changeMine(ctx, c, MineChange{Put: map[string]MineEntry{f.name: entry}})
+	return changeMine(ctx, c, mine.Change{Put: map[string]mine.Entry{f.name: entry}})
 }
 
 // updatedMine reads the functions that are given. Those of the configuration and of
@@ -179,7 +153,7 @@ func updateMine(ctx context.Context, c *function.Call, r *function.Caller) (any,
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	change := MineChange{Clear: c.Bool("clear"), Put: map[string]MineEntry{}}
+	change := mine.Change{Clear: c.Bool("clear"), Put: map[string]mine.Entry{}}
 	var failed error
 	for _, f := range list {
 		if !canRun(c, f) {
@@ -227,7 +201,7 @@ func validMine(_ context.Context, c *function.Call) (any, error) {
 	return valid, nil
 }
 
-func changeMine(ctx context.Context, c *function.Call, change MineChange) (any, error) {
+func changeMine(ctx context.Context, c *function.Call, change mine.Change) (any, error) {
 	m, err := mineOf(c.Host)
 	if err != nil {
 		return nil, coded(c, err)
@@ -240,7 +214,7 @@ func changeMine(ctx context.Context, c *function.Call, change MineChange) (any, 
 
 func readMine(ctx context.Context, c *function.Call) (any, error) {
 	names, several := mineNames(c.Any("fun"))
-	q := MineQuery{Target: targetText(c.Any("tgt")), TargetType: c.String("tgt_type"), Names: names}
+	q := mine.Query{Target: targetText(c.Any("tgt")), TargetType: c.String("tgt_type"), Names: names}
 	if old := c.String("expr_form"); old != "" {
 		q.TargetType = old
 	}
@@ -253,7 +227,7 @@ func readMine(ctx context.Context, c *function.Call) (any, error) {
 		return nil, coded(c, err)
 	}
 	if c.Bool("exclude_minion") {
-		items = slices.DeleteFunc(items, func(i MineItem) bool { return i.ID == c.Host.ID })
+		items = slices.DeleteFunc(items, func(i mine.Item) bool { return i.ID == c.Host.ID })
 	}
 	return mineData(items, several), nil
 }
@@ -271,7 +245,7 @@ func mineNames(v any) (names []string, several bool) {
 	return names, len(names) > 1
 }
 
-func mineData(items []MineItem, several bool) map[string]any {
+func mineData(items []mine.Item, several bool) map[string]any {
 	out := map[string]any{}
 	for _, i := range items {
 		byID := out
@@ -283,7 +257,7 @@ func mineData(items []MineItem, several bool) map[string]any {
 			}
 			byID = inner
 		}
-		byID[string(i.ID)] = i.Data
+		byID[string(i.ID)] = i.Data.V
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/mine"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -15,8 +16,8 @@ type mineFunction struct {
 	function string // "" is the name
 	args     []any
 	kwargs   map[string]any
-	entry    MineEntry // without its data
-	shown    any       // as it was written
+	entry    mine.Entry // without its data
+	shown    any        // as it was written
 }
 
 func (f *mineFunction) runs() string {

@@ -282,7 +282,7 @@ func changeJob(ctx context.Context, c *function.Call, r *function.Caller, done s
 // inForce says which of two definitions of a job is in force, where there are two.
 func inForce(o schedule.Origin) string {
 	switch {
-	case o.Configured == nil:
+	case o.Configured.V == nil:
 		return ""
 	case o.Deleted:
 		return fmt.Sprintf(" It still stands in %s, and is not in force; the change goes before it.", o.ConfiguredAt)
@@ -365,8 +365,8 @@ func withOrigins(now schedule.Status) map[string]any {
 		if o.Place != "" {
 			job["_source"] = o.Place
 		}
-		if o.Configured != nil {
-			job["_not_in_force"] = map[string]any{"_source": o.ConfiguredAt, "job": o.Configured}
+		if o.Configured.V != nil {
+			job["_not_in_force"] = map[string]any{"_source": o.ConfiguredAt, "job": o.Configured.V}
 		}
 		jobs[name] = job
 	}

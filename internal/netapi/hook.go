@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/value"
@@ -54,7 +55,7 @@ func (r *request) fire(tag string, data []byte) error {
 		return err
 	}
 	defer leave()
-	q := protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: data}}}
+	q := protocol.Fire{Events: []event.Item{{Tag: tag, Data: data}}}
 	if r.session == nil {
 		c, err := r.dial()
 		if err != nil {

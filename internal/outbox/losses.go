@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -106,7 +107,7 @@ func (b *Box) tellLosses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f := protocol.Fire{Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: b.own + lostTag, Data: data}}}
+	f := protocol.Fire{Form: protocol.FormSingle, Events: []event.Item{{Tag: b.own + lostTag, Data: data}}}
 	if _, err := b.put(ctx, Outgoing{Op: protocol.OpFire, Body: f, Events: 1}, false); err != nil {
 		return err
 	}

@@ -5,11 +5,12 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 )
 
 func TestBatchBody(t *testing.T) {
-	fire, err := protocol.Encode(protocol.Fire{Events: []protocol.FireEvent{{Tag: "a", Data: json.RawMessage("1")}, {Tag: "b"}}})
+	fire, err := protocol.Encode(protocol.Fire{Events: []event.Item{{Tag: "a", Data: json.RawMessage("1")}, {Tag: "b"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

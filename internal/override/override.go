@@ -17,6 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/schedule"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // File is where the changes of one setting are kept.
@@ -106,7 +107,7 @@ func (s *Setting) Origins(now map[string]any) map[string]schedule.Origin {
 		case configured && reflect.DeepEqual(v, then):
 			o.Place = s.at[name]
 		case configured:
-			o.Configured, o.ConfiguredAt = then, s.at[name]
+			o.Configured.V, o.ConfiguredAt = then, s.at[name]
 		}
 		if k, ok := s.kept[name]; o.Place == s.file.Path && (!ok || !reflect.DeepEqual(k, v)) {
 			o.Place = "" // until the next start
@@ -115,7 +116,7 @@ func (s *Setting) Origins(now map[string]any) map[string]schedule.Origin {
 	}
 	for name, then := range s.configured {
 		if _, ok := now[name]; !ok {
-			origins[name] = schedule.Origin{Deleted: true, Place: s.file.Path, Configured: then, ConfiguredAt: s.at[name]}
+			origins[name] = schedule.Origin{Deleted: true, Place: s.file.Path, Configured: value.Value{V: then}, ConfiguredAt: s.at[name]}
 		}
 	}
 	return origins
@@ -125,7 +126,7 @@ func (s *Setting) Origins(now map[string]any) map[string]schedule.Origin {
 // stands there, so that nobody edits it in vain.
 func (s *Setting) TellShadowed(tell func(name, configuredAt, changes string)) {
 	for name, o := range s.Origins(s.Entries()) {
-		if o.Configured != nil {
+		if o.Configured.V != nil {
 			tell(name, o.ConfiguredAt, s.file.Path)
 		}
 	}

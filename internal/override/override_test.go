@@ -73,7 +73,7 @@ func TestOnlyDifferencesAreKept(t *testing.T) {
 		t.Errorf("shadowed are %q, want %q", told, want)
 	}
 	origins := s.Origins(s.Entries())
-	if o := origins["c"]; o.Place != filepath.Join(dir, "minion")+":3" || o.Configured != nil {
+	if o := origins["c"]; o.Place != filepath.Join(dir, "minion")+":3" || o.Configured.V != nil {
 		t.Errorf("c comes from %+v", o)
 	}
 	if o := origins["d"]; o.Place != file {

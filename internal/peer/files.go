@@ -40,9 +40,7 @@ func (f Files) List(ctx context.Context, env string) ([]fileserver.File, error) 
 	}
 	var files []fileserver.File
 	err := f.list(ctx, env, func(l protocol.FileList) {
-		for _, one := range l.Files {
-			files = append(files, fileserver.File(one))
-		}
+		files = append(files, l.Files...)
 	})
 	return files, err
 }
@@ -82,7 +80,7 @@ func (f Files) get(ctx context.Context, q protocol.GetFile, w io.Writer) (filese
 		return fileserver.File{}, err
 	}
 	defer stream.Close()
-	var head protocol.File
+	var head fileserver.File
 	if err := stream.Decode(ctx, &head); err != nil {
 		return fileserver.File{}, fileError(err)
 	}
@@ -92,7 +90,7 @@ func (f Files) get(ctx context.Context, q protocol.GetFile, w io.Writer) (filese
 			return fileserver.File{}, err
 		}
 		if errors.Is(err, io.EOF) {
-			return fileserver.File(head), nil
+			return head, nil
 		}
 		if err != nil {
 			return fileserver.File{}, fileError(err)

@@ -5,21 +5,13 @@ import (
 	"errors"
 	"io"
 
-	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/mine"
 	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/value"
 )
 
 // ChangeMine implements module.Mine.
-func (c Client) ChangeMine(ctx context.Context, change module.MineChange) error {
-	q := protocol.MineChange{Clear: change.Clear, Delete: change.Delete}
-	for name, e := range change.Put {
-		if q.Put == nil {
-			q.Put = map[string]protocol.MineEntry{}
-		}
-		q.Put[name] = protocol.MineEntry{Data: value.Value{V: e.Data}, Allow: e.Allow, AllowType: e.AllowType}
-	}
-	stream, err := c.call("", protocol.OpMine, q)
+func (c Client) ChangeMine(ctx context.Context, change mine.Change) error {
+	stream, err := c.call("", protocol.OpMine, change)
 	if err != nil {
 		return err
 	}
@@ -31,15 +23,15 @@ func (c Client) ChangeMine(ctx context.Context, change module.MineChange) error 
 }
 
 // ReadMine implements module.Mine.
-func (c Client) ReadMine(ctx context.Context, q module.MineQuery) ([]module.MineItem, error) {
-	stream, err := c.call("", protocol.OpMineGet, protocol.MineGet{Target: q.Target, TargetType: q.TargetType, Names: q.Names})
+func (c Client) ReadMine(ctx context.Context, q mine.Query) ([]mine.Item, error) {
+	stream, err := c.call("", protocol.OpMineGet, q)
 	if err != nil {
 		return nil, err
 	}
 	defer stream.Close()
-	var items []module.MineItem
+	var items []mine.Item
 	for {
-		var i protocol.MineItem
+		var i mine.Item
 		err := stream.Decode(ctx, &i)
 		if errors.Is(err, io.EOF) {
 			return items, nil
@@ -47,6 +39,6 @@ func (c Client) ReadMine(ctx context.Context, q module.MineQuery) ([]module.Mine
 		if err != nil {
 			return nil, meaning(err)
 		}
-		items = append(items, module.MineItem{ID: i.ID, Name: i.Name, Data: i.Data.V})
+		items = append(items, i)
 	}
 }

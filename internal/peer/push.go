@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -23,7 +24,7 @@ func Push(conn func() *rpc.Conn) func(ctx context.Context, name string, content 
 		if c == nil {
 			return errors.New("there is no connection to a master")
 		}
-		q := protocol.Push{Path: name, Upload: bus.NewNonce(), Data: make([]byte, pushPart)}
+		q := fileserver.Piece{Path: name, Upload: bus.NewNonce(), Data: make([]byte, pushPart)}
 		sum, in := sha256.New(), bufio.NewReaderSize(content, pushPart)
 		for {
 			n, err := io.ReadFull(in, q.Data[:pushPart])

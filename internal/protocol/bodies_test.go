@@ -6,13 +6,15 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/mine"
 )
 
 // bodies are those of all requests.
 var bodies = []any{
 	Ask{}, Hello{}, Fire{}, Listen{}, Publish{}, Follow{}, Run{}, KeyAction{}, Confirm{}, Dead{}, Purge{}, Refresh{}, LocalReturn{}, Login{},
-	MineChange{}, MineGet{}, Files{}, GetFile{}, Push{}, Schedule{}, job.BatchOptions{},
+	mine.Change{}, mine.Query{}, Files{}, GetFile{}, fileserver.Piece{}, Schedule{}, job.BatchOptions{},
 }
 
 // FuzzBodies reads any text as the body of each request: what is read can be written.

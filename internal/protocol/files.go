@@ -1,6 +1,8 @@
 package protocol
 
-import "io/fs"
+import (
+	"github.com/brinebus/brine/internal/fileserver"
+)
 
 // The requests of the file server.
 const (
@@ -15,16 +17,8 @@ type Files struct {
 
 // FileList is a part of the answer.
 type FileList struct {
-	Environments []string `json:"envs,omitempty"`
-	Files        []File   `json:"files,omitempty"`
-}
-
-// File is a file without its content.
-type File struct {
-	Path   string      `json:"path"`
-	Size   int64       `json:"size"`
-	Mode   fs.FileMode `json:"mode"`             // the permission bits
-	SHA256 string      `json:"sha256,omitempty"` // not in a list
+	Environments []string          `json:"envs,omitempty"`
+	Files        []fileserver.File `json:"files,omitempty"`
 }
 
 // GetFile asks for a file.
@@ -35,18 +29,10 @@ type GetFile struct {
 	Stat        bool   `json:"stat,omitempty"` // send no content at all
 }
 
-// OpPush hands a piece of a file to the master; there is no answer but an error.
+// OpPush hands a fileserver.Piece of a file to the master; there is no answer but an error.
+// Pieces of a file come one after the other, the first with Offset 0, the last with the sum
+// of the whole.
 const OpPush = "push"
-
-// Push is a piece. Pieces of a file come one after the other, the first with Offset
-// 0, the last with the sum of the whole.
-type Push struct {
-	Path   string `json:"path"`   // relative, with slashes
-	Upload string `json:"upload"` // the same for all pieces of a file, and for no other
-	Offset int64  `json:"offset,omitempty"`
-	Data   []byte `json:"data"`
-	SHA256 string `json:"sha256,omitempty"`
-}
 
 // OpRevoke asks the master to forget the key of the minion that asks; the answer is
 // Revoked, a moment before it does so.

@@ -80,16 +80,16 @@ func (f *Fire) UnmarshalBinary(b []byte) error {
 	if err := json.Unmarshal(line, &head); err != nil {
 		return err
 	}
-	*f = Fire{ID: head.ID, Form: head.Form, Pretag: head.Pretag, Live: head.Live, Series: head.Series, First: head.First, Events: make([]FireEvent, 0, count)}
+	*f = Fire{ID: head.ID, Form: head.Form, Pretag: head.Pretag, Live: head.Live, Series: head.Series, First: head.First, Events: make([]event.Item, 0, count)}
 	like := ""
 	for len(rest) > 0 {
 		var ended bool
 		if line, rest, ended = bytes.Cut(rest, []byte("\n")); !ended {
 			return errors.New("the last line has no end")
 		}
-		var e FireEvent
+		var e event.Item
 		if tag, data, ok := event.Split(line, like); ok {
-			like, e = tag, FireEvent{Tag: tag, Data: data}
+			like, e = tag, event.Item{Tag: tag, Data: data}
 		} else if err := json.Unmarshal(line, &e); err != nil {
 			return fmt.Errorf("event %d: %w", len(f.Events)+1, err)
 		}

@@ -4,19 +4,21 @@ import (
 	"encoding/json"
 	"reflect"
 	"testing"
+
+	"github.com/brinebus/brine/internal/event"
 )
 
 func TestFireBody(t *testing.T) {
 	pre := "pre"
 	for name, f := range map[string]Fire{
 		"none":      {ID: "x"},
-		"plain":     {ID: "x", Events: []FireEvent{{Tag: "a", Data: json.RawMessage(`{"a":1}`)}, {Tag: "b", Data: json.RawMessage("null")}}},
-		"no data":   {Events: []FireEvent{{Tag: "a"}}},
-		"odd tags":  {Events: []FireEvent{{Tag: `a"b\`, Data: json.RawMessage("1")}, {Tag: "ü <&> \u2028", Data: json.RawMessage(`"},\"data\":"`)}, {Tag: ""}}},
+		"plain":     {ID: "x", Events: []event.Item{{Tag: "a", Data: json.RawMessage(`{"a":1}`)}, {Tag: "b", Data: json.RawMessage("null")}}},
+		"no data":   {Events: []event.Item{{Tag: "a"}}},
+		"odd tags":  {Events: []event.Item{{Tag: `a"b\`, Data: json.RawMessage("1")}, {Tag: "ü <&> \u2028", Data: json.RawMessage(`"},\"data\":"`)}, {Tag: ""}}},
 		"alike":     {Events: sameData("a", "a", "ab", "a", `a\u0062`, `a\u0062`, "ab", `a"`, "a", `a\`, `a\`, "a\u00e4", "a\u00e4", "")},
-		"live":      {Live: true, Events: []FireEvent{{Tag: "a", Data: json.RawMessage("1")}}},
-		"series":    {ID: "x", Series: "y", First: 5000, Events: []FireEvent{{Tag: "a", Data: json.RawMessage("1")}}},
-		"with form": {Form: FormSingle, Pretag: &pre, Events: []FireEvent{{Tag: "a", Data: json.RawMessage("[]")}}},
+		"live":      {Live: true, Events: []event.Item{{Tag: "a", Data: json.RawMessage("1")}}},
+		"series":    {ID: "x", Series: "y", First: 5000, Events: []event.Item{{Tag: "a", Data: json.RawMessage("1")}}},
+		"with form": {Form: FormSingle, Pretag: &pre, Events: []event.Item{{Tag: "a", Data: json.RawMessage("[]")}}},
 	} {
 		for form, encode := range map[string]func() ([]byte, error){
 			"lines": f.MarshalBinary, "JSON": func() ([]byte, error) { return json.Marshal(f) },
@@ -40,15 +42,15 @@ func TestFireBody(t *testing.T) {
 	}
 }
 
-func sameData(tags ...string) (all []FireEvent) {
+func sameData(tags ...string) (all []event.Item) {
 	for _, tag := range tags {
-		all = append(all, FireEvent{Tag: tag, Data: json.RawMessage("1")})
+		all = append(all, event.Item{Tag: tag, Data: json.RawMessage("1")})
 	}
 	return all
 }
 
 func TestFireBodyOfSeveralLines(t *testing.T) {
-	f := Fire{Events: []FireEvent{{Tag: "a", Data: json.RawMessage("{\n \"x\":\r\n 1 }")}, {Tag: "b", Data: json.RawMessage("2")}}}
+	f := Fire{Events: []event.Item{{Tag: "a", Data: json.RawMessage("{\n \"x\":\r\n 1 }")}, {Tag: "b", Data: json.RawMessage("2")}}}
 	b, err := f.MarshalBinary()
 	if err != nil {
 		t.Fatal(err)

@@ -118,8 +118,13 @@ type Fire struct {
 	Form   FireForm `json:"form,omitempty"`
 	Pretag *string  `json:"pretag"`
 	// Live hands the events to who listens at this moment, and stores them nowhere.
-	Live   bool        `json:"live,omitempty"`
-	Events []FireEvent `json:"events"`
+	Live   bool         `json:"live,omitempty"`
+	Events []event.Item `json:"events"`
+}
+
+// FireOne fires one event; id names it for repetitions, "" for none.
+func FireOne(id, tag string, data json.RawMessage) Fire {
+	return Fire{ID: id, Events: []event.Item{{Tag: tag, Data: data}}}
 }
 
 // FireForm says how a minion's event looks on the master's bus.
@@ -131,12 +136,6 @@ const (
 	FormPlain  FireForm = ""
 	FormSingle FireForm = "single"
 )
-
-// FireEvent is one event of Fire.
-type FireEvent struct {
-	Tag  string          `json:"tag"`
-	Data json.RawMessage `json:"data,omitempty"` // none is an empty object
-}
 
 // Outcome is what became of events.
 type Outcome string
@@ -262,7 +261,7 @@ type DeadLetter struct {
 
 // Stat describes a bus to its operators.
 type Stat struct {
-	Journal   Extent         `json:"journal"`
+	Journal   event.Extent   `json:"journal"`
 	Fired     uint64         `json:"fired"` // by clients, since the daemon started
 	Sent      uint64         `json:"sent"`  // to listeners
 	Started   time.Time      `json:"started"`
@@ -270,20 +269,6 @@ type Stat struct {
 	Listeners []ListenerStat `json:"listeners"`
 	Positions []PositionStat `json:"positions"`
 	Dead      int            `json:"dead"` // letters
-}
-
-// Extent says what a journal holds.
-type Extent struct {
-	First   uint64    `json:"first"` // the place of the oldest event
-	Last    uint64    `json:"last"`  // and of the newest; First is Last+1 in an empty journal
-	Count   uint64    `json:"count"` // messages: a long event takes several
-	Bytes   uint64    `json:"bytes"`
-	Oldest  time.Time `json:"oldest,omitzero"`
-	Newest  time.Time `json:"newest,omitzero"`
-	Limit   int64     `json:"limit"`   // bytes; 0 is no limit
-	Dropped uint64    `json:"dropped"` // messages that went by size, since the daemon began
-	MaxAge  float64   `json:"max_age"` // seconds; 0 is no limit
-	Readers int       `json:"readers"`
 }
 
 // ListenerStat is one listener.

@@ -19,34 +19,18 @@ type Schedule struct {
 	Save bool                 `json:"save,omitempty"` // keep what is set over a restart
 	Name string               `json:"name,omitempty"` // of the job to run
 
-	Origins map[string]ScheduleOrigin `json:"origins,omitempty"`
-}
-
-// ScheduleOrigin is schedule.Origin.
-type ScheduleOrigin struct {
-	Place        string      `json:"place,omitempty"`
-	Deleted      bool        `json:"deleted,omitempty"`
-	Configured   value.Value `json:"configured"`
-	ConfiguredAt string      `json:"configured_at,omitempty"`
+	Origins map[string]schedule.Origin `json:"origins,omitempty"`
 }
 
 // NewSchedule is the answer that tells s.
 func NewSchedule(s schedule.Status) Schedule {
-	q := Schedule{Jobs: value.Value{V: s.Jobs}, Next: s.Next, Origins: map[string]ScheduleOrigin{}}
-	for name, o := range s.Origins {
-		q.Origins[name] = ScheduleOrigin{Place: o.Place, Deleted: o.Deleted, Configured: value.Value{V: o.Configured}, ConfiguredAt: o.ConfiguredAt}
-	}
-	return q
+	return Schedule{Jobs: value.Value{V: s.Jobs}, Next: s.Next, Origins: s.Origins}
 }
 
 // Status returns what the answer tells.
 func (q Schedule) Status() schedule.Status {
 	jobs, _ := q.Jobs.V.(map[string]any)
-	s := schedule.Status{Jobs: jobs, Next: q.Next, Origins: map[string]schedule.Origin{}}
-	for name, o := range q.Origins {
-		s.Origins[name] = schedule.Origin{Place: o.Place, Deleted: o.Deleted, Configured: o.Configured.V, ConfiguredAt: o.ConfiguredAt}
-	}
-	return s
+	return schedule.Status{Jobs: jobs, Next: q.Next, Origins: q.Origins}
 }
 
 // ScheduleAction is what Schedule asks for.

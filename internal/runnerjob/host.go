@@ -63,7 +63,7 @@ func (s *Server) sendEvent(ctx context.Context, who authz.Principal, tag string,
 		return err
 	}
 	from, d := s.Authz.Send(ctx, who, tag)
-	_, err = s.Events.Fire(ctx, d, protocol.Fire{Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, from)
+	_, err = s.Events.Fire(ctx, d, protocol.Fire{Events: []event.Item{{Tag: tag, Data: raw}}}, from)
 	return err
 }
 

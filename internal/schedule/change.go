@@ -4,6 +4,8 @@ import (
 	"maps"
 	"reflect"
 	"time"
+
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Status is the schedule that is in force.
@@ -15,11 +17,11 @@ type Status struct {
 
 // Origin is where a job comes from.
 type Origin struct {
-	Place   string // file:line of the configuration, or the file of changes; "" is kept nowhere
-	Deleted bool   // the configuration has it, and it was deleted
+	Place   string `json:"place,omitempty"`   // file:line of the configuration, or the file of changes; "" is kept nowhere
+	Deleted bool   `json:"deleted,omitempty"` // the configuration has it, and it was deleted
 	// What the configuration says of this job, and where, if that is not in force.
-	Configured   any
-	ConfiguredAt string
+	Configured   value.Value `json:"configured"`
+	ConfiguredAt string      `json:"configured_at,omitempty"`
 }
 
 // Changes returns in what jobs differ from the configured ones: those that are new or

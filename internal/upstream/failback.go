@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 )
 
@@ -95,7 +96,7 @@ func (u *Uplink) ping(ctx context.Context, s *Session) {
 	if every <= 0 {
 		return
 	}
-	f := protocol.Fire{Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: "minion_ping", Data: []byte(`"ping"`)}}}
+	f := protocol.Fire{Form: protocol.FormSingle, Events: []event.Item{{Tag: "minion_ping", Data: []byte(`"ping"`)}}}
 	for sleep(ctx, every) {
 		asking, cancel := context.WithTimeout(ctx, u.all.Config.AuthTimeout)
 		err := s.Ask(asking, protocol.OpFire, f, nil)

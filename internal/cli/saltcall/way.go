@@ -2,7 +2,6 @@ package saltcall
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -282,7 +281,7 @@ func (e events) Fire(ctx context.Context, tag string, data any) error {
 	if err != nil {
 		return err
 	}
-	return marked(e.conn.Ask(ctx, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, nil))
+	return marked(e.conn.Ask(ctx, protocol.OpFire, protocol.FireOne(bus.NewNonce(), tag, raw), nil))
 }
 
 // fireReturn puts a return on the master's bus, as it is.
@@ -291,7 +290,7 @@ func (e events) fireReturn(ctx context.Context, tag string, data any) error {
 	if err != nil {
 		return err
 	}
-	return e.conn.Ask(ctx, e.toMaster, protocol.Fire{ID: bus.NewNonce(), Events: []protocol.FireEvent{{Tag: tag, Data: raw}}}, nil)
+	return e.conn.Ask(ctx, e.toMaster, protocol.FireOne(bus.NewNonce(), tag, raw), nil)
 }
 
 // FireMaster implements module.EventBus.
@@ -302,7 +301,8 @@ func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Ou
 		if err != nil {
 			return nil, err
 		}
-		f := protocol.Fire{ID: bus.NewNonce(), Form: protocol.FormSingle, Events: []protocol.FireEvent{{Tag: one.Tag, Data: json.RawMessage(raw)}}}
+		f := protocol.FireOne(bus.NewNonce(), one.Tag, raw)
+		f.Form = protocol.FormSingle
 		if one.Pretag != "" {
 			f.Pretag = &one.Pretag
 		}

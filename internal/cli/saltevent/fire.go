@@ -74,7 +74,7 @@ func fire(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	defer s.close()
 	d := newDelivery(s, opts, limit)
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the event to be " + d.done })()
-	return d.deliver(ctx, []protocol.FireEvent{{Tag: words[0], Data: raw}}, 0)
+	return d.deliver(ctx, []event.Item{{Tag: words[0], Data: raw}}, 0)
 }
 
 // delivery is how events reach the daemon.
@@ -105,7 +105,7 @@ func newDelivery(s *session, opts *urcli.Context, limit time.Duration) *delivery
 // deliver fires events as one and returns when they are stored, or handed out; first is
 // the number of the first one in the input, from 0. Those to be stored are fired again if
 // need be: they have a name, by which the journal knows them again.
-func (d *delivery) deliver(ctx context.Context, events []protocol.FireEvent, first int) error {
+func (d *delivery) deliver(ctx context.Context, events []event.Item, first int) error {
 	limited, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
 	var fired protocol.Fired

@@ -14,7 +14,6 @@ import (
 
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -27,7 +26,7 @@ const (
 
 // fireBatch is a number of lines on their way.
 type fireBatch struct {
-	events  []protocol.FireEvent
+	events  []event.Item
 	first   int // number of the first event in the input, from 0
 	bytes   int
 	numbers []int // of their lines, from 1
@@ -236,7 +235,7 @@ func (l *fireBatch) add(one readLine) {
 
 // readLine is one line that was read, or why there is none.
 type readLine struct {
-	event  protocol.FireEvent
+	event  event.Item
 	number int
 	err    error
 }
@@ -302,21 +301,21 @@ func readLimited(in *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-func (r *lineReader) event(raw []byte) (protocol.FireEvent, error) {
+func (r *lineReader) event(raw []byte) (event.Item, error) {
 	if err := salt.CheckUTF8(raw); err != nil {
-		return protocol.FireEvent{}, err
+		return event.Item{}, err
 	}
 	if r.text {
 		data, err := json.Marshal(map[string]string{"message": string(raw)})
-		return protocol.FireEvent{Tag: r.tag, Data: data}, err
+		return event.Item{Tag: r.tag, Data: data}, err
 	}
 	if r.tag != "" {
 		if !json.Valid(raw) {
-			return protocol.FireEvent{}, errors.New("the data is no JSON: " + jsonMistake(raw))
+			return event.Item{}, errors.New("the data is no JSON: " + jsonMistake(raw))
 		}
-		return protocol.FireEvent{Tag: r.tag, Data: raw}, nil
+		return event.Item{Tag: r.tag, Data: raw}, nil
 	}
-	var e protocol.FireEvent
+	var e event.Item
 	if err := json.Unmarshal(raw, &e); err != nil {
 		return e, errors.New(`want an object with "tag" and "data": ` + jsonMistake(raw))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -85,7 +86,7 @@ func writeStat(out io.Writer, s *protocol.Stat) error {
 	return w.Flush()
 }
 
-func ofLimit(j protocol.Extent) string {
+func ofLimit(j event.Extent) string {
 	text := ""
 	if j.Limit > 0 {
 		text = " of " + size(uint64(j.Limit))
