@@ -151,7 +151,8 @@ func (j *Journal) send(l Batch, skip int, p *Pending, final bool) error {
 		}
 		last := final && write.number == end-1
 		if len(d.Text) > maxPart {
-			if err := j.sendLong(write.pieces(d), p, last); err != nil {
+			count, piece := write.pieces(d)
+			if err := j.sendLong(count, piece, p, last); err != nil {
 				return err
 			}
 			continue
@@ -165,19 +166,18 @@ func (j *Journal) send(l Batch, skip int, p *Pending, final bool) error {
 
 // sendLong sends the pieces of a long event. When it is the last of its batch their
 // places may be asked for.
-func (j *Journal) sendLong(pieces []*nats.Msg, p *Pending, last bool) error {
-	end := len(pieces) - 1
-	for _, m := range pieces[:end] {
+func (j *Journal) sendLong(count int, piece func(n int) *nats.Msg, p *Pending, last bool) error {
+	for n := range count - 1 {
 		one := p
 		if last {
 			one = &Pending{writer: p.writer, failed: p.failed, done: make(chan struct{})}
 			p.before = append(p.before, one)
 		}
-		if err := j.writer.put(m, one, last); err != nil {
+		if err := j.writer.put(piece(n), one, last); err != nil {
 			return err
 		}
 	}
-	return j.writer.put(pieces[end], p, last)
+	return j.writer.put(piece(count-1), p, last)
 }
 
 // batchWriter makes the messages of a batch.
@@ -260,24 +260,24 @@ func (w *batchWriter) message(d Draft) *nats.Msg {
 	return m
 }
 
-// pieces cuts a long event into messages.
-func (w *batchWriter) pieces(d Draft) []*nats.Msg {
+// pieces cuts a long event into messages, each of which is a copy that is made when it is sent:
+// of all at once a large return would be in memory twice.
+func (w *batchWriter) pieces(d Draft) (count int, piece func(n int) *nats.Msg) {
 	id := nats.NewInbox()
 	if w.batch.Name != "" {
 		id = w.batch.Name + "/" + strconv.Itoa(w.number)
 	}
 	m := w.next(d)
 	body := m.Data
-	count := (len(body) + maxPart - 1) / maxPart
-	msgs := make([]*nats.Msg, count)
-	for n := range count {
-		msgs[n] = &nats.Msg{
-			Subject: m.Subject, Data: append([]byte{partMark}, body[n*maxPart:min((n+1)*maxPart, len(body))]...),
+	subject := m.Subject
+	count = (len(body) + maxPart - 1) / maxPart
+	w.inside, w.journal.cut = false, false
+	return count, func(n int) *nats.Msg {
+		return &nats.Msg{
+			Subject: subject, Data: append([]byte{partMark}, body[n*maxPart:min((n+1)*maxPart, len(body))]...),
 			Header: nats.Header{partHeader: {label{id, n, count}.String()}},
 		}
 	}
-	w.inside, w.journal.cut = false, false
-	return msgs
 }
 
 // label is what a header says: a name, a number, and how many there are.
