@@ -23,10 +23,13 @@ func Gaps(s Store) (gaps []journal.Gap) {
 	return gaps
 }
 
+// Found tells listeners of what was found to be lost.
+type Found func([]blockfile.Lost)
+
 // TellLost tells listeners of what this start has found to be lost of a store. Found does
 // the same with what is found later.
-func (r *Bus) TellLost(s Store) (found func([]blockfile.Lost)) {
-	found = func(lost []blockfile.Lost) {
+func (r *Bus) TellLost(s Store) Found {
+	found := func(lost []blockfile.Lost) {
 		r.SetLost(Gaps(s))
 		for _, l := range lost {
 			r.Announce(event.JournalLost, l.Map())

@@ -20,14 +20,12 @@ import (
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/auth"
 	"github.com/brinebus/brine/internal/authz"
-	"github.com/brinebus/brine/internal/blockfile"
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/eauth"
-	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/fleet"
@@ -71,6 +69,7 @@ type Master struct {
 	key      *pki.PrivateKey
 	keys     *keyring.Keyring
 	broker   *broker.Broker
+	tellLost eventbus.Found // of the store
 	server   *rpc.Server
 	journal  *journal.Journal
 	fleet    *fleet.Fleet
@@ -228,7 +227,7 @@ func (m *Master) storeDir() string { return filepath.Join(m.cfg.CacheDir, "journ
 func (m *Master) openJournal(ctx context.Context) error {
 	var err error
 	m.journal, err = journal.Open(ctx, m.broker.Conn(), journal.Options{
-		MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes, Store: m.broker.Store(), Names: filepath.Join(m.storeDir(), "names"), Reserve: m.broker.Reserve, Lost: m.lostEvents(),
+		MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes, Store: m.broker.Store(), Names: filepath.Join(m.storeDir(), "names"), Reserve: m.broker.Reserve, Lost: eventbus.Gaps(m.broker),
 	})
 	if err != nil {
 		return err
@@ -236,8 +235,7 @@ func (m *Master) openJournal(ctx context.Context) error {
 	m.undo = append(m.undo, m.journal.Close)
 	m.events = eventbus.New(m.journal, m.cfg.MaxEventSize, m.log)
 	m.events.SetGrants(m.start.Grants)
-	now, _ := m.broker.Lost()
-	m.tellLost(now)
+	m.tellLost = m.events.TellLost(m.broker)
 	if err := m.openAudit(ctx); err != nil {
 		return err
 	}
@@ -268,25 +266,6 @@ func (m *Master) openFleet(ctx context.Context) (err error) {
 	})
 	m.authz.Fleet = m.fleet
 	return err
-}
-
-// tellLost tells listeners of what is lost of the store.
-func (m *Master) tellLost(now []blockfile.Lost) {
-	m.events.SetLost(m.lostEvents())
-	for _, l := range now {
-		m.events.Announce(event.JournalLost, l.Map())
-	}
-}
-
-// lostEvents is what is lost of the journal of events.
-func (m *Master) lostEvents() (gaps []journal.Gap) {
-	_, all := m.broker.Lost()
-	for _, l := range all {
-		if l.Stream == journal.Stream {
-			gaps = append(gaps, journal.Gap{From: l.From, To: l.To})
-		}
-	}
-	return gaps
 }
 
 // verifyJournal looks at all of the store, for a runner.
@@ -379,44 +358,16 @@ func (m *Master) Run(ctx context.Context) error {
 	if m.cfg.OpenMode {
 		m.log.Warn("open_mode is on: every key that connects is accepted, and replaces the one that its id had")
 	}
-	if err := daemon.Ready(); err != nil {
-		m.log.Warn("systemd was not told", "err", err)
+	stopped, err := daemon.Life{
+		Name: "master", Self: m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store()), Every: m.every,
+		Failed: m.broker.Failed(), Hangups: hangups, Hangup: func() { _, _ = m.settings.Reload() }, // which has told the log
+		Log: m.log,
+	}.Live(ctx, m.ctx, &m.wg)
+	m.undo = append([]func(){stopped}, m.undo...)
+	if err == nil {
+		m.log.Info("the master is stopping", "reason", context.Cause(ctx).Error())
 	}
-	deaf := m.checkItself()
-	for {
-		select {
-		case <-ctx.Done():
-			m.log.Info("the master is stopping", "reason", context.Cause(ctx).Error())
-			_ = daemon.Notify("STOPPING=1")
-			return nil
-		case err := <-deaf:
-			m.log.Error("the master runs and does not serve: it ends, so that it is started again", "err", err)
-			m.undo = append([]func(){daemon.EndWithin(deafStop)}, m.undo...)
-			return err
-		case err := <-m.broker.Failed():
-			m.undo = append([]func(){daemon.EndWithin(deafStop)}, m.undo...)
-			return err
-		case <-hangups:
-			_, _ = m.settings.Reload() // which has told the log
-		}
-	}
-}
-
-// deafStop is how long a master that does not serve may take to stop.
-const deafStop = 20 * time.Second
-
-// checkItself finds out, while the master runs, whether it serves, and tells when it does
-// not.
-func (m *Master) checkItself() <-chan error {
-	deaf := make(chan error, 1)
-	self := m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store())
-	m.wg.Go(func() {
-		defer self.Close()
-		if err := (daemon.SelfCheck{Check: self.Check, Every: m.every, Log: m.log}).Run(m.ctx); err != nil {
-			deaf <- err
-		}
-	})
-	return deaf
+	return err
 }
 
 // close undoes what New opened, the latest first.

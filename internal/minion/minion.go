@@ -277,46 +277,15 @@ func (m *Minion) Run(ctx context.Context) error {
 	}
 	m.undo = append(m.undo, remove)
 	m.log.Info("the minion is ready", "minion", m.id, "fingerprint", m.key.Public().SHA256(), "version", m.version)
-	if err := daemon.Ready(); err != nil {
-		m.log.Warn("systemd was not told", "err", err)
+	stopped, err := daemon.Life{
+		Name: "minion", Self: m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store()), Every: m.every,
+		Failed: m.broker.Failed(), Refused: refused, Hangups: hangups, Hangup: m.hangup, Log: m.log,
+	}.Live(ctx, m.ctx, &m.wg)
+	m.undo = append([]func(){stopped}, m.undo...)
+	if err == nil {
+		m.log.Info("The Salt Minion is shutdown. " + context.Cause(ctx).Error())
 	}
-	deaf := m.checkItself()
-	for {
-		select {
-		case <-ctx.Done():
-			m.log.Info("The Salt Minion is shutdown. " + context.Cause(ctx).Error())
-			_ = daemon.Notify("STOPPING=1")
-			return nil
-		case err := <-refused:
-			return err
-		case err := <-m.broker.Failed():
-			m.undo = append([]func(){daemon.EndWithin(deafStop)}, m.undo...)
-			return err
-		case err := <-deaf:
-			m.log.Error("the minion runs and does not serve: it ends, so that it is started again", "err", err)
-			m.undo = append([]func(){daemon.EndWithin(deafStop)}, m.undo...)
-			return err
-		case <-hangups:
-			m.hangup()
-		}
-	}
-}
-
-// deafStop is how long a minion that does not serve may take to stop.
-const deafStop = 20 * time.Second
-
-// checkItself finds out, while the minion runs, whether its bus serves, and tells when it
-// does not.
-func (m *Minion) checkItself() <-chan error {
-	deaf := make(chan error, 1)
-	self := m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store())
-	m.wg.Go(func() {
-		defer self.Close()
-		if err := (daemon.SelfCheck{Check: self.Check, Every: m.every, Log: m.log}).Run(m.ctx); err != nil {
-			deaf <- err
-		}
-	})
-	return deaf
+	return err
 }
 
 // stopTime bounds how long running jobs are waited for when the minion stops.
