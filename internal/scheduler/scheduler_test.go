@@ -1,0 +1,102 @@
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/schedule"
+	"github.com/brinebus/brine/internal/scheduler"
+)
+
+// runner runs jobs until they are let go.
+type runner struct {
+	begun chan string
+	let   chan struct{}
+}
+
+var errNotHere = errors.New("not here")
+
+func (r *runner) CheckScheduled(j schedule.Job) error {
+	if j.Function == "not.here" {
+		return errNotHere
+	}
+	return nil
+}
+
+func (r *runner) RunScheduled(j schedule.Job) {
+	r.begun <- j.Name
+	<-r.let
+}
+
+func open(t *testing.T, text string) (*scheduler.Scheduler, *runner, error) {
+	t.Helper()
+	cfg := &config.Minion{}
+	cfg.ConfigDir, cfg.CacheDir, cfg.DefaultInclude = t.TempDir(), t.TempDir(), "minion.d/*.conf"
+	path := filepath.Join(cfg.ConfigDir, "jobs")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if cfg.Schedule, err = config.ReadRules(path); err != nil {
+		t.Fatal(err)
+	}
+	r := &runner{begun: make(chan string), let: make(chan struct{})}
+	s, err := scheduler.Open(scheduler.Options{Config: cfg, Runner: r, Log: slog.New(slog.DiscardHandler)})
+	return s, r, err
+}
+
+// TestRunWaitsForItsJobs: when Run has returned no job runs, and none is begun any more.
+func TestRunWaitsForItsJobs(t *testing.T) {
+	s, r, err := open(t, "rare: {function: test.ping, days: 1}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { s.Run(ctx); close(ended) }()
+	if err := s.RunScheduled(ctx, "rare"); err != nil {
+		t.Fatal(err)
+	}
+	if name := <-r.begun; name != "rare" {
+		t.Errorf("begun is %s", name)
+	}
+	cancel()
+	select {
+	case <-ended:
+		t.Error("it has ended while a job runs")
+	default:
+	}
+	close(r.let)
+	<-ended
+	if err := s.RunScheduled(t.Context(), "rare"); err == nil || !strings.Contains(err.Error(), "stopping") {
+		t.Errorf("a job after the end: %v", err)
+	}
+	if err := s.RunScheduled(t.Context(), "nosuch"); err == nil || !strings.Contains(err.Error(), "job nosuch does not exist") {
+		t.Errorf("no job: %v", err)
+	}
+}
+
+// TestAJobThatCannotRunHereIsRefused with its place, at the start, and by SetSchedule, which
+// then changes nothing.
+func TestAJobThatCannotRunHereIsRefused(t *testing.T) {
+	if _, _, err := open(t, "odd: {function: not.here, days: 1}\n"); !errors.Is(err, errNotHere) || !strings.Contains(err.Error(), "jobs:1") {
+		t.Errorf("open: %v", err)
+	}
+	s, _, err := open(t, "fine: {function: test.ping, days: 1}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetSchedule(t.Context(), map[string]any{"odd": map[string]any{"function": "not.here", "days": int64(1)}}, true); !errors.Is(err, errNotHere) {
+		t.Errorf("set: %v", err)
+	}
+	now, err := s.Schedule(t.Context())
+	if _, ok := now.Jobs["fine"]; err != nil || !ok || len(now.Jobs) != 1 {
+		t.Errorf("in force are %v, %v", now.Jobs, err)
+	}
+}
