@@ -14,7 +14,7 @@ const mostMethods = 45
 
 // largeTypes still have more, which may become fewer and not more.
 var largeTypes = map[string]exception{
-	"master.Master": {62, "keys are to move out"},
+	"master.Master": {60, "keys are to move out"},
 }
 
 // mostImports is how many of our own packages one may import. With more nobody can say what
@@ -27,7 +27,7 @@ const mostImports = 15
 var assemblies = map[string]exception{
 	"authz":        {23, "it decides about what all parts of a master do"},
 	"cli/saltcall": {24, "it is a minion for one function, without the daemon"},
-	"master":       {33, "the daemon"},
+	"master":       {32, "the daemon"},
 	"minion":       {20, "the daemon"},
 }
 
