@@ -78,6 +78,20 @@ var pillarModule = &function.Module{
 			},
 		},
 		{
+			Name:    "obfuscate",
+			Doc:     "Return the whole pillar with the kind of each value in its place.",
+			Example: `salt '*' pillar.obfuscate`,
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				data := maps.Clone(pillarOf(c))
+				for name, v := range data {
+					if name != errorsKey { // which has no value in it
+						data[name] = kindsOf(v)
+					}
+				}
+				return data, nil
+			},
+		},
+		{
 			Name:    "raw",
 			Doc:     "Return the whole pillar as the minion holds it, or one outermost value.",
 			Example: `salt '*' pillar.raw key=roles`,
@@ -110,6 +124,33 @@ func pillarOf(c *function.Call) map[string]any {
 	}
 	data[errorsKey] = mistakes
 	return data
+}
+
+// kindsOf is a value with the kind of each in its place, by Python's name for it.
+func kindsOf(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, one := range v {
+			out[name] = kindsOf(one)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, one := range v {
+			out[i] = kindsOf(one)
+		}
+		return out
+	case nil:
+		return "<NoneType>"
+	case bool:
+		return "<bool>"
+	case int64:
+		return "<int>"
+	case float64:
+		return "<float>"
+	}
+	return "<str>"
 }
 
 // withErrors is one value of a pillar, which has its mistakes beside it if there are some.

@@ -111,6 +111,7 @@ func TestMatchAndPillar(t *testing.T) {
 		{"pillar.items", nil, host.Pillar()},
 		{"pillar.raw", nil, host.Pillar()},
 		{"pillar.raw", []any{"role"}, "front"},
+		{"pillar.obfuscate", nil, map[string]any{"role": "<str>", "p": map[string]any{"q": "<str>", "s": []any{"<str>"}}}},
 	} {
 		same(t, tt.function+repr(tt.args), good(t, host, tt.function, nil, tt.args...), tt.want)
 	}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -58,12 +57,6 @@ func (m *Mistake) Error() string {
 func (m *Mistake) AtLine() (line int, text string) { return m.Line, m.Text }
 
 var errLimit = &Mistake{Text: fmt.Sprintf("it takes more time, memory or depth than a template may have, or makes more than %d MiB", MaxOutput>>20)}
-
-// marks are what text has that is worth rendering.
-var marks = regexp.MustCompile(`\{[{%#]`)
-
-// Is tells whether a text has anything of a template.
-func Is(text string) bool { return marks.MatchString(text) }
 
 // Renderer starts the program, which is named by its path.
 type Renderer string
