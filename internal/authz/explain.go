@@ -56,7 +56,7 @@ func (a *Authorizer) Explain(ctx context.Context, who Principal, e runner.Explai
 	if d.Own {
 		out.Reason = "for what is their own: " + d.Reason
 	}
-	if q.Target == nil || !who.subject.Operator && !(out.Allowed && who.is(q.Subject)) {
+	if q.Target == nil || !who.operator && !(out.Allowed && who.is(q.Subject)) {
 		return out, nil
 	}
 	start, err := a.Fleet.Resolve(q.Target, d.Within)
@@ -97,7 +97,7 @@ func explainTag(a *Authorizer, s acl.Subject, e runner.Explain) runner.Explained
 func (a *Authorizer) subjectOf(ctx context.Context, who Principal, e runner.Explain, own string) (acl.Subject, *acl.Rules, error) {
 	rules := a.Rules().rules
 	switch self := e.Minion == "" && e.Groups == nil && (e.User == "" && e.Backend == "" || e.User == who.name && e.Backend == who.subject.Backend); {
-	case e.User == "" && e.Minion == "" && who.subject.Operator:
+	case e.User == "" && e.Minion == "" && who.operator:
 		return acl.Subject{}, nil, salt.WithHint(errors.New("nobody is asked for"), "name a user= or a minion=")
 	case self:
 		return who.subject, a.rulesOf(who), nil

@@ -159,7 +159,7 @@ func (l *Logins) behind(ctx context.Context, r *rpc.Request, address string) (pa
 		return "", rpc.Errorf(rpc.Usage, "%.60q is no address", address)
 	}
 	who := l.local(ctx, r.From)
-	if !who.subject.Operator && (who.subject.Kind != acl.Local || l.apiUser == "" || who.subject.Name != l.apiUser) {
+	if !who.operator && (who.subject.Kind != acl.Local || l.apiUser == "" || who.subject.Name != l.apiUser) {
 		return "", rpc.Errorf(rpc.Denied, "user %s may not log others in by their addresses", who.name).
 			WithHint("salt-api runs as the user that api_user names in the master's configuration")
 	}

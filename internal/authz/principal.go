@@ -22,6 +22,7 @@ type Principal struct {
 	name     string // for people: fred
 	subject  acl.Subject
 	identity bus.Identity
+	operator bool // by the rules in force when they asked
 
 	login   *eauth.Grant // of a user of external_auth
 	rules   *acl.Rules   // that hold for them instead of those in force; nil for most
@@ -34,8 +35,9 @@ func (p Principal) Name() string { return p.name }
 // Backend is what authenticated a user of external_auth, "" for others.
 func (p Principal) Backend() string { return p.subject.Backend }
 
-// Operator says that it is root or the daemon's own user.
-func (p Principal) Operator() bool { return p.subject.Operator }
+// Operator says that it is root or the daemon's own user, who is not held to rules of
+// their own as with sudo_acl.
+func (p Principal) Operator() bool { return p.operator }
 
 // Identity is the connection behind the principal, as the broker verified it.
 func (p Principal) Identity() bus.Identity { return p.identity }
@@ -145,7 +147,7 @@ func (a *Authorizer) Local(ctx context.Context, i bus.Identity) Principal {
 		return Principal{name: i.String(), identity: i} // no user: no rights
 	}
 	p := Principal{identity: i, subject: a.subject(ctx, a.Users.Lookup(ctx, uid), i.Sudo)}
-	p.name = p.subject.Name
+	p.name, p.operator = p.subject.Name, a.Rules().rules.Operator(p.subject)
 	if p.subject.Sudo != "" {
 		p.name = sudoPrefix + p.subject.Sudo
 	}
@@ -165,7 +167,7 @@ func (a *Authorizer) Peer(i bus.Identity) Principal {
 // Reactor is the master itself where it answers events, by the rules of an operator.
 func (a *Authorizer) Reactor(rule string) Principal {
 	name := "reactor:" + rule
-	return Principal{name: name, subject: acl.Subject{Kind: acl.Local, Name: name, Operator: true}}
+	return Principal{name: name, operator: true, subject: acl.Subject{Kind: acl.Local, Name: name, Operator: true}}
 }
 
 // sudoPrefix stands before the name of somebody who came by sudo, as in Salt.

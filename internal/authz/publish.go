@@ -29,7 +29,7 @@ func (a *Authorizer) Publish(ctx context.Context, who Principal, q protocol.Publ
 	if len(commands) == 0 {
 		return refuse(rpc.Errorf(rpc.Usage, "there is no function to run"))
 	}
-	if (q.ReturnConfig != "" || q.ReturnKwargs.V != nil) && !who.subject.Operator {
+	if (q.ReturnConfig != "" || q.ReturnKwargs.V != nil) && !who.operator {
 		return refuse(rpc.Errorf(rpc.Denied, "Authorization error occurred. User %s may not set the returners of minions: they write files and reach other machines as root does", who.name).
 			WithHint("root may; else leave --return_config and --return_kwargs out"))
 	}

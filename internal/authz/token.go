@@ -21,7 +21,7 @@ func (l *Logins) MakeToken(ctx context.Context, who Principal, t runner.NewToken
 	case g != nil:
 		made.User, made.Backend = g.Name, g.Backend
 		made.Token, made.Expires, err = l.Gate.MakeToken(ctx, g, t.Life, false)
-	case !who.subject.Operator:
+	case !who.operator:
 		err = rpc.Errorf(rpc.Denied, "only operators make tokens without a login").WithHint("log in: salt-run -a BACKEND auth.mk_token")
 	case t.User == "" || t.Backend == "":
 		err = salt.WithHint(errors.New("a token is of a user whom a backend knows: username and eauth are needed"),

@@ -205,6 +205,19 @@ func (r *Caller) declared(i Inner) error {
 	return &UnjudgedError{Function: r.c.Function, Inner: i.Command.Function}
 }
 
+// Keeps refuses a call that would leave something in force which its arguments do not tell,
+// because it was there before: nobody has decided that it may go with what they do tell.
+func (r *Caller) Keeps(i Inner) error {
+	if r.c.Reach.Free {
+		return nil
+	}
+	err := r.declared(i)
+	if err != nil {
+		r.c.retcode = CodeRefused
+	}
+	return err
+}
+
 // Known returns an *UnknownError for a function of this minion that the call would store for
 // later and that nobody has: it fails where it is asked for, not when it is due.
 func (r *Caller) Known(ctx context.Context) error {

@@ -2,6 +2,7 @@ package module
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -132,7 +133,8 @@ var scheduleModule = &function.Module{
 				if err := r.Known(ctx); err != nil {
 					return nil, err
 				}
-				return changeJob(ctx, c, r, "Modified job: %s in schedule.", func(jobs map[string]any, name string) (string, bool) {
+				var refused error
+				done, err := changeJob(ctx, c, r, "Modified job: %s in schedule.", func(jobs map[string]any, name string) (string, bool) {
 					old, ok := jobs[name].(map[string]any)
 					if !ok {
 						return noJob(name), false
@@ -141,8 +143,10 @@ var scheduleModule = &function.Module{
 					maps.Copy(changed, c.Extra())
 					maps.DeleteFunc(changed, func(_ string, v any) bool { return v == nil })
 					jobs[name] = changed
-					return "", true
+					refused = keepsTag(r, changed)
+					return "", refused == nil
 				})
+				return done, cmp.Or(refused, err)
 			}},
 		},
 		{
@@ -201,6 +205,16 @@ func modifiedJob(a *function.Arguments) function.Reading {
 	}
 	inner, ok := scheduled(given)
 	return function.Reading{Inner: inner, Hidden: !ok || given["job_args"] == nil || given["job_kwargs"] == nil}
+}
+
+// keepsTag refuses a job that is given another function and keeps the tag that it had: what
+// the new one returns would be events that nobody has decided about.
+func keepsTag(r *function.Caller, job map[string]any) error {
+	tag, _ := job["tag"].(string)
+	if tag == "" {
+		return nil
+	}
+	return r.Keeps(function.Inner{Command: Sending(tag)})
 }
 
 // scheduled reads the command of a job, whenever it is due, and the event that its
