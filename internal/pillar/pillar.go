@@ -26,6 +26,9 @@ import (
 	"github.com/brinebus/brine/internal/yamlfile"
 )
 
+// top is the file that says who gets what.
+const top = "top"
+
 // Bounds of what is read: a pillar is configuration, not a place for files.
 const (
 	maxFile     = 16 << 20
@@ -81,15 +84,34 @@ func environments(roots map[string][]string) []string {
 }
 
 type compiler struct {
-	facts target.Facts
-	o     Options
-	out   map[string]any
-	files int
+	facts   target.Facts
+	o       Options
+	out     map[string]any
+	files   int
+	written map[string][]string // by the paths of templates, what they include themselves
+}
+
+// errUnwritten is told of a file that only a value could have put among the included ones: a
+// minion chooses its grains, and by a line break in one it would choose whose pillar it gets.
+var errUnwritten = errors.New("a template includes only files whose names stand in it, below include: at the beginning of a line")
+
+var (
+	includes = regexp.MustCompile(`(?m)^include:.*(?:\n(?:[ \t#-]|\{[%#]).*|\n[ \t]*$)*`)
+	inserted = regexp.MustCompile(`(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}`)
+)
+
+// includedBy returns the names that the text of a template, and no value in it, includes.
+func includedBy(text []byte) (names []string) {
+	for _, block := range includes.FindAll(text, -1) {
+		own := strings.TrimPrefix(string(inserted.ReplaceAll(block, []byte(" "))), "include:")
+		names = append(names, strings.FieldsFunc(own, func(r rune) bool { return strings.ContainsRune(" \t\r\n,[]'\"", r) })...)
+	}
+	return names
 }
 
 // top applies the sections of env in its own top file.
 func (c *compiler) top(env string) error {
-	path, doc, err := c.find(env, "top")
+	path, doc, err := c.find(env, top)
 	if doc == nil || err != nil {
 		return err
 	}
@@ -191,6 +213,9 @@ func (c *compiler) include(env, name string, from *Error) error {
 			return at(path, v, errors.New("include is a list of names"))
 		}
 		for _, n := range v.Content {
+			if written, templated := c.written[path]; templated && !slices.Contains(written, n.Value) {
+				return at(path, n, errUnwritten)
+			}
 			if err := c.include(env, n.Value, at(path, n, nil)); err != nil {
 				return err
 			}
@@ -222,7 +247,7 @@ func (c *compiler) find(env, name string) (path string, doc *yaml.Node, err erro
 				return "", nil, fmt.Errorf("read pillar file: %w", err)
 			}
 			path := filepath.Join(dir, file)
-			doc, err := c.parse(path, text)
+			doc, err := c.parse(name, path, text)
 			return path, doc, err
 		}
 	}
@@ -254,17 +279,21 @@ func read(dir, file string) ([]byte, error) {
 // renderers are the first lines that files may have: those of Salt for what is done here anyway.
 var renderers = []string{"#!yaml", "#!jinja|yaml", "#!jinja | yaml"}
 
-func (c *compiler) parse(path string, text []byte) (*yaml.Node, error) {
+func (c *compiler) parse(name, path string, text []byte) (*yaml.Node, error) {
 	first, _, _ := bytes.Cut(text, []byte("\n"))
 	if bytes.HasPrefix(first, []byte("#!")) && !slices.Contains(renderers, strings.TrimSpace(string(first))) {
 		return nil, &Error{File: path, Line: 1, Err: errors.New("only templates and YAML are read here, no other renderer")}
 	}
 	templated := marks.Match(text) && !bytes.Equal(bytes.TrimSpace(first), []byte("#!yaml"))
 	if templated {
-		rendered, err := c.render(path, text)
+		rendered, err := c.render(name, path, text)
 		if err != nil {
 			return nil, err
 		}
+		if c.written == nil {
+			c.written = map[string][]string{}
+		}
+		c.written[path] = includedBy(text)
 		text = rendered
 	}
 	root, err := yamlfile.Parse(path, text)
@@ -282,11 +311,15 @@ func (c *compiler) parse(path string, text []byte) (*yaml.Node, error) {
 var marks = regexp.MustCompile(`\{[{%#]`)
 
 // render makes YAML of a template.
-func (c *compiler) render(path string, text []byte) ([]byte, error) {
+func (c *compiler) render(name, path string, text []byte) ([]byte, error) {
 	if c.o.Render == nil {
 		return nil, &Error{File: path, Err: errors.New("it is a template, and only plain YAML is read here")}
 	}
-	out, err := c.o.Render(string(text), c.facts.ID, c.facts.Grains)
+	grains := c.facts.Grains
+	if name == top {
+		grains = nil // who gets what is decided by targets, which no value can break
+	}
+	out, err := c.o.Render(string(text), c.facts.ID, grains)
 	var known Liner
 	if errors.As(err, &known) {
 		line, said := known.AtLine()

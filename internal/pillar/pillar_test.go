@@ -165,6 +165,38 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
+// What a minion says of itself chooses no file: neither by a line break in a grain, nor in the
+// top file.
+func TestGrainsIncludeNothing(t *testing.T) {
+	const grain = "x\ninclude: [secret]"
+	told := target.Facts{ID: "web1", Grains: map[string]any{"motd": grain}}
+	render := func(text string, id salt.MinionID, grains map[string]any) (string, error) {
+		motd, _ := grains["motd"].(string)
+		return strings.NewReplacer("{{ motd }}", motd, "{{ id }}", string(id), "{% if x %}", "", "{% endif %}", "").Replace(text), nil
+	}
+	compile := func(top, text string) (map[string]any, error) {
+		dir := tree(t, map[string]string{"top.sls": top, "a.sls": text, "secret.sls": "password: s3cret\n", "web1.sls": "own: 1\n"})
+		return Compile(told, Options{Roots: map[string][]string{"base": {dir}}, Render: render})
+	}
+	const all = "base:\n  '*': [a]\n"
+	for text, want := range map[string]string{
+		"motd: {{ motd }}\n":                      "stand in it",
+		"secret: 1\nmotd: {{ motd }}\n":           "stand in it",
+		"motd: {{ motd }}\n# include: [secret]\n": "stand in it",
+		"include: [{{ id }}]\n":                   "stand in it",
+		"include:\n  - web1\n\n# of all\n{% if x %}\n  - secret\n{% endif %}\n": "",
+		"include: ['web1', \"secret\"]\nmotd: text {{ id }}\n":                  "",
+	} {
+		got, err := compile(all, text)
+		if want == "" && (err != nil || got["own"] == nil || got["password"] == nil) || want != "" && (err == nil || !strings.Contains(Told(err), want) || got["password"] != nil) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	if got, err := compile("base:\n  '*': [web1]\n  'db1{{ motd }}': [secret]\n", "{}"); err != nil || got["password"] != nil || got["own"] == nil {
+		t.Errorf("a top file: %v, %v", got, err)
+	}
+}
+
 type lineError struct{ line int }
 
 func (e *lineError) Error() string                   { return "not shown" }
