@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+
+	"github.com/brinebus/brine/internal/atomicfile"
 )
 
 // Syncer makes durable what a running server has written to the blocks of its streams,
@@ -21,20 +23,12 @@ type Syncer struct {
 }
 
 // synced is how far a stream is known to be on the disk. One goroutine syncs, and those
-// that come meanwhile share the next one.
+// that come meanwhile share the next one: group guards the rest.
 type synced struct {
-	mu    sync.Mutex
 	dir   string // of the blocks; "" as long as nothing was synced
 	block int    // the newest one
 
-	turns   sync.Mutex
-	waiting *turn // the one that has not begun; nil for none
-}
-
-// turn is one sync for all who wait for it.
-type turn struct {
-	done chan struct{}
-	err  error
+	group atomicfile.Group
 }
 
 // NewSyncer returns one for the store in dir.
@@ -51,26 +45,12 @@ func (s *Syncer) Sync(stream string) error {
 	}
 	s.mu.Unlock()
 
-	one.turns.Lock()
-	if t := one.waiting; t != nil {
-		one.turns.Unlock()
-		<-t.done
-		return t.err
-	}
-	t := &turn{done: make(chan struct{})}
-	one.waiting = t
-	one.turns.Unlock()
-
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	one.turns.Lock()
-	one.waiting = nil // who comes from now on may have written what this one does not cover
-	one.turns.Unlock()
-	if t.err = one.sync(s.dir, stream); t.err != nil {
-		t.err = fmt.Errorf("sync the store: %w", t.err)
-	}
-	close(t.done)
-	return t.err
+	return one.group.Do(func() error {
+		if err := one.sync(s.dir, stream); err != nil {
+			return fmt.Errorf("sync the store: %w", err)
+		}
+		return nil
+	})
 }
 
 func (o *synced) sync(dir, stream string) error {

@@ -8,6 +8,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,6 +118,11 @@ func (x *Executor) Take(s *upstream.Session, body []byte) {
 		x.tellAgain(s, e.JID)
 		return
 	}
+	x.jobs.spawn(func() { x.start(s, e) })
+}
+
+// start begins a job once it is booked, which may wait for the disk.
+func (x *Executor) start(s *upstream.Session, e *job.Envelope) {
 	if err := x.book(e, x.box(s.Up).Name()); err != nil {
 		x.Log.Error("job refused", "jid", e.JID, "err", err)
 		x.tellAll(x.origins.End(e.JID), e.JID, job.Report{State: job.Refused, Text: err.Error()})
@@ -127,16 +133,19 @@ func (x *Executor) Take(s *upstream.Session, body []byte) {
 		x.tellNotMeant(e, err)
 		return
 	}
-	x.jobs.spawn(func() { x.runJob(s.Up, e) })
+	x.runJob(s.Up, e)
 }
 
 // book writes down that a job begins, and keeps space for its return, in the outbox of
-// this name.
+// this name. Both go to the disk at the same time, with those of the jobs that came meanwhile.
 func (x *Executor) book(e *job.Envelope, box string) error {
 	if err := x.reserves.Take(e, box); err != nil {
 		return fmt.Errorf("the minion cannot keep the return of a job now: %w", err)
 	}
-	if _, err := x.seen.First(e.JID); err != nil {
+	kept := make(chan error, 1)
+	go func() { kept <- x.reserves.Sync(e.JID) }()
+	_, err := x.seen.First(e.JID)
+	if err = cmp.Or(err, <-kept); err != nil {
 		x.reserves.Drop(e.JID)
 		return fmt.Errorf("the minion cannot record the job: %w", err)
 	}

@@ -24,7 +24,8 @@ type Seen struct {
 	path   string
 	always bool // each is on the disk before First returns; else within about a second
 	file   *os.File
-	soon   *time.Timer // that syncs the file; nil for none
+	soon   *time.Timer      // that syncs the file; nil for none
+	group  atomicfile.Group // of those who wait for that
 	jids   map[salt.JID]struct{}
 	order  []salt.JID
 }
@@ -52,6 +53,20 @@ func OpenSeen(path string, always bool) (*Seen, error) {
 // First records jid and says whether it is new. Once it has returned true the
 // record is with the operating system: a kill of this process does not lose it.
 func (s *Seen) First(jid salt.JID) (bool, error) {
+	first, err := s.write(jid)
+	if first && err == nil && s.always {
+		err = s.group.Do(s.sync)
+	}
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.jids, jid)
+		return false, fmt.Errorf("record job %s: %w", jid, err)
+	}
+	return first, nil
+}
+
+func (s *Seen) write(jid salt.JID) (first bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.jids[jid]; known {
@@ -59,37 +74,42 @@ func (s *Seen) First(jid salt.JID) (bool, error) {
 	}
 	if s.file == nil || len(s.order) >= 2*maxSeen {
 		if err := s.rewrite(); err != nil {
-			return false, err
+			return true, err
 		}
 	}
 	if _, err := s.file.WriteString(string(jid) + "\n"); err != nil {
 		// Half a line may be there, which must not swallow the next one.
 		s.file.Close()
 		s.file = nil
-		return false, fmt.Errorf("record job %s: %w", jid, err)
-	}
-	if err := s.sync(); err != nil {
-		return false, fmt.Errorf("record job %s: %w", jid, err)
+		return true, err
 	}
 	s.remember(jid)
+	if !s.always && s.soon == nil {
+		s.soon = time.AfterFunc(syncAfter, s.syncSoon)
+	}
 	return true, nil
+}
+
+// sync returns when all that was recorded is on the disk.
+func (s *Seen) sync() error {
+	for {
+		s.mu.Lock()
+		f := s.file
+		if f == nil { // what follows a failed write is a file of all that was recorded
+			defer s.mu.Unlock()
+			return s.rewrite()
+		}
+		s.mu.Unlock()
+		if err := f.Sync(); !errors.Is(err, os.ErrClosed) { // or else another file has taken its place
+			return err
+		}
+	}
 }
 
 // syncAfter is when what was recorded is synced, where nobody waits for that.
 const syncAfter = time.Second
 
-// sync syncs the file, now or soon. Its caller holds mu.
-func (s *Seen) sync() error {
-	if s.always {
-		return s.file.Sync()
-	}
-	if s.soon == nil {
-		s.soon = time.AfterFunc(syncAfter, s.syncNow)
-	}
-	return nil
-}
-
-func (s *Seen) syncNow() {
+func (s *Seen) syncSoon() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.soon = nil

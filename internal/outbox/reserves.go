@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
@@ -22,6 +23,7 @@ import (
 type Reserves struct {
 	dir    string
 	always bool // a power cut takes back nothing of them either
+	names  atomicfile.Group
 	log    *slog.Logger
 }
 
@@ -47,7 +49,7 @@ func OpenReserves(dataDir string, always bool, log *slog.Logger) (*Reserves, err
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return &Reserves{dir, always, log}, nil
+	return &Reserves{dir: dir, always: always, log: log}, nil
 }
 
 func (r *Reserves) path(jid salt.JID) string { return filepath.Join(r.dir, string(jid)) }
@@ -82,10 +84,24 @@ func (r *Reserves) allocate(path string, head []byte) error {
 	if err == nil {
 		_, err = f.WriteAt(head, 0)
 	}
-	if err != nil || !r.always {
+	return err
+}
+
+// Sync returns when the space for the return of a job is on the disk, where that is waited
+// for.
+func (r *Reserves) Sync(jid salt.JID) error {
+	if !r.always {
+		return nil
+	}
+	f, err := os.Open(r.path(jid))
+	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), r.syncNames())
+	defer f.Close()
+	listed := make(chan error, 1)
+	go func() { listed <- r.names.Do(r.syncNames) }()
+	err = f.Sync()
+	return errors.Join(err, <-listed)
 }
 
 // syncNames brings to the disk which files there are.
