@@ -176,8 +176,8 @@ func sizeRange(rule string) (low, high int64) {
 // signed is a size or a number, which may be below zero.
 func signed(text string) (int64, error) {
 	if rest, ok := strings.CutPrefix(text, "-"); ok {
-		n, err := parseSize(rest)
+		n, err := salt.ParseSize(rest)
 		return -n, err
 	}
-	return parseSize(text)
+	return salt.ParseSize(text)
 }

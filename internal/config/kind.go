@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -156,7 +155,7 @@ func size(to *int64, low, high int64) kind {
 		if err != nil {
 			return 0, err
 		}
-		b, err := parseSize(s)
+		b, err := salt.ParseSize(s)
 		if err == nil && (b < low || b > high) {
 			err = fmt.Errorf("%s is not in the range from %d to %d bytes", s, low, high)
 		}
@@ -328,43 +327,6 @@ func showDuration(d time.Duration) string {
 		s = s[:len(s)-2]
 	}
 	return s
-}
-
-// multiple returns the bytes that a unit stands for, 0 for none: KB counts by
-// thousands, KiB and a lone K by 1024.
-func multiple(unit string) float64 {
-	switch strings.ToUpper(strings.TrimSpace(unit)) {
-	case "", "B":
-		return 1
-	case "KB":
-		return 1e3
-	case "MB":
-		return 1e6
-	case "GB":
-		return 1e9
-	case "TB":
-		return 1e12
-	case "K", "KIB":
-		return 1 << 10
-	case "M", "MIB":
-		return 1 << 20
-	case "G", "GIB":
-		return 1 << 30
-	case "T", "TIB":
-		return 1 << 40
-	}
-	return 0
-}
-
-// parseSize reads a number of bytes with or without a unit.
-func parseSize(s string) (int64, error) {
-	number := s[:len(s)-len(strings.TrimLeft(s, "0123456789._"))]
-	f, err := strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64)
-	unit := multiple(s[len(number):])
-	if f *= unit; err != nil || unit == 0 || f > 1<<60 {
-		return 0, salt.WithHint(fmt.Errorf("%q is not a size", s), "write a number of bytes, or a number with a unit: KB, MB, GB, KiB, MiB, GiB")
-	}
-	return int64(f), nil
 }
 
 func showList(words []string) any {

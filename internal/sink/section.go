@@ -3,7 +3,6 @@ package sink
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -257,37 +256,21 @@ func (s *section) duration(key string, otherwise, low, high time.Duration) time.
 
 const day = 24 * time.Hour
 
-// size is a number of bytes, or a number with a unit: KB counts by thousands, KiB
-// and K by 1024.
+// size is a number of bytes, see salt.ParseSize.
 func (s *section) size(key string, low int64) int64 {
 	text, ok := s.scalar(key)
 	if !ok {
 		return 0
 	}
-	n, ok := parseSize(text)
-	if !ok {
-		s.wrong(key, "%q is no size: write a number of bytes, or a number with KB, MB, GB, KiB, MiB, GiB", text)
+	n, err := salt.ParseSize(text)
+	if err != nil {
+		s.wrong(key, "%q is no size: %s", text, salt.Hint(err))
 		return 0
 	}
 	if n < low {
 		s.wrong(key, "%s is less than %d bytes", text, low)
 	}
 	return n
-}
-
-var units = map[string]float64{
-	"": 1, "B": 1, "K": 1 << 10, "KB": 1e3, "KIB": 1 << 10, "M": 1 << 20, "MB": 1e6, "MIB": 1 << 20,
-	"G": 1 << 30, "GB": 1e9, "GIB": 1 << 30, "T": 1 << 40, "TB": 1e12, "TIB": 1 << 40,
-}
-
-func parseSize(text string) (int64, bool) {
-	number := strings.TrimRight(text, "BKMGTibkmgtI ")
-	unit, ok := units[strings.ToUpper(strings.TrimSpace(text[len(number):]))]
-	f, err := strconv.ParseFloat(number, 64)
-	if f *= unit; !ok || err != nil || !(f >= 0 && f < math.MaxInt64/2) {
-		return 0, false
-	}
-	return int64(f), true
 }
 
 // done complains of a setting that nobody took.
