@@ -3,14 +3,10 @@ package master
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/journal"
-	"github.com/brinebus/brine/internal/socket"
 )
 
 // openAudit opens the audit log. Its head and the key of its digests lie with
@@ -40,16 +36,6 @@ func (m *Master) openAudit(ctx context.Context) error {
 	m.authz.SetAudit(m.auditLog)
 	m.settings.Audit = m.auditLog
 	return nil
-}
-
-// processOf names the process at the other end of a socket, for people: by the
-// time that somebody reads it, the number may be another's.
-func processOf(p socket.Peer) string {
-	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID))
-	if err != nil {
-		return fmt.Sprintf("process %d", p.PID)
-	}
-	return fmt.Sprintf("process %d (%s)", p.PID, strings.TrimSpace(string(name)))
 }
 
 // tellOldKeys names the files by which users of Salt are known to its master. Here they

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/admission"
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/auth"
 	"github.com/brinebus/brine/internal/authz"
@@ -63,41 +64,41 @@ type Options struct {
 
 // Master is a master's daemon. New makes it, Run serves.
 type Master struct {
-	cfg      *config.Master
-	version  string
-	log      *slog.Logger
-	key      *pki.PrivateKey
-	keys     *keyring.Keyring
-	broker   *broker.Broker
-	tellLost eventbus.Found // of the store
-	server   *rpc.Server
-	journal  *journal.Journal
-	fleet    *fleet.Fleet
-	files    *fileserver.Roots
-	uploads  *fileserver.Uploads // nil where no files are taken
-	host     runner.Host         // what runners reach, whoever runs them
-	runners  *runnerjob.Server
-	outboxes *outbox.Receiver // what waits in those of minions
-	auditLog *audit.Log
-	events   *eventbus.Bus
-	dispatch *dispatch.Dispatcher
-	waiting  keyring.Waiters
-	serving  chan struct{}    // closed when everything is open; connections wait for it
-	told     logging.Throttle // of words on keys that are not accepted
-	often    logging.Throttle // of words that anybody causes who is let in
-	clock    job.Clock        // of job ids
-	steady   job.Steady       // of the expiry of jobs
-	users    auth.Users
-	authz    *authz.Authorizer
-	reactor  *reactor.Reactor
-	settings *settings.Settings
-	start    settings.Compiled // what of the configuration may change, as it was at the start
-	every    time.Duration     // between two self-checks
-	latency  dispatch.Latency
-	undo     []func() // what New has opened, in order
-	ctx      context.Context
-	cancel   context.CancelFunc
-	wg       sync.WaitGroup
+	cfg       *config.Master
+	version   string
+	log       *slog.Logger
+	key       *pki.PrivateKey
+	keys      *keyring.Keyring
+	broker    *broker.Broker
+	server    *rpc.Server
+	journal   *journal.Journal
+	fleet     *fleet.Fleet
+	files     *fileserver.Roots
+	uploads   *fileserver.Uploads // nil where no files are taken
+	host      runner.Host         // what runners reach, whoever runs them
+	runners   *runnerjob.Server
+	outboxes  *outbox.Receiver // what waits in those of minions
+	auditLog  *audit.Log
+	events    *eventbus.Bus
+	dispatch  *dispatch.Dispatcher
+	admission *admission.Admission
+	tellLost  eventbus.Found   // of the store
+	serving   chan struct{}    // closed when everything is open; connections wait for it
+	told      logging.Throttle // of what cannot be read or kept
+	often     logging.Throttle // of words that anybody causes who is let in
+	clock     job.Clock        // of job ids
+	steady    job.Steady       // of the expiry of jobs
+	users     auth.Users
+	authz     *authz.Authorizer
+	reactor   *reactor.Reactor
+	settings  *settings.Settings
+	start     settings.Compiled // what of the configuration may change, as it was at the start
+	every     time.Duration     // between two self-checks
+	latency   dispatch.Latency
+	undo      []func() // what New has opened, in order
+	ctx       context.Context
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup
 }
 
 // New checks everything, takes the lock on the data, opens listener, journal and
@@ -177,8 +178,11 @@ func (m *Master) openKeys() error {
 		m.log.Info("generated the master's keys", "dir", m.cfg.PKIDir, "type", string(key.Type()))
 	}
 	m.key = key
-	m.keys, err = keyring.Open(m.cfg, m.log)
-	return err
+	if m.keys, err = keyring.Open(m.cfg, m.log); err != nil {
+		return err
+	}
+	m.admission = admission.New(m.ctx, admission.Options{Keys: m.keys, Users: &m.users, Version: m.version, Log: m.log})
+	return nil
 }
 
 func (m *Master) openBroker() error {
@@ -202,10 +206,10 @@ func (m *Master) openBroker() error {
 		Endpoints: bus.MasterEndpoints,
 		Name:      "salt-master",
 		Listen:    net.JoinHostPort(m.cfg.Interface, strconv.Itoa(m.cfg.RetPort)),
-		TLS:       &tls.Config{Certificates: []tls.Certificate{certificate}, VerifyConnection: m.checkVersion},
+		TLS:       &tls.Config{Certificates: []tls.Certificate{certificate}, VerifyConnection: m.admission.CheckVersion},
 		StoreDir:  m.storeDir(),
 		Sync:      broker.SyncOf(m.cfg.JournalSync),
-		Admit:     m.admit,
+		Admit:     m.admission.Admit,
 		Context:   m.ctx,
 		Gone:      m.gone,
 		Ready:     m.serving,
@@ -294,8 +298,12 @@ func (m *Master) retention() time.Duration {
 }
 
 func (m *Master) openServer() error {
+	a := m.admission
+	a.Connections, a.Audit, a.Events, a.Minions, a.Jobs = m.broker, m.auditLog, m.events, m.fleet, m.dispatch
+	a.Local = func(ctx context.Context, i bus.Identity) audit.Who { return m.authz.Local(ctx, i).Who() }
+	m.undo = append(m.undo, a.Wait)
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
-	m.server.Cut, m.server.CutKey, m.server.Slow, m.server.Authorize = m.cut, m.broker.CutUnaccepted, m.broker.Slow, m.authz.Authorize
+	m.server.Cut, m.server.CutKey, m.server.Slow, m.server.Authorize = m.admission.Cut, m.broker.CutUnaccepted, m.broker.Slow, m.authz.Authorize
 	m.server.GrainsCount = m.keys.GrainsCount
 	m.register()
 	if err := m.server.Served(); err != nil {
@@ -338,12 +346,12 @@ func (m *Master) Run(ctx context.Context) error {
 	m.start = settings.Compiled{} // the parts have it now
 	m.wg.Go(func() { m.fleet.Keep(m.ctx, m.log) })
 	m.broker.WatchStore(m.tellLost)
-	m.wg.Go(func() { m.watchKeys(changed) })
+	m.wg.Go(func() { m.admission.Watch(changed) })
 	if m.cfg.PresenceEvents {
 		m.wg.Go(func() { m.fleet.Announce(m.ctx, m.cfg.LoopInterval, m.events) })
 	}
 	m.wg.Go(func() { m.authz.Logins.Gate.Keep(m.ctx) })
-	m.wg.Go(m.watchExpiry)
+	m.wg.Go(func() { m.admission.WatchExpiry(m.ctx) })
 	m.wg.Go(func() { m.outboxes.Keep(m.ctx) })
 	hangups, stop := daemon.Hangups()
 	defer stop()

@@ -7,7 +7,6 @@ import (
 	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/dispatch"
-	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/grain"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/reactor"
@@ -39,10 +38,10 @@ func (m *Master) openRunners() {
 	m.runners = runnerjob.New(m.ctx, runnerjob.Options{
 		Host:  m.host,
 		Authz: m.authz, AuditLog: m.auditLog, Jobs: m.dispatch, Active: m.dispatch, Journal: m.journal, Events: m.events,
-		Keys:   func(who audit.Who) runner.KeyStore { return m.keys.By(who) },
-		Config: func() map[string]any { return config.Disclose(m.settings.InForce()) },
-		Grains: func(ctx context.Context) (map[string]any, error) { return grain.Collect(ctx, grain.Options{}) },
-		Paths:  function.Paths{CacheDir: m.cfg.CacheDir, ConfigDir: m.cfg.ConfigDir}, Clock: &m.clock,
+		Keys:     func(who audit.Who) runner.KeyStore { return m.keys.By(who) },
+		Config:   func() map[string]any { return config.Disclose(m.settings.InForce()) },
+		Grains:   func(ctx context.Context) (map[string]any, error) { return grain.Collect(ctx, grain.Options{}) },
+		CacheDir: m.cfg.CacheDir, ConfigDir: m.cfg.ConfigDir, Clock: &m.clock,
 	})
 	m.undo = append(m.undo, m.runners.Wait)
 }

@@ -17,12 +17,12 @@ import (
 func (m *Master) register() {
 	s := m.server
 	for name, h := range map[string]rpc.Handler{
-		"ask":         m.ask, // the key of anybody
+		"ask":         m.admission.Ask, // the key of anybody
 		"changeMine":  m.fleet.ChangeMine,
 		"follow":      m.follow,
 		"grains":      m.fleet.Refresh,
 		"hello":       m.hello,
-		"keyAction":   m.keyAction,
+		"keyAction":   m.admission.KeyAction,
 		"letters":     m.outboxes.Deliver,
 		"listFiles":   m.listFiles,
 		"localReturn": m.dispatch.LocalReturn,
@@ -36,7 +36,7 @@ func (m *Master) register() {
 		"push":        m.push,
 		"readMine":    m.fleet.ReadMine,
 		"returned":    m.dispatch.Returned,
-		"revoke":      m.revoke,
+		"revoke":      m.admission.Revoke,
 		"run":         m.runners.Run,
 		"sendFile":    m.sendFile,
 	} {

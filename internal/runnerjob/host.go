@@ -71,7 +71,7 @@ func (s *Server) sendEvent(ctx context.Context, who authz.Principal, tag string,
 // runs on it. It has no id, no bus and no jobs of a minion.
 func (s *Server) machine() *function.Host {
 	return &function.Host{
-		Version: s.Host.Version, Config: s.Config(), Paths: function.Paths{CacheDir: s.Paths.CacheDir}, Log: s.Host.Log,
+		Version: s.Host.Version, Config: s.Config(), Paths: function.Paths{CacheDir: s.CacheDir}, Log: s.Host.Log,
 		Grains: sync.OnceValue(func() map[string]any {
 			facts, err := s.Grains(s.ctx)
 			if err != nil {

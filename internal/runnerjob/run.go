@@ -91,7 +91,7 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 
 func (s *Server) runOne(ctx context.Context, who authz.Principal, jid salt.JID, tag string, data map[string]any, q protocol.Run, reach salt.Reach, long *longRead) protocol.RunResult {
 	h, c := s.host(who, long), q.Command
-	table, machine := runner.Table(h), &function.Host{Version: s.Host.Version, Log: s.Host.Log, Config: h.Config, Paths: function.Paths{ConfigDir: s.Paths.ConfigDir}, Custom: h.Custom}
+	table, machine := runner.Table(h), &function.Host{Version: s.Host.Version, Log: s.Host.Log, Config: h.Config, Paths: function.Paths{ConfigDir: s.ConfigDir}, Custom: h.Custom}
 	if q.Wheel {
 		table, machine.Custom = runner.Wheel(h), nil
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/brinebus/brine/internal/authz/decision"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
@@ -51,18 +50,18 @@ type Events interface {
 
 // Options are what a server is made with.
 type Options struct {
-	Host     runner.Host       // what is the same for everybody who may run a runner
-	Authz    *authz.Authorizer // no interface: nothing else may decide
-	AuditLog *audit.Log
-	Jobs     Jobs
-	Active   Active
-	Journal  Journal
-	Events   Events
-	Keys     func(who audit.Who) runner.KeyStore           // in the hands of who
-	Config   func() map[string]any                         // in force, without secrets
-	Paths    function.Paths                                // of the master
-	Grains   func(context.Context) (map[string]any, error) // of the master's own machine
-	Clock    *job.Clock
+	Host                runner.Host       // what is the same for everybody who may run a runner
+	Authz               *authz.Authorizer // no interface: nothing else may decide
+	AuditLog            *audit.Log
+	Jobs                Jobs
+	Active              Active
+	Journal             Journal
+	Events              Events
+	Keys                func(who audit.Who) runner.KeyStore           // in the hands of who
+	Config              func() map[string]any                         // in force, without secrets
+	CacheDir, ConfigDir string                                        // of the master
+	Grains              func(context.Context) (map[string]any, error) // of the master's own machine
+	Clock               *job.Clock
 }
 
 // Server runs runners.

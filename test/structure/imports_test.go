@@ -21,6 +21,7 @@ type layer struct {
 // a function, that it declares itself.
 var layers = []layer{
 	{"acl", "salt target target/pyre value", "rules in, answer out: they are written over names, targets and arguments, and the answer needs no I/O"},
+	{"admission", "audit auth broker bus keyring logging pki protocol rpc salt socket upstream", "who is let in by their key, and who is cut: keys are judged by keyring; connections, events and minions are interfaces that it declares"},
 	{"argument", "salt value yamlfile/scalar", "turns words into values"},
 	{"atomicfile", "", "writes bytes; whose they are is not its affair"},
 	{"audit", "atomicfile journal salt value", "the chain of decisions: it is handed what was decided, and keeps it in a queue of the journal"},
@@ -71,7 +72,7 @@ var layers = []layer{
 	{"keyring", "audit bus config pki salt target", "the master's knowledge of keys; connections are cut, and words are said, by its master"},
 	{"localapi", "auth authz/decision authz/eventacl bus eventbus forwarder outbox peer protocol rpc salt scheduler upstream value", "answers programs of this machine: what they want is done by the parts of the daemon"},
 	{"logging", "salt", "lines for people and files"},
-	{"master", "audit auth authz authz/decision authz/eventacl broker bus config daemon dispatch eauth event eventbus fileserver fleet function grain job journal keyring logging outbox pki protocol reactor rpc runner runnerjob salt settings socket upstream", "carries what happens between the rules and the bus; never minion"},
+	{"master", "admission audit auth authz authz/decision authz/eventacl broker bus config daemon dispatch eauth event eventbus fileserver fleet grain job journal keyring logging outbox pki protocol reactor rpc runner runnerjob salt settings socket upstream", "carries what happens between the rules and the bus; never minion"},
 	{"metrics", "salt socket", "names, and figures that it is handed; whose they are is not its affair"},
 	{"mine", "salt value", "the words about the mine, which functions, the master and what goes between them have in common"},
 	{"minion", "authz/eventacl beacon broker bus config daemon eventbus executor forwarder host journal localapi logging outbox pki rpc salt scheduler socket upstream", "the daemon: it opens its parts in order, and ends them; never master or runner"},

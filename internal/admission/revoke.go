@@ -1,4 +1,4 @@
-package master
+package admission
 
 import (
 	"context"
@@ -16,35 +16,35 @@ import (
 // return the job that asked.
 const revokeDelay = time.Second
 
-// revoke forgets the accepted key of the minion that asks. Which one that is, the
+// Revoke forgets the accepted key of the minion that asks. Which one that is, the
 // connection says.
-func (m *Master) revoke(ctx context.Context, r *rpc.Request) error {
+func (a *Admission) Revoke(ctx context.Context, r *rpc.Request) error {
 	id := salt.MinionID(r.From.Name)
-	entries, err := m.keys.Store.Of(id)
+	entries, err := a.Keys.Store.Of(id)
 	for _, e := range entries {
 		if e.State != pki.Accepted {
 			continue
 		}
-		m.log.Warn("a minion has revoked its own key", "minion", id, "fingerprint", e.Key.SHA256())
+		a.Log.Warn("a minion has revoked its own key", "minion", id, "fingerprint", e.Key.SHA256())
 		if err := r.Send(ctx, protocol.Revoked{Key: e.Key.SHA256()}); err != nil {
 			return err
 		}
 		who := keyring.Remote(id, r.From.Source)
-		m.wg.Go(func() { m.forgetKey(e, who) })
+		a.wg.Go(func() { a.forgetKey(e, who) })
 		return nil
 	}
 	return err
 }
 
 // forgetKey deletes a key in the name of who, as the audit log has it.
-func (m *Master) forgetKey(e pki.Entry, who audit.Who) {
+func (a *Admission) forgetKey(e pki.Entry, who audit.Who) {
 	pause := time.NewTimer(revokeDelay)
 	defer pause.Stop()
 	select {
 	case <-pause.C:
-	case <-m.ctx.Done():
+	case <-a.ctx.Done():
 	}
-	if err := m.keys.By(who).Delete(e); err != nil {
-		m.log.Error("revoked key not deleted", "minion", e.ID, "err", err)
+	if err := a.Keys.By(who).Delete(e); err != nil {
+		a.Log.Error("revoked key not deleted", "minion", e.ID, "err", err)
 	}
 }

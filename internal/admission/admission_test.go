@@ -1,0 +1,244 @@
+package admission
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/auth"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/keyring"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/socket"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// world is an admission over a real key directory, and what it says and does.
+type world struct {
+	*Admission
+	t     *testing.T
+	acts  []any // of the events
+	notes []audit.Entry
+	open  []bus.Identity // connections
+	cuts  []string       // names of those that were ended
+	gone  []salt.MinionID
+}
+
+// Note implements Audit.
+func (w *world) Note(e audit.Entry) bool {
+	w.notes = append(w.notes, e)
+	return true
+}
+
+// Announce implements Events.
+func (w *world) Announce(_ string, data any) { w.acts = append(w.acts, data.(map[string]any)["act"]) }
+
+// Forget implements Minions.
+func (w *world) Forget(_ context.Context, id salt.MinionID) { w.gone = append(w.gone, id) }
+
+// Owner implements Connections.
+func (w *world) Owner(string) (bus.Identity, bool) { return bus.Identity{}, false }
+
+// ConnectionsOf implements Connections.
+func (w *world) ConnectionsOf(match func(bus.Identity) bool, f func(bus.Identity, func())) {
+	for _, i := range w.open {
+		if match == nil || match(i) {
+			f(i, func() { w.cuts = append(w.cuts, i.Name) })
+		}
+	}
+}
+
+// Lookup implements Users: 0 is an operator, everybody else is not.
+func (w *world) Lookup(_ context.Context, uid int) auth.User {
+	if uid == 0 {
+		return auth.User{Name: "root", Operator: true}
+	}
+	return auth.User{UID: uid, Name: "fred"}
+}
+
+func begin(t *testing.T) *world {
+	t.Helper()
+	cfg := &config.Master{}
+	cfg.PKIDir = t.TempDir()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	keys, err := keyring.Open(cfg, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys.Here = func(pki.PublicKey) bool { return false }
+	w := &world{t: t}
+	w.Admission = New(t.Context(), Options{Keys: keys, Users: w, Version: "test", Log: log})
+	w.Admission.Audit, w.Events, w.Minions, w.Connections = w, w, w, w
+	return w
+}
+
+// peer is a connection whose certificate has this name.
+func (w *world) peer(name string, key *pki.PrivateKey) broker.Peer {
+	w.t.Helper()
+	c, err := key.Certificate(name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(c.Certificate[0])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return broker.Peer{Remote: "192.0.2.1:1", Host: "192.0.2.1", TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}}
+}
+
+// entry is what the key directory has of an id.
+func (w *world) entry(id salt.MinionID) pki.Entry {
+	w.t.Helper()
+	list, err := w.Keys.Store.Of(id)
+	if err != nil || len(list) != 1 {
+		w.t.Fatalf("%d keys of %s, %v", len(list), id, err)
+	}
+	return list[0]
+}
+
+func TestAKeyDecidesWhoComesIn(t *testing.T) {
+	w := begin(t)
+	p := w.peer("web1", bustest.Key(t))
+	if i := w.Admit(p); i.Role != bus.RoleUnaccepted || i.Name != "web1" {
+		t.Errorf("a new key is %+v", i)
+	}
+	if i := w.Admit(p); i.Role != bus.RoleUnaccepted {
+		t.Errorf("a waiting key is %+v", i)
+	}
+	if err := w.Keys.Store.Accept(w.entry("web1")); err != nil {
+		t.Fatal(err)
+	}
+	if i := w.Admit(p); i.Role != bus.RoleMinion || i.Source != "192.0.2.1:1" {
+		t.Errorf("an accepted key is %+v", i)
+	}
+	call := p
+	call.Caller = true
+	if i := w.Admit(call); i.Role != bus.RoleCaller {
+		t.Errorf("salt-call with an accepted key is %+v", i)
+	}
+	if i := w.Admit(w.peer("web1", bustest.Key(t))); i.Role != bus.RoleUnaccepted {
+		t.Errorf("another key for the same id is %+v", i)
+	}
+	if err := w.Keys.Store.Reject(w.entryIn("web1", pki.Accepted)); err != nil {
+		t.Fatal(err)
+	}
+	if i := w.Admit(p); i.Role != bus.RoleUnaccepted {
+		t.Errorf("a rejected key is %+v", i)
+	}
+	if want := []any{"pend", "accept", "denied", "reject"}; !slices.Equal(w.acts, want) {
+		t.Errorf("events: %v, want %v: the waiting key and salt-call leave none", w.acts, want)
+	}
+	for _, n := range w.notes {
+		if n.Verdict == audit.Allowed || n.Reason == "" || n.Fun != "key.connect" {
+			t.Errorf("the audit log has %+v", n)
+		}
+	}
+	if len(w.notes) != 3 {
+		t.Errorf("%d entries in the audit log, want 3", len(w.notes))
+	}
+}
+
+// entryIn is the key of an id in this state.
+func (w *world) entryIn(id salt.MinionID, s pki.State) pki.Entry {
+	w.t.Helper()
+	list, err := w.Keys.Store.Of(id)
+	for _, e := range list {
+		if e.State == s {
+			return e
+		}
+	}
+	w.t.Fatalf("no key of %s is %s: %v", id, s, err)
+	return pki.Entry{}
+}
+
+// TestNobodyComesInWithoutAKey: the zero identity may nothing.
+func TestNobodyComesInWithoutAKey(t *testing.T) {
+	w := begin(t)
+	key := bustest.Key(t)
+	for what, p := range map[string]broker.Peer{
+		"no certificate": {TLS: new(tls.ConnectionState)}, "an id that is none": w.peer("../web1", key),
+		"a client that nobody made": w.peer(salt.ClientPrefix+"dash", key), "a client whose name is none": w.peer(salt.ClientPrefix+"../dash", key),
+	} {
+		if i := w.Admit(p); i != (bus.Identity{}) {
+			t.Errorf("%s is %+v", what, i)
+		}
+	}
+}
+
+func TestClients(t *testing.T) {
+	w := begin(t)
+	good, old := bustest.Key(t), bustest.Key(t)
+	for _, c := range []pki.Client{{Name: "good", Key: good.Public()}, {Name: "old", Key: old.Public(), Expires: time.Now().Add(-time.Second)}} {
+		if err := w.Keys.Store.AddClient(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i := w.Admit(w.peer(salt.ClientPrefix+"good", good))
+	if i.Role != bus.RoleClient || i.Name != "good" {
+		t.Errorf("a client is %+v", i)
+	}
+	for what, p := range map[string]broker.Peer{
+		"one with the key of another": w.peer(salt.ClientPrefix+"good", old), "one whose time is over": w.peer(salt.ClientPrefix+"old", old),
+	} {
+		if i := w.Admit(p); i != (bus.Identity{}) {
+			t.Errorf("%s is %+v", what, i)
+		}
+	}
+	w.open = []bus.Identity{i, {Role: bus.RoleClient, Name: "old", Key: bus.KeyToken(old.Public().Key())}, {Role: bus.RoleMinion, Name: "web1"}}
+	w.cutRefused(nil, true)
+	if !slices.Equal(w.cuts, []string{"old"}) {
+		t.Errorf("cut: %q, want the client whose time is over and nobody else", w.cuts)
+	}
+}
+
+// TestWhoIsCut: of the ids that are looked at, those whose key is not accepted.
+func TestWhoIsCut(t *testing.T) {
+	w := begin(t)
+	for _, name := range []string{"kept", "deleted", "other"} {
+		p := w.peer(name, bustest.Key(t))
+		w.Admit(p)
+		id := salt.MinionID(name)
+		if err := w.Keys.Store.Accept(w.entry(id)); err != nil {
+			t.Fatal(err)
+		}
+		w.open = append(w.open, w.Admit(p))
+	}
+	for _, id := range []salt.MinionID{"deleted", "other"} {
+		if err := w.Keys.Store.Delete(w.entry(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.cutRefused(map[salt.MinionID]bool{"kept": true, "deleted": true}, false)
+	if !slices.Equal(w.cuts, []string{"deleted"}) || !slices.Equal(w.gone, []salt.MinionID{"deleted"}) {
+		t.Errorf("cut %q and forgotten %q, want deleted alone: nobody has said that other changed", w.cuts, w.gone)
+	}
+}
+
+// TestSudoIsBelievedOfOperators: anybody can set the variable.
+func TestSudoIsBelievedOfOperators(t *testing.T) {
+	w := begin(t)
+	for _, c := range []struct {
+		uid  uint32
+		sudo string
+		want bus.Identity
+	}{
+		{0, "", bus.Identity{Name: "0"}}, {0, "root", bus.Identity{Name: "0"}}, {0, "fred", bus.Identity{Name: "0", Sudo: "fred"}},
+		{1000, "root", bus.Identity{Name: "1000"}}, {1000, "anna", bus.Identity{Name: "1000"}},
+	} {
+		i := w.Admit(broker.Peer{Local: socket.Peer{UID: c.uid}, Sudo: c.sudo})
+		if i.Role != bus.RoleUser || i.Name != c.want.Name || i.Sudo != c.want.Sudo {
+			t.Errorf("uid %d with SUDO_USER=%q is %+v", c.uid, c.sudo, i)
+		}
+	}
+	if i := w.Admit(broker.Peer{Sudo: "no\nname"}); i != (bus.Identity{}) {
+		t.Errorf("an operator behind sudo without a name is %+v", i)
+	}
+}

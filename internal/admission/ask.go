@@ -1,0 +1,81 @@
+package admission
+
+import (
+	"context"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Ask tells the holder of a key whether it is accepted, and again when that
+// changes. It is all that an unaccepted key is answered, and a connection asks it once.
+func (a *Admission) Ask(ctx context.Context, r *rpc.Request) error {
+	var q protocol.Ask
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	if r.Body = nil; !a.Keys.GrainsCount() { // it may stand for long
+		q.AutosignGrains = nil
+	}
+	i, ok := a.Connections.Owner(r.Inbox())
+	if !ok {
+		return nil // it is gone already
+	}
+	changes, stop, first := a.waiting.Wait(salt.MinionID(i.Name), r.Inbox())
+	if !first {
+		return rpc.Errorf(rpc.Busy, "this connection has asked already")
+	}
+	defer stop()
+	last := protocol.KeyState("")
+	for {
+		state, err := a.stateOf(i, q.AutosignGrains)
+		if err != nil {
+			return err
+		}
+		if state != last {
+			answer := protocol.AskAnswer{State: state, Reconnect: i.Role == bus.RoleUnaccepted, Version: a.Version}
+			if err := r.Send(ctx, answer); err != nil {
+				return err
+			}
+			last = state
+		}
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// stateOf looks up where the key of a connection stands now.
+func (a *Admission) stateOf(i bus.Identity, grains map[string]string) (protocol.KeyState, error) {
+	id := salt.MinionID(i.Name)
+	key, state, err := a.Keys.ByToken(id, i.Key)
+	if err != nil {
+		return "", err
+	}
+	if state == pki.Pending && len(grains) > 0 {
+		signed, err := a.Keys.SignByGrains(pki.Entry{ID: id, State: pki.Pending, Key: key}, i.Source, grains)
+		if err != nil {
+			a.Log.Error("autosign_grains not applied", "minion", id, "err", err)
+		}
+		if signed {
+			a.Log.Info("key accepted by autosign_grains", "minion", id)
+			state = pki.Accepted
+		}
+	}
+	switch state {
+	case pki.Accepted:
+		return protocol.KeyAccepted, nil
+	case pki.Pending:
+		return protocol.KeyPending, nil
+	case pki.Rejected:
+		return protocol.KeyRejected, nil
+	case pki.Denied:
+		return protocol.KeyDenied, nil
+	}
+	return protocol.KeyFull, nil
+}

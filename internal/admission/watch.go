@@ -1,0 +1,176 @@
+package admission
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/keyring"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// secondLook is when connections are looked at once more after a change of keys:
+// well after the microseconds between judging and booking one.
+const secondLook = time.Second
+
+// Watch acts on every change of the key store: it cuts the connections whose
+// key is no longer what it was, and wakes those that wait for it.
+func (a *Admission) Watch(changed <-chan pki.Seen) {
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
+	lost := map[salt.MinionID]bool{} // ids to look at once more
+	for {
+		select {
+		case seen, ok := <-changed:
+			if !ok {
+				return
+			}
+			changes := a.lookAtKeys(seen)
+			now := lostBy(changes)
+			// A minion that was judged by the store may have come in with a key of which
+			// nothing is known here: accepted and deleted again before the first look.
+			suspects := maps.Clone(now)
+			maps.Copy(suspects, seen.IDs)
+			maps.Copy(lost, suspects)
+			if len(suspects) > 0 || seen.Clients || seen.All {
+				again.Reset(secondLook)
+			}
+			a.cutRefused(suspects, seen.Clients || seen.All)
+			if len(now) > 0 {
+				a.Jobs.Revoke()
+			}
+			a.waiting.Wake(changes)
+		case <-again.C:
+			// A connection that was judged just before the change and booked just
+			// after it was missed by the first look.
+			a.cutRefused(lost, true)
+			clear(lost)
+		}
+	}
+}
+
+// lookAtKeys reads what is said to have changed, and tells of what did.
+func (a *Admission) lookAtKeys(seen pki.Seen) []keyring.Change {
+	var err error
+	if seen.All {
+		err = a.Keys.Refresh()
+	} else if len(seen.IDs) > 0 {
+		err = a.Keys.Look(slices.Collect(maps.Keys(seen.IDs))...)
+	}
+	if err != nil {
+		a.Log.Error("key store not read", "err", err)
+	}
+	changes := a.Keys.Take()
+	a.announceKeys(changes)
+	return changes
+}
+
+// lostBy are the ids of which an accepted key is accepted no more.
+func lostBy(changes []keyring.Change) map[salt.MinionID]bool {
+	ids := map[salt.MinionID]bool{}
+	for _, c := range changes {
+		if c.Before == pki.Accepted {
+			ids[c.ID] = true
+		}
+	}
+	return ids
+}
+
+// cutRefused ends the connections of these ids whose key is not accepted any more, those
+// of clients if they are to be looked at, and nobody else's.
+func (a *Admission) cutRefused(ids map[salt.MinionID]bool, clients bool) {
+	if len(ids) == 0 && !clients {
+		return
+	}
+	suspect := func(i bus.Identity) bool {
+		return i.Role == bus.RoleClient && clients || (i.Role == bus.RoleMinion || i.Role == bus.RoleCaller) && ids[salt.MinionID(i.Name)]
+	}
+	a.Connections.ConnectionsOf(suspect, func(i bus.Identity, cut func()) {
+		if i.Role == bus.RoleClient {
+			a.cutClient(i, cut)
+			return
+		}
+		_, state, err := a.Keys.ByToken(salt.MinionID(i.Name), i.Key)
+		if err == nil && state == pki.Accepted {
+			return
+		}
+		a.Log.Info("cutting a connection: its key is no longer accepted", "minion", i.Name, "state", state.String())
+		if err == nil && state == pki.Unknown {
+			// The store was read just now and may be ahead of what was announced: who
+			// sees the end of the connection must find nothing of the minion.
+			a.Minions.Forget(a.ctx, salt.MinionID(i.Name))
+		}
+		cut()
+	})
+}
+
+// Cut ends the connection with this inbox.
+func (a *Admission) Cut(inbox string) {
+	a.Connections.ConnectionsOf(nil, func(i bus.Identity, cut func()) {
+		if i.Inbox() == inbox {
+			cut()
+		}
+	})
+}
+
+// announceKeys fires salt/key for what changed, as salt-key does in Salt; here
+// it happens whoever moved the file. Of keys that made room for others the log has their
+// number.
+func (a *Admission) announceKeys(changes []keyring.Change) {
+	gaveWay := 0
+	for _, c := range changes {
+		switch {
+		case c.GaveWay:
+			gaveWay++
+		case c.After == pki.Unknown:
+			a.tellKey(c.Name, keyring.Delete)
+			a.Minions.Forget(a.ctx, c.ID)
+		case c.After == pki.Accepted || c.After == pki.Rejected:
+			a.tellKey(c.Name, keyring.Act(c.After))
+		}
+	}
+	if gaveWay > 0 && a.told.First("keys gave way", time.Now()) {
+		a.Log.Warn("too many keys wait to be accepted: those that were not seen for the longest time make room", "limit", pki.MaxWaiting, "limit_of_host", pki.MaxWaitingOfHost, "now", gaveWay)
+	}
+}
+
+func (a *Admission) tellKey(name keyring.Name, act string) {
+	who, rule := a.Keys.TakeAction(name, act)
+	a.Log.Info("key "+act, "minion", name.ID, "user", who.User, "rule", rule)
+	a.Audit.Note(audit.Entry{
+		Kind: audit.Key, Verdict: audit.Allowed, Who: who, Fun: "key." + act, Minions: []salt.MinionID{name.ID}, Count: 1, Finger: name.Finger, Rule: rule,
+	})
+	a.Events.Announce("salt/key", map[string]any{"result": true, "act": act, "id": string(name.ID)})
+}
+
+// KeyAction notes which operator is about to change keys by files of their own.
+func (a *Admission) KeyAction(ctx context.Context, r *rpc.Request) error {
+	var q protocol.KeyAction
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	who := a.Local(ctx, r.From)
+	for _, k := range q.Keys {
+		a.Keys.Expect(keyring.Name{ID: k.ID, Finger: k.Finger}, q.Act, who)
+	}
+	return nil
+}
+
+// CutOlder ends the older connection of a minion that connects once more: one
+// that has not noticed its end, or a machine with a copy of the key. Both would
+// run every job.
+func (a *Admission) CutOlder(id salt.MinionID, inbox string) {
+	a.Connections.ConnectionsOf(nil, func(i bus.Identity, cut func()) {
+		if i.Role != bus.RoleMinion || i.Name != string(id) || i.Inbox() == inbox {
+			return
+		}
+		a.Log.Warn("minion connected again while its older connection lasts; the older one is cut. If this goes on, two machines share its key", "minion", id)
+		cut()
+	})
+}
