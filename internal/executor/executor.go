@@ -8,7 +8,6 @@
 package executor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,14 +60,19 @@ type Executor struct {
 	seen     *job.Seen
 	reserves *outbox.Reserves
 	origins  upstream.Origins
+	booking  chan struct{} // holds one for each job that waits for the disk
 	jobs     *Table
 	ids      job.Clock // of the minion's own jobs
 }
 
+// mostBooking is how many jobs wait for the disk at a time, where each holds a thread: jobs
+// that come while the disk hangs must not use up those of the process.
+const mostBooking = 128
+
 // Open opens the record of the jobs that were begun, and puts what a kill or a full disk
 // has left of them into the outboxes. The executor's jobs end with life.
 func Open(ctx, life context.Context, o Options) (*Executor, error) {
-	x := &Executor{Options: o, ctx: life, jobs: newTable(o.Most)}
+	x := &Executor{Options: o, ctx: life, booking: make(chan struct{}, mostBooking), jobs: newTable(o.Most)}
 	var err error
 	if x.seen, err = job.OpenSeen(filepath.Join(o.Dir, "jobs_seen"), o.Always); err != nil {
 		return nil, err
@@ -121,9 +125,17 @@ func (x *Executor) Take(s *upstream.Session, body []byte) {
 	x.jobs.spawn(func() { x.start(s, e) })
 }
 
-// start begins a job once it is booked, which may wait for the disk.
+// start begins a job once it is booked, which may wait for the disk. One that is not booked
+// when the daemon ends leaves no trace: the master asks for it, and sends it again.
 func (x *Executor) start(s *upstream.Session, e *job.Envelope) {
-	if err := x.book(e, x.box(s.Up).Name()); err != nil {
+	select {
+	case x.booking <- struct{}{}:
+	case <-x.ctx.Done():
+		return
+	}
+	err := x.book(e, x.box(s.Up).Name())
+	<-x.booking
+	if err != nil {
 		x.Log.Error("job refused", "jid", e.JID, "err", err)
 		x.tellAll(x.origins.End(e.JID), e.JID, job.Report{State: job.Refused, Text: err.Error()})
 		return
@@ -136,16 +148,26 @@ func (x *Executor) start(s *upstream.Session, e *job.Envelope) {
 	x.runJob(s.Up, e)
 }
 
-// book writes down that a job begins, and keeps space for its return, in the outbox of
-// this name. Both go to the disk at the same time, with those of the jobs that came meanwhile.
+// errBegun is why a job does not begin whose record is there already.
+var errBegun = errors.New("it was begun before")
+
+// book keeps space for the return of a job, in the outbox of this name, and writes down that
+// it begins. The record comes last: where a power cut leaves it, it leaves the space, too, so
+// the minion can tell that the job was ended; where it does not, the job is sent again.
 func (x *Executor) book(e *job.Envelope, box string) error {
-	if err := x.reserves.Take(e, box); err != nil {
+	err := x.reserves.Take(e, box)
+	if err == nil {
+		err = x.reserves.Sync(e.JID)
+	}
+	if err != nil {
+		x.reserves.Drop(e.JID)
 		return fmt.Errorf("the minion cannot keep the return of a job now: %w", err)
 	}
-	kept := make(chan error, 1)
-	go func() { kept <- x.reserves.Sync(e.JID) }()
-	_, err := x.seen.First(e.JID)
-	if err = cmp.Or(err, <-kept); err != nil {
+	first, err := x.seen.First(e.JID)
+	if err == nil && !first {
+		err = errBegun
+	}
+	if err != nil {
 		x.reserves.Drop(e.JID)
 		return fmt.Errorf("the minion cannot record the job: %w", err)
 	}

@@ -17,10 +17,7 @@ const answerTime = 10 * time.Second
 // other was heard.
 func (x *Executor) Account(ctx context.Context, s *upstream.Session) {
 	for _, jid := range s.Asked {
-		r := job.Report{State: job.Unknown}
-		if x.seen.Has(jid) {
-			r = x.before(jid)
-		}
+		r := x.standing(jid)
 		asking, cancel := context.WithTimeout(ctx, answerTime)
 		err := s.Ask(asking, "ret."+string(jid), r, nil)
 		cancel()
@@ -31,6 +28,16 @@ func (x *Executor) Account(ctx context.Context, s *upstream.Session) {
 			return
 		}
 	}
+}
+
+// standing is where a job stands that the master asks for. One that waits for its record is
+// known, though the record is not there; it is looked for first, since one that ends between
+// the two looks has its record then.
+func (x *Executor) standing(jid salt.JID) job.Report {
+	if len(x.origins.Of(jid)) == 0 && !x.seen.Has(jid) {
+		return job.Report{State: job.Unknown}
+	}
+	return x.before(jid)
 }
 
 // before is where a job stands that came before.

@@ -1,0 +1,111 @@
+package executor
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/outbox"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
+)
+
+const booked salt.JID = "20260102030405060708"
+
+// waiting is an executor that syncs at once, a session with a master, and a job of it.
+func waiting(t *testing.T) (x *Executor, s *upstream.Session, body []byte) {
+	t.Helper()
+	x, err := Open(t.Context(), t.Context(), Options{
+		ID: "web1", Dir: t.TempDir(), Always: true, Boxes: outbox.Boxes{new(outbox.Box)}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.Close)
+	key, err := pki.Generate(pki.Ed25519, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = &upstream.Session{Connection: &upstream.Connection{Master: key.Public()}, Up: new(upstream.Uplink), Clock: job.NewSteady(time.Now())}
+	body, err = job.Seal(&job.Envelope{
+		JID: booked, User: "root", Target: "web1", TargetType: "list", Expires: time.Now().Add(time.Hour),
+		Commands: []job.Command{{Function: "test.ping"}},
+	}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x, s, body
+}
+
+// The disk takes its time, which a pipe without a reader does in the place of the space for
+// the return: a master that asks meanwhile is not told that the job never came, and what is
+// behind it does not wait.
+func TestAJobThatWaitsForItsRecordIsKnown(t *testing.T) {
+	x, s, body := waiting(t)
+	pipe := filepath.Join(x.Dir, "running", string(booked))
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x.Take(s, body)
+	if r := x.standing(booked); r.State != job.Received {
+		t.Errorf("of a job that waits for the disk the master is told %q", r.State)
+	}
+	f, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	x.jobs.Wait() // no space can be kept in a pipe: the job is refused
+	if r := x.standing(booked); r.State != job.Unknown {
+		t.Errorf("of a job that was refused before it was recorded the master is told %q", r.State)
+	}
+}
+
+// A job whose space cannot be brought to the disk has no record there either. One descriptor
+// is left, which is enough to make the space, and too few to sync it and the list of files.
+func TestTheRecordComesLast(t *testing.T) {
+	x, s, body := waiting(t)
+	free, err := syscall.Open(x.Dir, syscall.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Close(free)
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(free) + 1, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	x.Take(s, body)
+	x.jobs.Wait()
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if x.seen.Has(booked) {
+		t.Error("a job is recorded that has no space for its return")
+	}
+	if b, err := os.ReadFile(filepath.Join(x.Dir, "jobs_seen")); err != nil || len(b) > 0 {
+		t.Errorf("written down: %q, %v", b, err)
+	}
+	if err := x.book(&job.Envelope{JID: "20260102030405060709"}, ""); err != nil {
+		t.Errorf("with more descriptors: %v", err)
+	}
+}
+
+// Whatever came before it, a job with a record does not begin.
+func TestTheRecordDecides(t *testing.T) {
+	x, _, _ := waiting(t)
+	e := &job.Envelope{JID: booked, Commands: []job.Command{{Function: "test.ping"}}}
+	if err := x.book(e, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.book(e, ""); err == nil {
+		t.Error("a job is begun twice")
+	}
+}
