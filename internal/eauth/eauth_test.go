@@ -527,6 +527,73 @@ func TestGroupsOfTokens(t *testing.T) {
 	}
 }
 
+// What a token keeps it keeps while the configuration says so: taken back there, the tokens
+// that there are have the groups and rules of now, and so has a login by one of them.
+func TestKeptRulesAreTakenBack(t *testing.T) {
+	s := &stub{account: Account{Name: "fred", Groups: []string{"ops"}}}
+	g := stubbed(t, s, "keep_acl_in_token: true\n")
+	token := mustToken(t, g, 0)
+	session, err := g.Token(t.Context(), token)
+	if err != nil || session.Rules == "" {
+		t.Fatalf("the token keeps %+v, %v", session, err)
+	}
+	s.set(Account{Name: "fred", Groups: []string{"web"}}, nil)
+	g.Set(stubbed(t, s, "").backends.Load())
+	of, _, err := g.MakeToken(t.Context(), mustCheck(t, g, session), 0, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shown := range []string{token, of} {
+		if grant, err := g.Token(t.Context(), shown); err != nil || grant.Rules != "" || !slices.Equal(grant.Groups, []string{"web"}) {
+			t.Errorf("a token: %+v, %v; want the groups of now, and no rules", grant, err)
+		}
+	}
+	if grant := mustCheck(t, g, session); grant.Rules != "" || !slices.Equal(grant.Groups, []string{"web"}) {
+		t.Errorf("the login: %+v; want the groups of now, and no rules", grant)
+	}
+	list, err := g.List(t.Context(), nil)
+	if err != nil || len(list) != 2 || list[0].KeepsRules || list[1].KeepsRules {
+		t.Errorf("the list says %+v, %v; want two that keep nothing", list, err)
+	}
+	s.set(Account{}, errUnknowable) // nobody can be looked at any more: the rules are those of now all the same
+	g.forgetLooks()
+	if grant := mustCheck(t, g, session); grant.Rules != "" {
+		t.Errorf("the login, which nobody can look at: %+v", grant)
+	}
+}
+
+func mustCheck(t *testing.T, g *Gate, old *Grant) *Grant {
+	t.Helper()
+	grant, err := g.Check(t.Context(), old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return grant
+}
+
+// A token that is made with one that keeps rules has these: those of now were for the groups
+// of then, which nobody has had.
+func TestTokensOfTokensThatKeepRules(t *testing.T) {
+	s := &stub{account: Account{Name: "fred", Groups: []string{"ops"}}}
+	g := stubbed(t, s, "keep_acl_in_token: true\n")
+	session, err := g.Token(t.Context(), mustToken(t, g, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.set(Account{Name: "fred"}, nil)
+	b := parse(t, load(t, "keep_acl_in_token: true\n"+strings.Replace(secretSettings, "@runner", "cmd.run", 1), ""))
+	b.all["sharedsecret"].Backend = s
+	g.Set(b)
+	of, _, err := g.MakeToken(t.Context(), mustCheck(t, g, session), 0, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant, err := g.Token(t.Context(), of)
+	if err != nil || grant.Rules != session.Rules || strings.Contains(grant.Rules, "cmd.run") {
+		t.Errorf("the token of a token keeps %q, %v; want %q", grant.Rules, err, session.Rules)
+	}
+}
+
 func TestLifetimes(t *testing.T) {
 	for override, want := range map[string]bool{
 		"true": true, "false": false, "{sharedsecret: [fred, tom]}": true, "{sharedsecret: [tom]}": false, "{pam: [fred]}": false, "{}": false,

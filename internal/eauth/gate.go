@@ -253,6 +253,11 @@ func (g *Gate) check(ctx context.Context, old *Grant) (*Grant, error) {
 	if old.expired(now) {
 		return nil, ErrExpired
 	}
+	if old.Rules != "" && !g.backends.Load().keep {
+		fresh := *old
+		fresh.Rules = ""
+		old = &fresh // whoever takes keep_acl_in_token back means the tokens that there are
+	}
 	account, err := g.look(ctx, old.Backend, old.Name)
 	if errors.Is(err, errUnknowable) && now.Before(old.Issued.Add(blindTime)) {
 		return old, nil

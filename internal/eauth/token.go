@@ -125,7 +125,7 @@ func (g *Gate) MakeToken(ctx context.Context, login *Grant, life time.Duration, 
 	default:
 		made.Mark = account.Mark // a login by token does not know it
 	}
-	if b.keep {
+	if b.keep && made.Rules == "" { // else the rules of now would be for the groups of then
 		if made.Rules, err = b.rulesOf(login.Backend, login.Account); err != nil {
 			return "", time.Time{}, err
 		}
@@ -260,10 +260,11 @@ func (s *stored) lives(all map[string]stored, now time.Time) bool {
 func (g *Gate) List(ctx context.Context, of *Grant) ([]Listed, error) {
 	now := g.clock.now()
 	all, err := g.all(ctx)
+	keep := g.backends.Load().keep
 	var list []Listed
 	for key, s := range all {
 		if s.lives(all, now) && of.owns(s.Backend, s.User) {
-			list = append(list, Listed{idOf(key), s.Backend, s.User, s.Groups, s.Issued, s.Expires, s.Rules != ""})
+			list = append(list, Listed{idOf(key), s.Backend, s.User, s.Groups, s.Issued, s.Expires, keep && s.Rules != ""})
 		}
 	}
 	slices.SortFunc(list, func(a, b Listed) int {
