@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/event"
@@ -132,6 +133,12 @@ func (a *Authorizer) explained(ctx context.Context, e runner.Explain) acl.Subjec
 	case e.Backend != "":
 		return acl.Subject{Kind: acl.External, Name: e.User, Backend: e.Backend, Groups: e.Groups}
 	}
+	if s, ok := a.bySudo(ctx, e.User); ok {
+		if e.Groups != nil {
+			s.Groups = e.Groups
+		}
+		return s
+	}
 	s := acl.Subject{Kind: acl.Local, Name: e.User, Groups: e.Groups}
 	for _, uid := range []int{0, os.Geteuid()} {
 		s.Operator = s.Operator || string(a.Users.Lookup(ctx, uid).Name) == e.User
@@ -140,6 +147,15 @@ func (a *Authorizer) explained(ctx context.Context, e runner.Explain) acl.Subjec
 		s.Groups = a.Users.Groups(ctx, name)
 	}
 	return s
+}
+
+// bySudo is whom jobs and the audit log call sudo_fred, where no account has that name.
+func (a *Authorizer) bySudo(ctx context.Context, user string) (acl.Subject, bool) {
+	name, ok := strings.CutPrefix(user, sudoPrefix)
+	if _, err := salt.ParseUserName(name); !ok || err != nil || a.Users.Exists(ctx, salt.UserName(user)) {
+		return acl.Subject{}, false
+	}
+	return a.subject(ctx, a.Users.Lookup(ctx, os.Geteuid()), name), true
 }
 
 // Rights are what who asks may do.

@@ -66,9 +66,9 @@ func (p Principal) Started(user, backend string) bool {
 		(p.subject.Operator || !strings.HasPrefix(user, sudoPrefix))
 }
 
-// is tells whether the principal is the subject.
+// is tells whether the principal is the subject. Who came by sudo is not root.
 func (p Principal) is(s acl.Subject) bool {
-	return p.subject.Kind == s.Kind && p.subject.Name == s.Name && p.subject.Backend == s.Backend
+	return p.subject.Kind == s.Kind && p.subject.Name == s.Name && p.subject.Backend == s.Backend && p.subject.Sudo == s.Sudo
 }
 
 // Who is the principal for the record.

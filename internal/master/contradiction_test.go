@@ -11,7 +11,6 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -72,17 +71,23 @@ func overConn(t *testing.T, c *rpc.Conn) func(string, any) (rpc.Code, string) {
 	}
 }
 
+// users writes the file of external_auth, with one password for all.
+func (w *world) users(names ...string) {
+	w.t.Helper()
+	text := ""
+	for _, name := range names {
+		text += name + ":$2b$05$g3QWkLfBQeik8mgn9tYqreTWW5S3XBr9Hq/Ue66IY.p.aflqq37RO\n"
+	}
+	w.write("users", text)
+	if err := os.Chmod(filepath.Join(w.dir, "users"), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // principals are one of each kind, all with much the same rules.
 func principals(t *testing.T, w *world) []asking {
-	w.write("users", "fred:$2b$05$g3QWkLfBQeik8mgn9tYqreTWW5S3XBr9Hq/Ue66IY.p.aflqq37RO\n")
-	if err := os.Chmod(filepath.Join(w.dir, "users"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	local, err := rpc.DialBySudo(filepath.Join(w.cfg.SockDir, master.SocketName), "fred")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(local.Close)
+	w.users("fred")
+	local := w.bySudo("fred")
 	login := w.user()
 	if err := login.Ask(t.Context(), protocol.OpLogin, protocol.Login{Backend: "file", User: "fred", Password: "gruener-hering"}, nil); err != nil {
 		t.Fatal(err)

@@ -77,13 +77,12 @@ func (w *world) write(name, text string) {
 
 func (w *world) run() {
 	w.t.Helper()
-	cfg, _, err := config.LoadMaster(w.dir)
+	cfg, err := w.load()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cfg.RetPort = 0 // any free one; a file cannot say that
 	w.cfg = cfg
-	m, err := master.New(w.t.Context(), master.Options{Config: cfg, Version: "test", Log: slog.New(slog.NewTextHandler(io.MultiWriter(w.t.Output(), &w.log), &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	m, err := master.New(w.t.Context(), master.Options{Config: cfg, Reload: w.load, Version: "test", Log: slog.New(slog.NewTextHandler(io.MultiWriter(w.t.Output(), &w.log), &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -104,6 +103,16 @@ func (w *world) run() {
 		w.stop = func() {}
 	}
 	w.t.Cleanup(func() { w.stop() })
+}
+
+// load reads the configuration, at the start and when the master reloads it.
+func (w *world) load() (*config.Master, error) {
+	cfg, _, err := config.LoadMaster(w.dir)
+	if err != nil {
+		return nil, err
+	}
+	cfg.RetPort = 0 // any free one; a file cannot say that
+	return cfg, nil
 }
 
 func logger(t *testing.T) *slog.Logger {
