@@ -114,6 +114,35 @@ func TestAttacks(t *testing.T) {
 		}
 	})
 
+	t.Run("a session whose rules are taken away", func(t *testing.T) {
+		before := string(s.read("etc/master"))
+		reload := func(old, now, more string) {
+			t.Helper()
+			s.write("etc/master", strings.Replace(before, old, now, 1)+more)
+			s.tool("salt-run", "config.reload")
+		}
+		defer reload("", "", "")
+		ask := func(what, session, fun string, want int) {
+			t.Helper()
+			res, _ := post(t, url+"/", session, strings.Replace(ping, `"test.ping"`, fun, 1))
+			refused(t, what, res, want)
+		}
+		hears := listen(t, url+"/events", "X-Auth-Token", login(t, a, "shorty", "shortpw"))
+		ask("the rule is there", other, `"test.ping"`, http.StatusOK)
+		reload("'file:shorty': {listen: 'salt/job/*'}", "'file:shorty': {listen: 'none/*'}", "keep_acl_in_token: true\n")
+		hears.ends(time.Minute)
+		keeps := login(t, a, "other", "otherpw")
+		reload("other: ['test.ping']", "other: ['test.version']", "keep_acl_in_token: true\n")
+		ask("the rule is gone", other, `"test.ping"`, http.StatusUnauthorized)
+		ask("another has come", other, `"test.version"`, http.StatusOK)
+		ask("the session keeps it", keeps, `"test.ping"`, http.StatusOK)
+		ask("and has no other", keeps, `"test.version"`, http.StatusUnauthorized)
+		ask("nor a part of a compound", keeps, `["test.ping","test.version"]`, http.StatusUnauthorized)
+		reload("other: ['test.ping']", "other: ['test.version']", "")
+		ask("it keeps it no longer", keeps, `"test.ping"`, http.StatusUnauthorized)
+		ask("and has what others have", keeps, `"test.version"`, http.StatusOK)
+	})
+
 	t.Run("floods", func(t *testing.T) {
 		line, _ := raw(t, a, "GET / HTTP/1.1\r\nHost: "+a+"\r\nX-Long: "+strings.Repeat("x", 60<<10)+"\r\n\r\n")
 		if !strings.Contains(line, " 431 ") {
