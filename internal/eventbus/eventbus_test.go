@@ -523,6 +523,22 @@ func TestListenerComesBackAheadOfItsPosition(t *testing.T) {
 	h.wantTag("b") // a was written, if not confirmed
 }
 
+// A position that is behind the end of the journal is of another one, which has been restored,
+// say: who comes back with it hears everything, and misses nothing in silence.
+func TestAPositionBehindTheEndPassesNothingOver(t *testing.T) {
+	w := start(t)
+	last := w.mustFire(w.dial(), "a", "b")
+	for name, q := range map[string]protocol.Listen{
+		"durable":  {Durable: "d", Resume: true, FromSeq: last + 100},
+		"one back": {Resume: true, FromSeq: last + 2},
+	} {
+		q.UntilEnd = true
+		if got := w.mustListen(w.dial(), q).tags(); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("%s: heard %q, want all", name, got)
+		}
+	}
+}
+
 func TestDiscardedEventsAreTold(t *testing.T) {
 	w := start(t)
 	c := w.dial()
