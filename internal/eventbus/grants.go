@@ -13,13 +13,14 @@ import (
 func (r *Bus) Rules() *eventacl.Rules { return r.rules }
 
 // SetGrants puts the rules for ordinary users in force, also for those who listen
-// already: their answers end, and they come back under the new rules.
+// already: their answers end, and they come back under the new rules. Whether an operator who
+// came by sudo still is one, may be new as well.
 func (r *Bus) SetGrants(g *event.Grants) {
 	r.rules.Set(g)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.listeners {
-		if !l.who.Operator() {
+		if !l.who.Operator() || l.who.Sudo != "" {
 			l.recall()
 		}
 	}

@@ -123,8 +123,8 @@ func (m *Master) apply(cfg *config.Master, c settings.Compiled) error {
 	if err := m.keys.Configure(cfg); err != nil {
 		return err
 	}
+	m.authz.SetRules(c.Rules) // before listeners are made to come back: they say who is an operator
 	m.events.SetGrants(c.Grants)
-	m.authz.SetRules(c.Rules)
 	m.reactor.Set(c.Reactions)
 	m.authz.Logins.Gate.Set(c.Backends)
 	return nil
