@@ -1,11 +1,15 @@
 package admission
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -240,5 +244,29 @@ func TestSudoIsBelievedOfOperators(t *testing.T) {
 	}
 	if i := w.Admit(broker.Peer{Sudo: "no\nname"}); i != (bus.Identity{}) {
 		t.Errorf("an operator behind sudo without a name is %+v", i)
+	}
+}
+
+// TestHostsThatBringTooManyKeys: however many hosts send keys that are turned away, or
+// certificates that make no sense, the log has a line of few of them.
+func TestHostsThatBringTooManyKeys(t *testing.T) {
+	w := begin(t)
+	var said bytes.Buffer
+	w.Log = slog.New(slog.NewTextHandler(&said, nil))
+	for n := range 3 * maxHostsTold {
+		p := broker.Peer{Host: fmt.Sprint("192.0.2.", n)}
+		for i := range maxOfHost + 2 {
+			if got, want := w.tooMany(p, false), i >= maxOfHost; got != want && n*maxOfHost+i < maxOfAnybody {
+				t.Fatalf("key %d of host %d is too many: %t, want %t", i, n, got, want)
+			}
+		}
+		for range 3 {
+			w.refuseUnaccepted(p, errors.New("no client certificate"))
+		}
+	}
+	for what, most := range map[string]int{"more keys are turned away": maxHostsTold, "connection refused": maxHostsTold} {
+		if n := strings.Count(said.String(), what); n != most {
+			t.Errorf("%q is said %d times of %d hosts, want %d", what, n, 3*maxHostsTold, most)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -393,6 +394,28 @@ func TestShareOfOpenFiles(t *testing.T) {
 		if limit >= 1024 && limit-d.connections < minReserve {
 			t.Errorf("%d: %+v leaves too little", limit, d)
 		}
+	}
+}
+
+// A limit on open files that may be raised is raised, and what it allows is said.
+func TestOpenFilesAreRaised(t *testing.T) { // not parallel: the limit is that of the process
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) })
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: min(900, limit.Max), Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	d := openFiles(slog.New(slog.NewTextHandler(&said, nil)))
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil || now.Cur != limit.Max {
+		t.Errorf("the limit is %d, want the hard one of %d: %v", now.Cur, limit.Max, err)
+	}
+	want := fmt.Sprintf("limit=%d connections=%d unaccepted=%d half_open=%d", d.limit, d.connections, d.unaccepted, d.halfOpen)
+	if d != share(int(min(limit.Max, 1<<30))) || !strings.Contains(said.String(), want) {
+		t.Errorf("%+v, and the log says:\n%s", d, said.String())
 	}
 }
 

@@ -428,6 +428,24 @@ func TestWaitingKeysAreCountedAnew(t *testing.T) {
 	}
 }
 
+// However many keys wait, one more costs no look at the directory of them all: what lies
+// there is counted once, and afterwards as the watch tells of it.
+func TestWaitingKeysAreCountedOnce(t *testing.T) {
+	s := newStore(t)
+	submit(t, s, "web1", newKey(t).Public(), Pending)
+	writeFile(t, filepath.Join(s.dir, "minions_pre/web2"), newKey(t).Public().PEM(), 0o644) // of which nobody has told
+	submit(t, s, "web3", newKey(t).Public(), Pending)
+	if s.waiting.n != 2 {
+		t.Errorf("%d keys wait, want 2: the directory was read anew for a key", s.waiting.n)
+	}
+	if _, _, err := s.OfAll([]salt.MinionID{"web2"}); err != nil { // as the watch does
+		t.Fatal(err)
+	}
+	if s.waiting.n != 3 {
+		t.Errorf("%d keys wait, want 3", s.waiting.n)
+	}
+}
+
 // A key that was denied holds no id: when the accepted one is gone, the next key of its
 // minion waits as any new one does.
 func TestADeniedKeyHoldsNoID(t *testing.T) {
