@@ -118,9 +118,33 @@ type Span struct {
 	Bytes       int64
 }
 
+// A store that is opened anew leaves what is asked in that moment without an answer: it is
+// asked again after askTime, askTimes in all.
+const (
+	askTime  = 2 * time.Second
+	askTimes = 5
+)
+
+// insist asks, again where no answer comes, until ctx ends. It is for what changes nothing.
+func insist(ctx context.Context, ask func(context.Context) error) (err error) {
+	for range askTimes {
+		once, cancel := context.WithTimeout(ctx, askTime)
+		err = ask(once)
+		cancel()
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+	}
+	return err
+}
+
 // Span returns what the queue holds.
 func (q *Queue) Span(ctx context.Context) (Span, error) {
-	info, err := q.stream.Info(ctx)
+	var info *jetstream.StreamInfo
+	err := insist(ctx, func(ctx context.Context) (err error) {
+		info, err = q.stream.Info(ctx)
+		return err
+	})
 	if err != nil {
 		return Span{}, fmt.Errorf("look into the queue %s: %w", q.name, err)
 	}
@@ -133,7 +157,11 @@ func (q *Queue) Span(ctx context.Context) (Span, error) {
 
 // Newest returns the last message that is there; false where there is none.
 func (q *Queue) Newest(ctx context.Context) (Entry, bool, error) {
-	m, err := q.stream.GetLastMsgForSubject(ctx, q.subject)
+	var m *jetstream.RawStreamMsg
+	err := insist(ctx, func(ctx context.Context) (err error) {
+		m, err = q.stream.GetLastMsgForSubject(ctx, q.subject)
+		return err
+	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return Entry{}, false, nil
 	}
