@@ -13,6 +13,9 @@ import (
 // goes on with what it has, and serves as before when it can again. Meanwhile people knock,
 // and events come for which the journal has to begin new files.
 func TestDescriptorsRunOut(t *testing.T) {
+	if !*full && !*all {
+		t.Skip("for the full form, and -all")
+	}
 	v := start(t, row{})
 	o := v.operator()
 	defer func() { o.Close() }()
