@@ -240,7 +240,7 @@ func TestWorkOnAStore(t *testing.T) {
 
 // workUntilKilled lets another process work on the store, and kills it a while after so
 // many summaries of blocks are there.
-func workUntilKilled(t *testing.T, dir string, seed uint64, summaries int) {
+func workUntilKilled(t *testing.T, dir string, seed uint64, stream string, summaries int) {
 	t.Helper()
 	c := exec.Command(os.Args[0], "-test.run=^TestWorkOnAStore$")
 	c.Env = append(os.Environ(), "WORK_ON_STORE="+dir, fmt.Sprint("WORK_SEED=", seed))
@@ -256,7 +256,7 @@ func workUntilKilled(t *testing.T, dir string, seed uint64, summaries int) {
 		t.Fatal(line, err)
 	}
 	for kept := 0; kept < summaries; time.Sleep(time.Millisecond) {
-		list, err := filepath.Glob(filepath.Join(dir, "summaries", "*", "*"))
+		list, err := filepath.Glob(filepath.Join(dir, "summaries", stream, "*"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -274,7 +274,7 @@ func TestIndexAfterKills(t *testing.T) {
 	dir := t.TempDir()
 	known := 0
 	for seed := range uint64(2) {
-		workUntilKilled(t, dir, seed, 6)
+		workUntilKilled(t, dir, seed, "*", 6)
 		r := sameAsRead(t, dir)
 		if len(r.Lost) > 0 {
 			t.Errorf("told as lost: %v", r.Lost)
@@ -311,7 +311,7 @@ func TestIndexOverDamage(t *testing.T) {
 	flip := func(b []byte) []byte { b[len(b)/2] ^= 1; return b }
 	half := func(b []byte) []byte { return b[:len(b)/2] }
 	dir := t.TempDir()
-	workUntilKilled(t, dir, 1, 3)
+	workUntilKilled(t, dir, 1, "*", 3)
 	for name, damage := range map[string]func(t *testing.T){
 		"summaries, a byte": func(t *testing.T) {
 			for _, path := range kept(t, dir) {
@@ -354,7 +354,7 @@ func TestIndexOverDamage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			workUntilKilled(t, dir, 1, 0)
+			workUntilKilled(t, dir, 1, "*", 0)
 			damage(t)
 			r := sameAsRead(t, dir)
 			if name != "indexes, torn" && r.Read < r.Blocks-1 { // the first of the summaries in turn is its own
@@ -363,7 +363,7 @@ func TestIndexOverDamage(t *testing.T) {
 		})
 	}
 	t.Run("an old block", func(t *testing.T) {
-		workUntilKilled(t, dir, 2, 3) // the damage above has taken what was known
+		workUntilKilled(t, dir, 2, "WIDE", 3) // the damage above has taken what was known
 		old := filepath.Join(dir, "jetstream", account, "streams", "WIDE", "msgs", filepath.Base(known(t, dir, "WIDE"))+".blk")
 		change(t, old, flip)
 		_, r, err := blockfile.Recover(dir)
