@@ -24,10 +24,12 @@ type Seen struct {
 	path   string
 	always bool // each is on the disk before First returns; else within about a second
 	file   *os.File
-	soon   *time.Timer      // that syncs the file; nil for none
-	group  atomicfile.Group // of those who wait for that
-	jids   map[salt.JID]struct{}
-	order  []salt.JID
+	// lacking says that not all that was recorded is known to be on the disk, and no file is open.
+	lacking bool
+	soon    *time.Timer      // that syncs the file; nil for none
+	group   atomicfile.Group // of those who wait for that
+	jids    map[salt.JID]struct{}
+	order   []salt.JID
 }
 
 // OpenSeen reads the set at path, which need not exist. Lines that are no job id,
@@ -100,9 +102,25 @@ func (s *Seen) sync() error {
 			return s.rewrite()
 		}
 		s.mu.Unlock()
-		if err := f.Sync(); !errors.Is(err, os.ErrClosed) { // or else another file has taken its place
-			return err
+		err := f.Sync()
+		if errors.Is(err, os.ErrClosed) {
+			continue // another file has taken its place
 		}
+		if err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.unsynced(f)
+		}
+		return err
+	}
+}
+
+// unsynced gives up a file that could not be synced: the system tells that once, and the
+// next sync would pass for one of what was written before. Its successor has all of it.
+func (s *Seen) unsynced(f *os.File) {
+	if s.file == f {
+		s.file.Close()
+		s.file, s.lacking = nil, true
 	}
 }
 
@@ -113,8 +131,8 @@ func (s *Seen) syncSoon() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.soon = nil
-	if s.file != nil {
-		_ = s.file.Sync() // the next job is told, when it is recorded
+	if s.file != nil && s.file.Sync() != nil {
+		s.unsynced(s.file) // the next job is told, when it is recorded
 	}
 }
 
@@ -156,7 +174,7 @@ func (s *Seen) rewrite() error {
 	if err != nil {
 		return err
 	}
-	s.file = f
+	s.file, s.lacking = f, false
 	return nil
 }
 
@@ -167,6 +185,11 @@ func (s *Seen) Close() error {
 	if s.soon != nil {
 		s.soon.Stop()
 		s.soon = nil
+	}
+	if s.lacking {
+		if err := s.rewrite(); err != nil {
+			return err
+		}
 	}
 	if s.file == nil {
 		return nil

@@ -147,7 +147,8 @@ func TestSeenUnreadable(t *testing.T) {
 
 // With always a job that was recorded is on the disk, or it is not begun.
 func TestSeenIsSynced(t *testing.T) {
-	s, err := OpenSeen(filepath.Join(t.TempDir(), "seen"), true)
+	path := filepath.Join(t.TempDir(), "seen")
+	s, err := OpenSeen(path, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +163,41 @@ func TestSeenIsSynced(t *testing.T) {
 	s.file = w
 	if ok, err := s.First("20260101000000000002"); ok || err == nil {
 		t.Errorf("a job that is not on the disk is begun: %v, %v", ok, err)
+	}
+	// The system tells a failed sync once. What was written before it is written anew.
+	first(t, s, "20260101000000000003", true)
+	if s.file == w {
+		t.Error("the file that could not be synced is in use")
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), "20260101000000000001\n") || !strings.HasSuffix(string(text), "20260101000000000003\n") {
+		t.Errorf("the file that follows has %q, %v", text, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What could not be synced is written anew when the set is closed, or that is told.
+func TestClosedAfterAFailedSync(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, err := OpenSeen(filepath.Join(dir, "seen"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first(t, s, "20260101000000000001", true)
+	_, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.file.Close()
+	s.file = w
+	s.syncSoon()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
 	}
 	if err := s.Close(); err == nil {
 		t.Error("what is not on the disk is closed without a word")
