@@ -77,7 +77,7 @@ func execute(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	defer src.close()
 	h.confirm = newConfirmer(h.session, q.Durable)
 	err = h.serve(ctx, src, chosen, opts.Int("count"))
-	unconfirmed := h.confirm.stop()
+	unconfirmed := h.confirm.stop(src)
 	if errors.Is(err, errEnough) || errors.Is(err, io.EOF) {
 		return chosen.verdict(unconfirmed)
 	}

@@ -145,7 +145,7 @@ func (c *choice) print(ctx context.Context, env *cli.Env, opts *urcli.Context, c
 	p := &printer{choice: c, env: env, left: count, counted: count > 0}
 	err = p.pump(ctx, src, func(b []byte) error { return slow.write(env.Stdout, b) }, confirm)
 	slow.stop()
-	unconfirmed := confirm.stop()
+	unconfirmed := confirm.stop(src)
 	return c.filter.verdict(cmp.Or(ended(err, opts), unconfirmed))
 }
 

@@ -228,7 +228,7 @@ func (c *confirmer) flush(ctx context.Context) error {
 		return err
 	}
 	if err := conn.Ask(ctx, protocol.OpConfirm, protocol.Confirm{Durable: c.name, Seq: want}, nil); err != nil {
-		return client.Error(err)
+		return err
 	}
 	c.mu.Lock()
 	c.have = max(c.have, want)
@@ -239,8 +239,9 @@ func (c *confirmer) flush(ctx context.Context) error {
 // lastWord bounds the wait for the daemon to hear the last confirmation.
 const lastWord = 5 * time.Second
 
-// stop confirms the rest and ends.
-func (c *confirmer) stop() error {
+// stop confirms the rest and ends. Where the daemon goes away meanwhile, src listens again
+// first: only the connection that holds a position may confirm.
+func (c *confirmer) stop(src *source) error {
 	c.cancel()
 	c.stopped.Wait()
 	if c.name == "" {
@@ -248,8 +249,13 @@ func (c *confirmer) stop() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lastWord)
 	defer cancel()
-	if err := c.flush(ctx); err != nil {
-		return fmt.Errorf("confirm what was done: it may come again: %w", err)
+	for err := c.flush(ctx); err != nil; {
+		if !src.again(ctx, err) {
+			return fmt.Errorf("confirm what was done: it may come again: %w", client.Error(err))
+		}
+		if err = src.open(ctx); err == nil {
+			err = c.flush(ctx)
+		}
 	}
 	return nil
 }
