@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +19,8 @@ import (
 	"strings"
 	"testing"
 )
+
+var all = flag.Bool("all", false, "make the packages of all architectures, compressed as those that are handed out")
 
 // release runs scripts/release for this machine's architecture and returns what it made,
 // by name.
@@ -30,7 +33,14 @@ func release(t *testing.T, args ...string) (dir string, files []string) {
 		t.Skip("packages are tried on Linux of amd64 and arm64")
 	}
 	dir = t.TempDir()
-	run(t, "../../scripts/release", append([]string{"--arch", runtime.GOARCH, "--out", dir}, args...)...)
+	if !slices.Contains(args, "--arch") {
+		args = append(args, "--arch", runtime.GOARCH)
+	}
+	args = append(args, "--out", dir)
+	if !*all {
+		args = append(args, "--fast") // most of the time would go by with compressing
+	}
+	run(t, "../../scripts/release", args...)
 	list, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +86,20 @@ func TestRelease(t *testing.T) {
 	t.Run("tarball", func(t *testing.T) { tarball(t, only(t, dir, "*.tar.gz")) })
 	t.Run("debian", func(t *testing.T) { debian(t, dir) })
 	t.Run("rpm", func(t *testing.T) { redHat(t, dir) })
+}
+
+// TestArchitectures makes what is handed out for machines that this one is not.
+func TestArchitectures(t *testing.T) {
+	if !*all {
+		t.Skip("only with -all: builds everything for other processors")
+	}
+	dir, files := release(t, "--arch", "amd64,arm64,armv7")
+	if len(files) != 31 {
+		t.Errorf("made: %s", strings.Join(files, ", "))
+	}
+	for _, arch := range []string{"arm64", "armv7", "amd64"} {
+		tarball(t, only(t, dir, "*-linux-"+arch+".tar.gz"))
+	}
 }
 
 func sum(t *testing.T, file string) string {
