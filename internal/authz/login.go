@@ -34,6 +34,12 @@ type Logins struct {
 	told     logging.Throttle
 }
 
+// Open reads the tokens that there are, and lets users of the backends in.
+func (l *Logins) Open(ctx context.Context, tokens eauth.Store, b *eauth.Backends) (err error) {
+	l.Gate, err = eauth.NewGate(ctx, tokens, b, l.log)
+	return err
+}
+
 // sessions are the connections that users of external_auth have logged in on, by
 // inbox prefix. A login replaces the rights that the kernel's word gives.
 type sessions struct {

@@ -14,10 +14,14 @@ import (
 	"github.com/brinebus/brine/internal/socket"
 )
 
-// ServeLocal takes connections from the local socket l until the broker stops
-// (which closes l). Each becomes a connection to the server in this process,
-// for the user whom the kernel names.
-func (b *Broker) ServeLocal(l net.Listener) {
+// ServeLocal opens the local socket at path, for everybody of this machine, and takes
+// connections from it until the broker stops, which closes it. Each becomes a connection
+// to the server in this process, for the user whom the kernel names.
+func (b *Broker) ServeLocal(path string) error {
+	l, err := socket.Listen(path, 0o666)
+	if err != nil {
+		return err
+	}
 	b.mu.Lock()
 	b.locals = append(b.locals, l)
 	b.mu.Unlock()
@@ -40,6 +44,7 @@ func (b *Broker) ServeLocal(l net.Listener) {
 			b.wg.Go(func() { b.serveOne(c) })
 		}
 	})
+	return nil
 }
 
 func (b *Broker) serveOne(c net.Conn) {

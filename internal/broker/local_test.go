@@ -17,7 +17,6 @@ import (
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/rpc"
-	"github.com/brinebus/brine/internal/socket"
 )
 
 // startLocal starts a broker with a local socket and a server on it.
@@ -42,11 +41,9 @@ func startLocal(t *testing.T, store string) (*Broker, *rpc.Server, string) {
 	srv = rpc.NewServer(b.Conn(), b.Owner, localEndpoints, log)
 	t.Cleanup(srv.Stop)
 	path := filepath.Join(t.TempDir(), "d.sock")
-	l, err := socket.Listen(path, 0o666)
-	if err != nil {
+	if err := b.ServeLocal(path); err != nil {
 		t.Fatal(err)
 	}
-	b.ServeLocal(l)
 	return b, srv, path
 }
 

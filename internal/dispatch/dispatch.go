@@ -1,6 +1,6 @@
 // Package dispatch carries a job from its acceptance to its end: it writes the job down,
 // sends it to the minions that were permitted, takes what they return, tells whoever
-// watches, and goes on after a restart. It decides nothing about who may run what.
+// watches, and goes on after a restart. Who may run what is decided by authz, which Requests ask.
 package dispatch
 
 import (
@@ -58,8 +58,6 @@ type Options struct {
 	Audit     Audit
 	Conn      Conn
 	Key       job.Signer
-	Clock     *job.Clock    // of job ids
-	Steady    job.Steady    // of the expiry of jobs
 	Retention time.Duration // how long the journal keeps a job; 0 is for ever
 	Durable   func() error  // returns when what is stored is on the disk
 	Log       *slog.Logger
@@ -80,10 +78,12 @@ func noMatch(who authz.Principal) string {
 // Dispatcher has the jobs of one master.
 type Dispatcher struct {
 	Options
-	plans *journal.Table
-	jobs  *jobs
-	ctx   context.Context // ends with the master
-	wg    sync.WaitGroup
+	plans  *journal.Table
+	jobs   *jobs
+	jids   job.Clock
+	steady job.Steady      // of the expiry of jobs
+	ctx    context.Context // ends with the master
+	wg     sync.WaitGroup
 }
 
 // storeTime bounds how long it may take to store where a job stands.
@@ -92,8 +92,14 @@ const storeTime = 30 * time.Second
 // Open returns the jobs of a master that ends with ctx. None is carried on before Resume.
 func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 	plans, err := o.Journal.Table(ctx, plansTable)
-	return &Dispatcher{Options: o, plans: plans, jobs: newJobs(), ctx: ctx}, err
+	return &Dispatcher{Options: o, plans: plans, jobs: newJobs(), steady: job.NewSteady(time.Now()), ctx: ctx}, err
 }
+
+// Now is the time by which the expiry of jobs is judged.
+func (d *Dispatcher) Now() time.Time { return d.steady.Now() }
+
+// NextJID is a job id that nobody has.
+func (d *Dispatcher) NextJID() salt.JID { return d.jids.Next(time.Now()) }
 
 // Wait returns when nothing of the jobs is running any more, after the end of their
 // context.
@@ -112,5 +118,8 @@ func (d *Dispatcher) Awaited(id salt.MinionID) []salt.JID { return d.jobs.open(i
 // minions that are away.
 func (d *Dispatcher) UnderWay() (jobs, waiting int) { return len(d.jobs.all()), d.jobs.waiting() }
 
-// Remembers says whether a job need not be looked up in the journal.
-func (d *Dispatcher) Remembers(jid salt.JID) bool { return d.jobs.find(jid) != nil }
+// Quick implements outbox.Returns: a small return, of a job that need not be looked up in
+// the journal.
+func (d *Dispatcher) Quick(jid salt.JID, size int) bool {
+	return size <= maxInline && d.jobs.find(jid) != nil
+}

@@ -12,9 +12,9 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Follow sends what has happened of a job, then what happens, until nothing more is expected
+// follow sends what has happened of a job, then what happens, until nothing more is expected
 // for now. Its caller has decided that who asks may.
-func (d *Dispatcher) Follow(ctx context.Context, r *rpc.Request, jid salt.JID) error {
+func (d *Dispatcher) follow(ctx context.Context, r *rpc.Request, jid salt.JID) error {
 	var w *watcher
 	if run := d.jobs.running(jid); run != nil {
 		w = run.watch() // before the journal is read, so that nothing is between the two

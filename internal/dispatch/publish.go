@@ -26,8 +26,8 @@ const (
 	maxWaiting = 1000
 )
 
-// Publish runs a job that was permitted and tells its course to whoever asks.
-func (d *Dispatcher) Publish(ctx context.Context, req *rpc.Request, q protocol.Publish, who authz.Principal, may authz.Permission) error {
+// publish runs a job that was permitted and tells its course to whoever asks.
+func (d *Dispatcher) publish(ctx context.Context, req *rpc.Request, q protocol.Publish, who authz.Principal, may authz.Permission) error {
 	if q.Subset > 0 {
 		may = may.Only(d.subset(may.Start().Minions, q.Subset))
 	}
@@ -157,7 +157,7 @@ func (d *Dispatcher) plan(q protocol.Publish, who authz.Principal, start job.Sta
 	if err != nil {
 		return plan{}, nil, rpc.Errorf(rpc.Usage, "%v", err)
 	}
-	start.JID = d.Clock.Next(now)
+	start.JID = d.jids.Next(now)
 	start.Batch = batch != nil
 	tgt, kind := t.Published()
 	p := plan{Start: start, Began: now, Keys: d.Keys.Tokens(start.Minions), Timeout: job.Seconds(timeout.Seconds()), Batch: q.Batch, Metadata: q.Metadata.V, Internal: q.Internal, Backend: who.Backend(), Envelope: job.Envelope{

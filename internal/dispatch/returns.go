@@ -61,7 +61,7 @@ func (d *Dispatcher) Returned(ctx context.Context, r *rpc.Request) error {
 // largeSeqs is where a large return lies; nil for a small one, and for one whose
 // pieces were stored before.
 func largeSeqs(ctx context.Context, size int, p *journal.Pending) []uint64 {
-	if size <= MaxInline || p == nil {
+	if size <= maxInline || p == nil {
 		return nil
 	}
 	seqs, err := p.Places(ctx)

@@ -390,7 +390,7 @@ func (r *Run) away(id salt.MinionID, text string) {
 // seal signs the envelope, anew when it is no longer fresh: a minion has the whole
 // time of expiry to begin the job, but no more than the job may wait.
 func (r *Run) seal() ([][]byte, error) {
-	now := r.d.Steady.Now()
+	now := r.d.Now()
 	if r.sealed != nil && now.Before(r.fresh) {
 		return r.sealed, nil
 	}

@@ -29,8 +29,8 @@ type update struct {
 	seqs []uint64
 }
 
-// MaxInline is the size in bytes of a return that is kept for those who watch.
-const MaxInline = 4 << 10
+// maxInline is the size in bytes of a return that is kept for those who watch.
+const maxInline = 4 << 10
 
 // watch begins to keep the updates of the job.
 func (r *Run) watch() *watcher {

@@ -52,7 +52,7 @@ func (m *Master) hello(ctx context.Context, r *rpc.Request) error {
 		m.log.Info("minion connected", "minion", id, "version", logging.Shorten(q.Version), "repeated", n)
 	}
 	defer m.dispatch.Back(id, i.Key) // behind the welcome: it tells the time by which jobs are judged
-	return r.Send(ctx, protocol.Welcome{Time: m.steady.Now(), Version: m.version, Jobs: m.dispatch.Awaited(id)})
+	return r.Send(ctx, protocol.Welcome{Time: m.dispatch.Now(), Version: m.version, Jobs: m.dispatch.Awaited(id)})
 }
 
 // maxHellos is how often in a minute it is told that a minion has connected.

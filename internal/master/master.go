@@ -9,7 +9,6 @@ package master
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509/pkix"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -19,18 +18,15 @@ import (
 
 	"github.com/brinebus/brine/internal/admission"
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/auth"
 	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/dispatch"
-	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/fleet"
-	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/logging"
@@ -41,8 +37,6 @@ import (
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/runnerjob"
 	"github.com/brinebus/brine/internal/settings"
-	"github.com/brinebus/brine/internal/socket"
-	"github.com/brinebus/brine/internal/upstream"
 )
 
 // SocketName is the file in sock_dir through which local tools reach the master.
@@ -86,9 +80,6 @@ type Master struct {
 	serving   chan struct{}    // closed when everything is open; connections wait for it
 	told      logging.Throttle // of what cannot be read or kept
 	often     logging.Throttle // of words that anybody causes who is let in
-	clock     job.Clock        // of job ids
-	steady    job.Steady       // of the expiry of jobs
-	users     auth.Users
 	authz     *authz.Authorizer
 	reactor   *reactor.Reactor
 	settings  *settings.Settings
@@ -105,12 +96,12 @@ type Master struct {
 // socket. After an error nothing is left open. The master serves once Run is
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, steady: job.NewSteady(time.Now()), every: o.SelfCheck, latency: o.Latency, serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, every: o.SelfCheck, latency: o.Latency, serving: make(chan struct{})}
 	m.files, m.uploads = fileserver.NewRoots(o.Config.FileRoots), newUploads(o.Config)
 	m.host.Custom = settings.Runners(o.Config, o.Log)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
-	m.settings = settings.New(settings.Options{Start: o.Config, Read: o.Reload, Users: &m.users, Apply: m.apply, Status: m.status, Log: o.Log})
+	m.settings = settings.New(settings.Options{Start: o.Config, Read: o.Reload, Apply: m.apply, Status: m.status, Log: o.Log})
 	if err := m.open(ctx); err != nil {
 		m.close()
 		return nil, err
@@ -141,16 +132,16 @@ func (m *Master) status(line string) {
 // lint reports what is strange about the rules in force, and why those that were
 // written since are not.
 func (m *Master) lint(ctx context.Context) []runner.Finding {
-	return append(m.settings.Findings(), m.authz.Rules().Lint(ctx, &m.users)...)
+	return append(m.settings.Findings(), m.authz.Rules().Lint(ctx, &m.settings.Users)...)
 }
 
 func (m *Master) open(ctx context.Context) error {
 	var err error
-	if m.start, err = settings.Compile(m.cfg, &m.users); err != nil {
+	if m.start, err = settings.Compile(m.cfg, &m.settings.Users); err != nil {
 		return err // with a mistake in the rules the master does not serve
 	}
 	m.authz = authz.New(authz.Options{
-		Users: &m.users, Tables: authz.NewTables(m.host.Custom), FileRecv: m.cfg.FileRecv, KeyRevoke: m.cfg.AllowMinionKeyRevoke, APIUser: m.cfg.APIUser, Log: m.log,
+		Users: &m.settings.Users, Tables: authz.NewTables(m.host.Custom), FileRecv: m.cfg.FileRecv, KeyRevoke: m.cfg.AllowMinionKeyRevoke, APIUser: m.cfg.APIUser, Log: m.log,
 	}, m.start.Rules)
 	release, err := daemon.Open(m.cfg.CacheDir, m.version)
 	if err != nil {
@@ -181,7 +172,7 @@ func (m *Master) openKeys() error {
 	if m.keys, err = keyring.Open(m.cfg, m.log); err != nil {
 		return err
 	}
-	m.admission = admission.New(m.ctx, admission.Options{Keys: m.keys, Users: &m.users, Version: m.version, Log: m.log})
+	m.admission = admission.New(m.ctx, admission.Options{Keys: m.keys, Users: &m.settings.Users, Version: m.version, Log: m.log})
 	return nil
 }
 
@@ -190,15 +181,7 @@ func (m *Master) openBroker() error {
 	if err != nil {
 		return err
 	}
-	var shown []pkix.Extension
-	if signature != nil {
-		shown = append(shown, pkix.Extension{Id: upstream.SignatureOID, Value: signature})
-	}
-	speaks, err := upstream.Spoken(m.version).Extension()
-	if err != nil {
-		return err
-	}
-	certificate, err := m.key.ServerCertificate(bus.ServerName, append(shown, speaks)...)
+	certificate, err := m.admission.Certificate(m.key, signature)
 	if err != nil {
 		return err
 	}
@@ -243,20 +226,23 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if err := m.openAudit(ctx); err != nil {
 		return err
 	}
-	if m.outboxes, err = outbox.NewReceiver(ctx, outbox.ReceiverOptions{Journal: m.journal, Opener: messages{m}, Durable: m.durable, Log: m.log}); err != nil {
-		return err
-	}
 	if err := m.openFleet(ctx); err != nil {
 		return err
 	}
 	if err := m.openDispatch(); err != nil {
 		return err
 	}
+	m.outboxes, err = outbox.NewReceiver(ctx, outbox.ReceiverOptions{
+		Journal: m.journal, Returns: m.dispatch, TagSpaces: m.authz, MaxEventSize: m.cfg.MaxEventSize, Durable: m.durable, Log: m.log,
+	})
+	if err != nil {
+		return err
+	}
 	logins, err := m.journal.Table(ctx, "tokens")
 	if err != nil {
 		return err
 	}
-	if m.authz.Logins.Gate, err = eauth.NewGate(ctx, logins, m.start.Backends, m.log); err != nil {
+	if err := m.authz.Logins.Open(ctx, logins, m.start.Backends); err != nil {
 		return err
 	}
 	m.openRunners()
@@ -289,6 +275,11 @@ func (m *Master) verifyJournal(ctx context.Context) (runner.JournalReport, error
 	return report, nil
 }
 
+// durable returns when what is stored is on the disk: only then a minion is told, which
+// then removes its copy. Who asks for an event or a job waits for that only with
+// journal_sync: always.
+func (m *Master) durable() error { return m.broker.Store().Flush(journal.Stream) }
+
 // retention is how long the journal keeps events and jobs; 0 is for ever.
 func (m *Master) retention() time.Duration {
 	if m.cfg.KeepJobs == 0 {
@@ -309,12 +300,7 @@ func (m *Master) openServer() error {
 	if err := m.server.Served(); err != nil {
 		return err
 	}
-	l, err := socket.Listen(filepath.Join(m.cfg.SockDir, SocketName), 0o666)
-	if err != nil {
-		return err
-	}
-	m.broker.ServeLocal(l)
-	return nil
+	return m.broker.ServeLocal(filepath.Join(m.cfg.SockDir, SocketName))
 }
 
 // Addr is where minions connect.

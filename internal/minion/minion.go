@@ -34,7 +34,6 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/scheduler"
-	"github.com/brinebus/brine/internal/socket"
 	"github.com/brinebus/brine/internal/upstream"
 )
 
@@ -236,12 +235,7 @@ func (m *Minion) openSocket() error {
 	if err := m.server.Served(); err != nil {
 		return err
 	}
-	l, err := socket.Listen(filepath.Join(m.cfg.SockDir, SocketName), 0o666)
-	if err != nil {
-		return err
-	}
-	m.broker.ServeLocal(l)
-	return nil
+	return m.broker.ServeLocal(filepath.Join(m.cfg.SockDir, SocketName))
 }
 
 // Run serves until ctx ends or, unless the minion is a service, all masters refuse it

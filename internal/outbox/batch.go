@@ -49,7 +49,7 @@ func (r *Receiver) quick(ctx context.Context, req *rpc.Request) *delivery {
 	}
 	id := salt.MinionID(req.From.Name)
 	for _, m := range q.Messages {
-		if !r.Opener.Quick(m) {
+		if !r.quickOne(m) {
 			return nil
 		}
 	}
@@ -98,7 +98,7 @@ func (r *Receiver) storeEach(ctx context.Context, deliveries []*delivery) error 
 func (d *delivery) append(batches []journal.Batch) []journal.Batch {
 	for _, in := range d.messages {
 		if len(in.Events) > 0 && !d.from.has(in.Epoch, in.N, 0) { // what is quick is one event
-			batches = append(batches, Drafts(in.Events, messageName(d.id, in.Epoch, in.N), 0))
+			batches = append(batches, drafts(in.Events, messageName(d.id, in.Epoch, in.N), 0))
 		}
 	}
 	return batches

@@ -29,17 +29,6 @@ func timeFor(batch []Message) time.Duration {
 // maxEpoch is the longest name of an epoch; it is part of an id of the journal.
 const maxEpoch = 64
 
-// Opener knows what the messages of minions mean.
-type Opener interface {
-	// Open says what a message becomes. A [rpc.Error] that is permanent refuses it for
-	// good: the same message would be refused again. After any other error it stays in
-	// the minion's outbox.
-	Open(ctx context.Context, from salt.MinionID, m Message) (Record, error)
-	// Quick says whether a message becomes one event at most, and Open of it waits for
-	// nothing: such messages of many minions are stored together.
-	Quick(m Message) bool
-}
-
 // Record is what a message becomes in the master's journal.
 type Record struct {
 	Events []event.Event
@@ -48,10 +37,12 @@ type Record struct {
 	After func(*journal.Pending)
 }
 
-// ReceiverOptions are what a receiver needs. All are required.
+// ReceiverOptions are what a receiver needs. All but MaxEventSize are required.
 type ReceiverOptions struct {
-	Journal *journal.Journal
-	Opener  Opener
+	Journal      *journal.Journal
+	Returns      Returns
+	TagSpaces    TagSpaces
+	MaxEventSize int64 // bytes of the data of one event; 0 is no limit
 	// Durable returns when what is stored is on the disk: only then a minion is told,
 	// which then removes its copy.
 	Durable func() error
@@ -154,7 +145,7 @@ func (r *Receiver) open(ctx context.Context, id salt.MinionID, m Message) (*inco
 	in := &incoming{Message: m}
 	err := checkEpoch(m)
 	if err == nil {
-		in.Record, err = r.Opener.Open(ctx, id, m)
+		in.Record, err = r.read(ctx, id, m)
 	}
 	switch {
 	case err == nil:
@@ -185,13 +176,13 @@ func (in *incoming) begin(j *journal.Journal, id salt.MinionID, from *sender) (e
 	if first == len(in.Events) {
 		return nil
 	}
-	in.pending, err = j.BeginAll(Drafts(in.Events, messageName(id, in.Epoch, in.N), first))
+	in.pending, err = j.BeginAll(drafts(in.Events, messageName(id, in.Epoch, in.N), first))
 	return err
 }
 
-// Drafts are events as the journal stores them under one name: those before first are
+// drafts are events as the journal stores them under one name: those before first are
 // stored.
-func Drafts(events []event.Event, name string, first int) journal.Batch {
+func drafts(events []event.Event, name string, first int) journal.Batch {
 	return journal.Batch{Name: name, First: first, Count: len(events) - first, Drafts: func(yield func(journal.Draft) bool) {
 		for _, e := range events[first:] {
 			if !yield(journal.Draft{Tag: e.Tag, Text: e.Text()}) {

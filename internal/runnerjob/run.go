@@ -3,7 +3,6 @@ package runnerjob
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/function"
@@ -48,7 +47,7 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 			return err
 		}
 	}
-	jid := s.Clock.Next(time.Now())
+	jid := s.NextJID()
 	if p.Own() != "" {
 		return s.runOwn(ctx, r, q, who, jid, p)
 	}

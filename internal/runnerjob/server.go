@@ -61,7 +61,7 @@ type Options struct {
 	Config              func() map[string]any                         // in force, without secrets
 	CacheDir, ConfigDir string                                        // of the master
 	Grains              func(context.Context) (map[string]any, error) // of the master's own machine
-	Clock               *job.Clock
+	NextJID             func() salt.JID                               // of the jobs of the master
 }
 
 // Server runs runners.

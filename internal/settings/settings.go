@@ -89,7 +89,6 @@ type Audit interface {
 type Options struct {
 	Start *config.Master                 // the configuration of the start
 	Read  func() (*config.Master, error) // reads it anew; nil where there is nothing to read
-	Users *auth.Users
 	// Apply puts a new configuration in force, or nothing of it.
 	Apply  func(*config.Master, Compiled) error
 	Status func(line string) // shows the service manager what is in force
@@ -100,6 +99,7 @@ type Options struct {
 // Settings are those in force. Its methods may be called concurrently.
 type Settings struct {
 	Options
+	Users auth.Users // the accounts of this machine
 
 	mu     sync.Mutex // one reading at a time
 	read   atomic.Pointer[config.Master]
@@ -158,7 +158,7 @@ func (s *Settings) reread() (runner.Reloaded, error) {
 	if err != nil {
 		return runner.Reloaded{}, err
 	}
-	c, err := Compile(cfg, s.Users)
+	c, err := Compile(cfg, &s.Users)
 	if err != nil {
 		return runner.Reloaded{}, err
 	}

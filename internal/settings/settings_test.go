@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/auth"
 	"github.com/brinebus/brine/internal/config"
 )
 
@@ -53,7 +52,7 @@ func begin(t *testing.T, text string) *world {
 		t.Fatal(err)
 	}
 	w.Settings = New(Options{
-		Start: cfg, Read: w.read, Users: new(auth.Users), Status: func(line string) { w.status = line }, Audit: w, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Start: cfg, Read: w.read, Status: func(line string) { w.status = line }, Audit: w, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Apply: func(_ *config.Master, c Compiled) error {
 			if w.refuse == nil {
 				w.applied = append(w.applied, c)

@@ -92,11 +92,9 @@ func start(t testing.TB, store string) *Bus {
 	b.Server = rpc.NewServer(b.Conn(), b.Owner, Endpoints, b.Log)
 	t.Cleanup(b.Server.Stop)
 	b.Socket = filepath.Join(t.TempDir(), "d.sock")
-	l, err := socket.Listen(b.Socket, 0o666)
-	if err != nil {
+	if err := b.ServeLocal(b.Socket); err != nil {
 		t.Fatal(err)
 	}
-	b.ServeLocal(l)
 	return b
 }
 
