@@ -37,7 +37,7 @@ func (m *Master) openRunners() {
 		Keys:     func(who audit.Who) runner.KeyStore { return m.keys.By(who) },
 		Config:   func() map[string]any { return config.Disclose(m.settings.InForce()) },
 		Grains:   func(ctx context.Context) (map[string]any, error) { return grain.Collect(ctx, grain.Options{}) },
-		CacheDir: m.cfg.CacheDir, ConfigDir: m.cfg.ConfigDir, NextJID: m.dispatch.NextJID,
+		CacheDir: m.cfg.CacheDir, ConfigDir: m.cfg.ConfigDir, NextJID: m.dispatch.NextJID, MaxEventSize: m.cfg.MaxEventSize,
 	})
 	m.undo = append(m.undo, m.runners.Wait)
 }

@@ -8,6 +8,7 @@ package protocol
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/brinebus/brine/internal/event"
@@ -372,6 +373,7 @@ type RunResult struct {
 // AppendBinary writes the result as JSON behind b, in one pass: what was returned may be
 // large.
 func (r RunResult) AppendBinary(b []byte) ([]byte, error) {
+	b = slices.Grow(b, value.RawSize(r.Return.V)+512) // what was written is not copied to make room
 	b, err := value.Append(append(b, `{"return":`...), r.Return.V)
 	if err != nil {
 		return nil, err

@@ -76,32 +76,48 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 		s.wg.Go(func() {
 			defer end()
 			defer long.sent()
-			s.runOne(s.ctx, who, jid, tag, data, q, p.Reach(), long)
+			res := s.runOne(s.ctx, who, jid, q, p.Reach(), long)
+			s.tellEnd(s.ctx, tag, data, res, runner.Shown(q.Command.Function, res.Return))
 		})
 		return nil
 	}
 	defer long.sent()
-	body, err := s.runOne(ctx, who, jid, tag, data, q, p.Reach(), long).AppendBinary(make([]byte, rpc.Room))
+	res := s.runOne(ctx, who, jid, q, p.Reach(), long)
+	body, err := runResult(res, q.Wheel).AppendBinary(make([]byte, rpc.Room))
+	shown := runner.Shown(q.Command.Function, res.Return)
+	if int64(len(body)) > s.MaxEventSize {
+		shown = trimmed
+	}
+	s.tellEnd(ctx, tag, data, res, shown)
 	if err != nil {
 		return err
 	}
 	return long.send(ctx, r, body)
 }
 
-func (s *Server) runOne(ctx context.Context, who authz.Principal, jid salt.JID, tag string, data map[string]any, q protocol.Run, reach salt.Reach, long *longRead) protocol.RunResult {
+// trimmed stands in the event for a return that is longer than events may be, as in Salt.
+// Whoever ran the runner has it; written into the journal too, whoever reads what is large there
+// again and again would fill it, and all others would wait for that. The return of a runner that
+// nobody waits for is nowhere else, and is whole.
+const trimmed = "VALUE_TRIMMED"
+
+// tellEnd stores the event of a runner that has ended.
+func (s *Server) tellEnd(ctx context.Context, tag string, data map[string]any, res function.Result, shown any) {
+	data["return"], data["success"] = shown, res.Success
+	if _, err := s.Events.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {
+		s.Host.Log.Error("runner's return not stored", "tag", tag, "fun", data["fun"], "err", err)
+	}
+}
+
+func (s *Server) runOne(ctx context.Context, who authz.Principal, jid salt.JID, q protocol.Run, reach salt.Reach, long *longRead) function.Result {
 	h, c := s.host(who, long), q.Command
 	table, machine := runner.Table(h), &function.Host{Version: s.Host.Version, Log: s.Host.Log, Config: h.Config, Paths: function.Paths{ConfigDir: s.ConfigDir}, Custom: h.Custom}
 	if q.Wheel {
 		table, machine.Custom = runner.Wheel(h), nil
 	}
-	res := table.Run(ctx, function.Call{
+	return table.Run(ctx, function.Call{
 		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine, Reach: reach,
 	})
-	data["return"], data["success"] = runner.Shown(c.Function, res.Return), res.Success
-	if _, err := s.Events.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {
-		s.Host.Log.Error("runner's return not stored", "jid", jid, "fun", c.Function, "err", err)
-	}
-	return runResult(res, q.Wheel)
 }
 
 // runResult is what who asked is told. A refusal inside a runner is one.

@@ -62,6 +62,7 @@ type Options struct {
 	CacheDir, ConfigDir string                                        // of the master
 	Grains              func(context.Context) (map[string]any, error) // of the master's own machine
 	NextJID             func() salt.JID                               // of the jobs of the master
+	MaxEventSize        int64                                         // bytes of the data of one event
 }
 
 // Server runs runners.

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -22,6 +24,21 @@ func Valid(b []byte) bool {
 
 // jsonDepth is how deep json.Valid goes.
 const jsonDepth = 10_000
+
+// stretch is how much of a long value is worked on at one go. What takes milliseconds takes
+// them from everybody else in the daemon, a copy all the more: it cannot be interrupted, and
+// whoever wants to stop the program, as the collector does, waits for its end.
+const stretch = 64 << 10
+
+// appendRaw is append for what may be long.
+func appendRaw(b, raw []byte) []byte {
+	b = slices.Grow(b, len(raw))
+	for ; len(raw) > stretch; raw = raw[stretch:] {
+		b = append(b, raw[:stretch]...)
+		runtime.Gosched()
+	}
+	return append(b, raw...)
+}
 
 // Raw is a value that is not decoded, but could be: NewRaw has checked it. Encode
 // writes it as it is.
@@ -200,7 +217,13 @@ func skipKey(b []byte) (rest []byte, ok bool) {
 // skipText goes over a text whose first quote is gone.
 func skipText(b []byte) (rest []byte, ok bool) {
 	for {
-		b = skipPlain(b)
+		part := skipPlain(b[:min(len(b), stretch)])
+		long := len(b) > stretch
+		b = b[min(len(b), stretch)-len(part):]
+		if long && len(part) < 8 { // it went over all of it
+			runtime.Gosched()
+			continue
+		}
 		switch {
 		case len(b) == 0 || b[0] < ' ':
 			return nil, false

@@ -235,12 +235,12 @@ func encode(b []byte, v any, depth int) ([]byte, error) {
 		}
 		return encodeMap(b, keys, func(k string) any { return x[k] }, depth)
 	case Raw:
-		return append(b, x...), nil
+		return appendRaw(b, x), nil
 	case json.RawMessage:
 		if !Valid(x) {
 			return nil, errors.New("invalid JSON within a value")
 		}
-		return append(b, x...), nil
+		return appendRaw(b, x), nil
 	case Value:
 		return encode(b, x.V, depth)
 	}
