@@ -21,7 +21,7 @@ func (a *Authorizer) Send(ctx context.Context, who Principal, tag string) (from 
 	if id := who.Minion(); id != "" {
 		return id, a.MinionFire(salt.MinionID(id), tag)
 	}
-	p := a.OnBus(ctx, who)
+	p := a.onBus(ctx, who)
 	if who.subject.Kind != acl.Local && who.subject.Kind != acl.External {
 		return "", seal.Refuse(nil)
 	}

@@ -170,7 +170,7 @@ func (a *Authorizer) Rights(ctx context.Context, who Principal) (runner.Rights, 
 		out.Rules = append(out.Rules, runner.Right(g))
 	}
 	if who.Minion() == "" {
-		out.Fire, out.Listen = a.Events.Tags(a.OnBus(ctx, who))
+		out.Fire, out.Listen = a.Events.Tags(a.onBus(ctx, who))
 	}
 	return out, nil
 }

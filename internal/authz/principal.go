@@ -192,7 +192,20 @@ func (a *Authorizer) subject(ctx context.Context, u auth.User, sudo string) acl.
 
 // OnBus is a user as the bus of events knows it. With sudo_acl, who came by
 // sudo stands for themselves there too; a login replaces what the kernel says.
-func (a *Authorizer) OnBus(ctx context.Context, who Principal) eventacl.Principal {
+func (a *Authorizer) OnBus(ctx context.Context, i bus.Identity) eventacl.Principal {
+	return a.onBus(ctx, a.Principal(ctx, i))
+}
+
+// WhileOnBus runs f, whose context ends when the login of who asks does.
+func (a *Authorizer) WhileOnBus(ctx context.Context, i bus.Identity, f func(context.Context) error) error {
+	who := a.Principal(ctx, i)
+	if err := who.Refused(); err != nil {
+		return err
+	}
+	return a.Logins.While(ctx, who, f)
+}
+
+func (a *Authorizer) onBus(ctx context.Context, who Principal) eventacl.Principal {
 	switch {
 	case who.refused != nil:
 		return a.Events.External(who.identity.UID(), "ended", who.name) // nobody's rules

@@ -25,11 +25,10 @@ import (
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/eventbus"
-	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/fileapi"
 	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/keyring"
-	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/reactor"
@@ -67,19 +66,17 @@ type Master struct {
 	server    *rpc.Server
 	journal   *journal.Journal
 	fleet     *fleet.Fleet
-	files     *fileserver.Roots
-	uploads   *fileserver.Uploads // nil where no files are taken
-	host      runner.Host         // what runners reach, whoever runs them
+	files     *fileapi.Server
+	arrivals  *fleet.Arrivals
+	host      runner.Host // what runners reach, whoever runs them
 	runners   *runnerjob.Server
 	outboxes  *outbox.Receiver // what waits in those of minions
 	auditLog  *audit.Log
 	events    *eventbus.Bus
 	dispatch  *dispatch.Dispatcher
 	admission *admission.Admission
-	tellLost  eventbus.Found   // of the store
-	serving   chan struct{}    // closed when everything is open; connections wait for it
-	told      logging.Throttle // of what cannot be read or kept
-	often     logging.Throttle // of words that anybody causes who is let in
+	tellLost  eventbus.Found // of the store
+	serving   chan struct{}  // closed when everything is open; connections wait for it
 	authz     *authz.Authorizer
 	reactor   *reactor.Reactor
 	settings  *settings.Settings
@@ -97,7 +94,6 @@ type Master struct {
 // called; until then minions and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
 	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, every: o.SelfCheck, latency: o.Latency, serving: make(chan struct{})}
-	m.files, m.uploads = fileserver.NewRoots(o.Config.FileRoots), newUploads(o.Config)
 	m.host.Custom = settings.Runners(o.Config, o.Log)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
@@ -143,6 +139,9 @@ func (m *Master) open(ctx context.Context) error {
 	m.authz = authz.New(authz.Options{
 		Users: &m.settings.Users, Tables: authz.NewTables(m.host.Custom), FileRecv: m.cfg.FileRecv, KeyRevoke: m.cfg.AllowMinionKeyRevoke, APIUser: m.cfg.APIUser, Log: m.log,
 	}, m.start.Rules)
+	m.files = fileapi.New(fileapi.Options{
+		Roots: m.cfg.FileRoots, CacheDir: m.cfg.CacheDir, Uploads: m.cfg.FileRecv, MaxUpload: int64(m.cfg.FileRecvMaxSize) << 20, Audit: m.authz, Log: m.log,
+	})
 	release, err := daemon.Open(m.cfg.CacheDir, m.version)
 	if err != nil {
 		return err
@@ -288,11 +287,21 @@ func (m *Master) retention() time.Duration {
 	return max(m.cfg.EventRetention, m.cfg.KeepJobs)
 }
 
+// gone is told by the broker of every connection that ended.
+func (m *Master) gone(i bus.Identity) {
+	m.server.Gone(i.Inbox())
+	m.authz.Logins.Ended(i.Inbox())
+	m.arrivals.Gone(i)
+}
+
 func (m *Master) openServer() error {
 	a := m.admission
 	a.Connections, a.Audit, a.Events, a.Minions, a.Jobs = m.broker, m.auditLog, m.events, m.fleet, m.dispatch
 	a.Local = func(ctx context.Context, i bus.Identity) audit.Who { return m.authz.Local(ctx, i).Who() }
 	m.undo = append(m.undo, a.Wait)
+	m.arrivals = &fleet.Arrivals{
+		Fleet: m.fleet, Connections: m.broker, CutOlder: a.CutOlder, Jobs: m.dispatch, Now: m.dispatch.Now, Version: m.version, Log: m.log,
+	}
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
 	m.server.Cut, m.server.CutKey, m.server.Slow, m.server.Authorize = m.admission.Cut, m.broker.CutUnaccepted, m.broker.Slow, m.authz.Authorize
 	m.server.GrainsCount = m.keys.GrainsCount

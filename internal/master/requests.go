@@ -1,10 +1,6 @@
 package master
 
 import (
-	"context"
-
-	"github.com/brinebus/brine/internal/authz/eventacl"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -18,10 +14,10 @@ func (m *Master) register() {
 		"changeMine":  m.fleet.ChangeMine,
 		"follow":      jobs.Follow,
 		"grains":      m.fleet.Refresh,
-		"hello":       m.hello,
+		"hello":       m.arrivals.Hello,
 		"keyAction":   m.admission.KeyAction,
 		"letters":     m.outboxes.Deliver,
-		"listFiles":   m.listFiles,
+		"listFiles":   m.files.List,
 		"localReturn": m.dispatch.LocalReturn,
 		"login":       m.authz.Logins.Login,
 		"makeRoom":    m.outboxes.Reserve,
@@ -30,27 +26,18 @@ func (m *Master) register() {
 		"peerRun":     m.runners.PeerRun,
 		"pillar":      m.fleet.SendPillar,
 		"publish":     jobs.Publish,
-		"push":        m.push,
+		"push":        m.files.Push,
 		"readMine":    m.fleet.ReadMine,
 		"returned":    m.dispatch.Returned,
 		"revoke":      m.admission.Revoke,
 		"run":         m.runners.Run,
-		"sendFile":    m.sendFile,
+		"sendFile":    m.files.Send,
 	} {
 		s.Handle(name, h)
 	}
 	s.HandleBatches("letters", m.outboxes.DeliverEach)
-	local := func(ctx context.Context, i bus.Identity) eventacl.Principal {
-		return m.authz.OnBus(ctx, m.authz.Principal(ctx, i))
-	}
-	m.events.SetWhile(func(ctx context.Context, i bus.Identity, f func(context.Context) error) error {
-		who := m.authz.Principal(ctx, i)
-		if err := who.Refused(); err != nil {
-			return err
-		}
-		return m.authz.Logins.While(ctx, who, f)
-	})
-	m.events.RegisterClients(s, local)
-	m.events.Register(s, local)
-	m.events.RegisterFire(s, local)
+	m.events.SetWhile(m.authz.WhileOnBus)
+	m.events.RegisterClients(s, m.authz.OnBus)
+	m.events.Register(s, m.authz.OnBus)
+	m.events.RegisterFire(s, m.authz.OnBus)
 }

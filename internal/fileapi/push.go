@@ -1,0 +1,47 @@
+package fileapi
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Push takes a piece of a file that a minion hands in.
+func (s *Server) Push(_ context.Context, r *rpc.Request) error {
+	var q fileserver.Piece
+	if err := r.Decode(&q); err != nil {
+		return err
+	}
+	err := s.uploads.Put(salt.MinionID(r.From.Name), q)
+	if err != nil {
+		return s.refusePush(r, q, err)
+	}
+	if q.SHA256 != "" {
+		s.Log.Info("file taken", "minion", r.From.Name, "path", q.Path, "bytes", q.Offset+int64(len(q.Data)), "sha256", q.SHA256)
+	}
+	return nil
+}
+
+// refusePush is what the minion is told.
+func (s *Server) refusePush(r *rpc.Request, q fileserver.Piece, err error) error {
+	switch {
+	case errors.Is(err, fileserver.ErrPath):
+		s.Audit.NoteFile(r, q.Path, err.Error())
+		return rpc.Errorf(rpc.Denied, "%w", err)
+	case errors.Is(err, fileserver.ErrFull):
+		s.Audit.NoteFile(r, q.Path, err.Error())
+		return rpc.Errorf(rpc.Unavailable, "%w", err).WithHint("take some away on the master, below minions/%s/files of its cachedir", r.From.Name)
+	case errors.Is(err, fileserver.ErrTooLarge):
+		return rpc.Errorf(rpc.Usage, "%w", err).WithHint("file_recv_max_size in the configuration of the master says how large")
+	case errors.Is(err, fileserver.ErrOrder), errors.Is(err, fileserver.ErrSum):
+		return rpc.Errorf(rpc.Usage, "%w", err)
+	}
+	if s.told.First("push "+r.From.Name, time.Now()) {
+		s.Log.Error("file not taken", "minion", r.From.Name, "path", q.Path, "err", err)
+	}
+	return rpc.Errorf(rpc.Unavailable, "the master could not keep the file; its log says why")
+}
