@@ -112,7 +112,8 @@ type Broker struct {
 	server   *server.Server
 	gate     *gate
 	health   *Health
-	nc       *nats.Conn // the daemon's own connection
+	nc       *nats.Conn  // the daemon's own connection
+	own      *loopDaemon // what it goes through
 	meter    *meter
 	failed   chan error // an inner part has died
 	quit     chan struct{}
@@ -277,13 +278,13 @@ func (b *Broker) open(so *server.Options, fatal <-chan string) error {
 		}
 	}
 	var err error
+	if b.nc, err = b.internal(b.gate.daemon); err != nil {
+		return err
+	}
 	b.wg.Go(b.heal)
 	b.wg.Go(b.keepSynced)
 	if b.opts.StoreDir != "" {
 		b.wg.Go(b.learnStore)
-	}
-	if b.nc, err = b.internal(b.gate.daemon); err != nil {
-		return err
 	}
 	limitReaders(b.server, so)
 	b.wg.Go(b.tellGone)
@@ -341,7 +342,7 @@ func (b *Broker) started() bool {
 
 // internal makes a connection of the daemon to its own server, in the process.
 func (b *Broker) internal(secret string) (*nats.Conn, error) {
-	nc, err := nats.Connect("nats://self", nats.InProcessServer(b.server), nats.UserInfo(secret, ""), nats.Name(b.opts.Name),
+	nc, err := nats.Connect("nats://self", nats.InProcessServer(loopMaker{b}), nats.UserInfo(secret, ""), nats.Name(b.opts.Name),
 		nats.SkipHostLookup(), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX.master"), nats.Timeout(10*time.Second),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			subject := ""

@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/brinebus/brine/internal/blockfile"
 )
 
@@ -261,12 +259,17 @@ func (b *Broker) reopen(streams int) (err error) {
 			b.fail(err)
 		}
 	}()
-	if err := b.server.ShutdownJetStream(); err != nil {
+	release, waited, err := b.own.quiet(b.server, b.gate.daemon)
+	if err != nil {
 		return err
 	}
+	defer release()
+	if waited != nil {
+		b.opts.Log.Debug("the store is opened anew with questions under way", "err", waited)
+	}
+	_ = b.gate.account.DisableJetStream() // or it is closed already, after an attempt that failed
 	b.health.closed()
-	o := b.opts
-	if err := b.server.EnableJetStream(&server.JetStreamConfig{StoreDir: o.StoreDir, MaxStore: maxStore, MaxMemory: maxStore}); err != nil {
+	if err := b.gate.account.EnableJetStream(nil, nil); err != nil {
 		return err
 	}
 	if n := b.streams(); n < streams {

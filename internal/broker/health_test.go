@@ -53,7 +53,7 @@ func TestStoreIsReopenedWhenThereAreDescriptors(t *testing.T) {
 	if err := b.reopen(1); err == nil {
 		t.Error("the store was opened anew without descriptors")
 	}
-	if !b.server.JetStreamEnabled() {
+	if b.gate.account.JetStreamUsage().Streams != 1 {
 		t.Error("the store was closed though it could not be opened again")
 	}
 	b.health.fail("Critical write error: too many open files")
@@ -75,7 +75,7 @@ func TestStoreThatCameBackInPartIsNotWell(t *testing.T) {
 	if err := b.reopen(1); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.server.ShutdownJetStream(); err != nil {
+	if err := b.gate.account.DisableJetStream(); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(found[0], aside); err != nil {

@@ -1,0 +1,201 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Each question about the store that is asked while it is closed and opened anew, many
+// times, is answered, and nothing of the server is looked at while it is replaced: the
+// race detector has the last word.
+func TestQuestionsWhileTheStoreIsReopened(t *testing.T) {
+	t.Parallel()
+	b, _, _ := stored(t)
+	js, err := jetstream.New(b.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "table"})
+	if err == nil {
+		_, err = table.Put(t.Context(), "key", []byte("value"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	end := make(chan struct{})
+	answered := make(chan struct{}, 1)
+	var all sync.WaitGroup
+	for name, ask := range map[string]func() error{
+		"info": func() error { _, err := stream.Info(ctx); return err },
+		"get":  func() error { _, err := stream.GetMsg(ctx, 1); return err },
+		"key":  func() error { _, err := table.Get(ctx, "key"); return err },
+		"consumer": func() error {
+			_, err := js.Consumer(ctx, "EVENTS", "none")
+			return allow(err, jetstream.ErrConsumerNotFound)
+		},
+		"a request": func() error {
+			_, err := b.Conn().RequestWithContext(ctx, "nobody.here", nil)
+			return allow(err, nats.ErrNoResponders)
+		},
+	} {
+		all.Go(func() {
+			for {
+				if err := ask(); err != nil {
+					t.Errorf("%s: %v", name, err)
+					cancel()
+					return
+				}
+				select {
+				case <-end:
+					return
+				case <-ctx.Done():
+					return
+				case answered <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	for n := range 100 {
+		if err := b.reopen(2); err != nil {
+			t.Fatalf("reopen %d: %v", n, err)
+		}
+		for range 10 {
+			select {
+			case <-answered:
+			case <-ctx.Done():
+				t.Fatal("nothing is answered")
+			}
+		}
+	}
+	close(end)
+	all.Wait()
+	before := questions(t, b)
+	if _, err := stream.Info(ctx); err != nil {
+		t.Error(err)
+	}
+	if n := questions(t, b) - before; n != 1 {
+		t.Errorf("after 100 times one question counts as %d", n)
+	}
+}
+
+func questions(t *testing.T, b *Broker) uint64 {
+	t.Helper()
+	info, err := b.server.Jsz(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.API.Total
+}
+
+func allow(err, wanted error) error {
+	if errors.Is(err, wanted) {
+		return nil
+	}
+	return err
+}
+
+// What is written while a loop is held comes after it was let go, in order, with answers
+// to pings before it; what was written before is handled when hold returns.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	daemon, server := newLoop().ends()
+	defer daemon.Close()
+	got := make(chan string)
+	next := make(chan struct{})
+	go func() {
+		b := make([]byte, 64)
+		for {
+			n, err := server.Read(b)
+			if err != nil {
+				close(got)
+				return
+			}
+			got <- string(b[:n])
+			<-next // it is handled
+		}
+	}()
+	write := func(s string) {
+		t.Helper()
+		if _, err := daemon.Write([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("before")
+	if _, err := daemon.hold(expired()); !errors.Is(err, context.Canceled) {
+		t.Errorf("what was written is not handled, and hold says %v", err)
+	}
+	if s := <-got; s != "before" {
+		t.Errorf("the server has %q", s)
+	}
+	next <- struct{}{}
+	release, err := daemon.hold(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		write(fmt.Sprint(n))
+	}
+	if s := <-got; s != "PONG\r\n" {
+		t.Errorf("a loop that is held passes %q", s)
+	}
+	next <- struct{}{}
+	released := make(chan struct{})
+	go func() { release(); close(released) }()
+	for s := "PONG\r\n"; s != "012"; next <- struct{}{} {
+		if s = <-got; s != "PONG\r\n" && s != "012" {
+			t.Fatalf("after it was let go comes %q", s)
+		}
+	}
+	<-released
+	go func() { _, _ = daemon.Write([]byte("after")) }()
+	if s := <-got; s != "after" {
+		t.Errorf("then comes %q", s)
+	}
+}
+
+// The end of a connection ends whoever waits for it.
+func TestHoldEnds(t *testing.T) {
+	t.Parallel()
+	daemon, _ := newLoop().ends()
+	release, err := daemon.hold(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := daemon.Write(make([]byte, maxKept)); n != maxKept || err != nil {
+		t.Fatal(n, err)
+	}
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := daemon.Write([]byte("x"))
+		wrote <- err
+	}()
+	daemon.Close()
+	if err := <-wrote; !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("who writes beyond what is kept has %v", err)
+	}
+	release()
+	if _, err := daemon.hold(t.Context()); err == nil {
+		t.Error("a connection that has ended is held")
+	}
+}
+
+func expired() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
