@@ -90,6 +90,23 @@ func (w *world) bounded() context.Context {
 	return ctx
 }
 
+// await looks until ok, which is to stay so once it is.
+func (w *world) await(what string, ok func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// listeners is how many are served.
+func (w *world) listeners() int {
+	w.events.mu.Lock()
+	defer w.events.mu.Unlock()
+	return len(w.events.listeners)
+}
+
 // fire stores events and returns the place of the last.
 func (w *world) fire(c *rpc.Conn, events ...event.Item) (uint64, error) {
 	var fired protocol.Fired
@@ -446,16 +463,7 @@ func TestStalledListenerIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 100 { // until the daemon has given it up
-		var s protocol.Stat
-		if err := firer.Ask(w.bounded(), protocol.OpStat, nil, &s); err != nil {
-			t.Fatal(err)
-		}
-		if len(s.Listeners) == 0 {
-			break
-		}
-		time.Sleep(20 * time.Millisecond) // between two looks
-	}
+	w.await("the daemon gives it up", func() bool { return w.listeners() == 0 })
 	heard, err := 0, error(nil)
 	for last := uint64(0); ; heard++ {
 		e, failed := h.next()

@@ -1,7 +1,6 @@
 package eventbus
 
 import (
-	"context"
 	"encoding/json"
 	"runtime"
 	"strconv"
@@ -20,7 +19,7 @@ import (
 // whoever has nothing else to take.
 func TestListenersOfLongEventsHoldLittle(t *testing.T) {
 	const listeners, events, size = 12, 2, 3 * rpc.Window // more than may be under way to one of them
-	w := start(t)
+	w := startWith(t, func(s *rpc.Server) { s.Stall = time.Hour })
 	w.events.limit = 2 * size
 	w.grant("fred: {listen: 'n/*'}\nanna: {listen: 'n/*'}\n")
 	root := w.dial()
@@ -61,8 +60,8 @@ func TestListenersOfLongEventsHoldLittle(t *testing.T) {
 // another principal that waits, and has the event whole all the same when it reads at last,
 // and what is behind it, whether it heard it as it came or reads it back.
 func TestWhoTakesNothingGivesWay(t *testing.T) {
-	const size = 3 * rpc.Window
-	w := start(t)
+	const size = rpc.Window * 3 / 2 // more than may be under way
+	w := startWith(t, func(s *rpc.Server) { s.Stall = time.Hour })
 	w.events.limit = 2 * size
 	w.grant("fred: {listen: 'n/*'}\n")
 	root := w.dial()
@@ -83,10 +82,9 @@ func TestWhoTakesNothingGivesWay(t *testing.T) {
 	defer busy()
 	turn := func() {
 		t.Helper()
-		w.awaitLongTurn()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		end, err := w.events.long.Acquire(ctx, "user:3")
+		// Whoever takes nothing keeps theirs while nobody waits for one: this asks for none.
+		w.await("the listener has its turn", func() bool { return w.events.long.Held() == 2 })
+		end, err := w.events.long.Acquire(w.bounded(), "user:3")
 		if err != nil {
 			t.Fatalf("another principal waits in vain for whoever takes nothing: %v", err)
 		}
@@ -109,24 +107,8 @@ func TestWhoTakesNothingGivesWay(t *testing.T) {
 		}
 		slow.wantLong(long + "live")
 		slow.wantTag("n/end")
-		c.Close() // of one principal the next listener waits for it
-	}
-}
-
-// awaitLongTurn returns when all turns for long events are taken.
-func (w *world) awaitLongTurn() {
-	w.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; {
-		ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Millisecond)
-		release, err := w.events.long.Acquire(ctx, "user:4")
-		cancel()
-		if err != nil {
-			return
-		}
-		release()
-		if time.Now().After(end) {
-			w.t.Fatal("the listener has no turn")
-		}
+		c.Close()
+		w.await("of one principal the next waits for it", func() bool { return w.listeners() == 1 })
 	}
 }
 

@@ -68,6 +68,10 @@ func (k *Keyed) slot(ctx context.Context) error {
 	}
 }
 
+// Held is how many slots are held now. Unlike Acquire, whoever looks here waits for none, so
+// that nobody gives way.
+func (k *Keyed) Held() int { return len(k.slots) }
+
 func (k *Keyed) want(n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
