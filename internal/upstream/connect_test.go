@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -469,6 +470,47 @@ func TestTheEndOfTheContextEndsTheAttempt(t *testing.T) {
 				t.Fatal("the attempt goes on")
 			}
 		})
+	}
+}
+
+// endsOnceConnected ends at the moment in which there is a connection.
+type endsOnceConnected struct {
+	context.Context
+	end       context.CancelFunc
+	looks     atomic.Int32
+	connected chan struct{}
+}
+
+// Err is asked once before there are addresses, and then when one of them has answered.
+func (c *endsOnceConnected) Err() error {
+	if c.looks.Add(1) > 1 {
+		select {
+		case <-c.connected:
+		case <-time.After(limit):
+		}
+		c.end()
+	}
+	return c.Context.Err()
+}
+
+// An attempt that ends at the moment in which the connection stands closes it.
+func TestTheEndOfTheContextClosesTheConnection(t *testing.T) {
+	t.Parallel()
+	inner, end := context.WithCancel(t.Context())
+	defer end()
+	ctx, gone := &endsOnceConnected{Context: inner, end: end, connected: make(chan struct{})}, make(chan error, 1)
+	o := options(t, impostor(t, func(c net.Conn) {
+		close(ctx.connected)
+		_ = c.SetReadDeadline(time.Now().Add(limit))
+		_, err := c.Read(make([]byte, 1))
+		gone <- err
+	}))
+	o.Timeout = time.Hour
+	if _, err := upstream.Connect(ctx, o); !errors.Is(err, context.Canceled) {
+		t.Fatalf("%v, want %v", err, context.Canceled)
+	}
+	if err := <-gone; !errors.Is(err, io.EOF) {
+		t.Errorf("nobody uses the connection, and it stands: %v", err)
 	}
 }
 

@@ -89,6 +89,9 @@ func Connect(ctx context.Context, o Options) (*Connection, error) {
 	for len(addresses) > 0 {
 		conn, i, err := dialFirst(ctx, o, addresses)
 		if ctx.Err() != nil {
+			if conn != nil {
+				conn.Close()
+			}
 			return nil, context.Cause(ctx)
 		}
 		if err != nil {
