@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 	"github.com/brinebus/brine/internal/minion"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/test/port"
 )
 
 // victim is a daemon in a process of its own, which can be killed.
@@ -85,20 +85,10 @@ func build(t *testing.T) string {
 	return bin
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // startVictims starts a master that accepts every key, and a minion.
 func startVictims(t *testing.T) (m, s *victim, mcfg *config.Master, scfg *config.Minion) {
 	t.Helper()
-	bin, mdir, sdir, port := build(t), t.TempDir(), t.TempDir(), freePort(t)
+	bin, mdir, sdir, port := build(t), t.TempDir(), t.TempDir(), port.Free(t)
 	write(t, filepath.Join(mdir, "master"), fmt.Sprintf("root_dir: %s\ninterface: 127.0.0.1\nret_port: %d\nauto_accept: True\n", mdir, port))
 	write(t, filepath.Join(sdir, "minion"), fmt.Sprintf("root_dir: %s\nid: web1\nmaster: 127.0.0.1\nmaster_port: %d\nrecon_max: 100\n", sdir, port))
 	var err error

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/brinebus/brine/test/port"
 )
 
 // bin has the programs, built once.
@@ -101,7 +103,7 @@ func start(t testing.TB) *system {
 func startWith(t testing.TB, more string) *system {
 	t.Helper()
 	build(t)
-	s := &system{t: t, root: t.TempDir(), port: freePort(t)}
+	s := &system{t: t, root: t.TempDir(), port: port.Free(t)}
 	s.write("users", users)
 	if err := os.Chmod(filepath.Join(s.root, "users"), 0o600); err != nil {
 		t.Fatal(err)
@@ -135,11 +137,11 @@ func (s *system) minion(id, role string) {
 // api runs salt-api with these settings and returns its address.
 func (s *system) api(name, settings string) string {
 	s.t.Helper()
-	port := freePort(s.t)
+	n := port.Free(s.t)
 	s.write("etc-"+name+"/master", fmt.Sprintf("root_dir: %[1]s\napi_pidfile: %[1]s/%[2]s.pid\napi_logfile: %[1]s/%[2]s.log\nlog_level: info\ntimeout: 4\n", s.root, name)+
-		strings.ReplaceAll(settings, "<port>", fmt.Sprint(port)))
+		strings.ReplaceAll(settings, "<port>", fmt.Sprint(n)))
 	s.run("salt-api", "etc-"+name, name)
-	address := fmt.Sprintf("127.0.0.1:%d", port)
+	address := fmt.Sprintf("127.0.0.1:%d", n)
 	s.await("salt-api to listen", func() bool {
 		c, err := net.Dial("tcp", address)
 		if err == nil {
@@ -230,16 +232,6 @@ func (s *system) tool(program string, args ...string) string {
 		s.t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)
 	}
 	return string(out)
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // post sends JSON with a session, "" for none.

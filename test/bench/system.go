@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/test/port"
 )
 
 // system is a master with minions in a folder of its own.
@@ -22,22 +22,11 @@ type system struct {
 }
 
 func newSystem(bin, dir string) (*system, error) {
-	port, err := freePort()
+	n, err := port.Reserve()
 	if err != nil {
 		return nil, err
 	}
-	return &system{daemons: daemons{dir: dir}, bin: bin, port: port, cmd: map[string]*exec.Cmd{}}, nil
-}
-
-// freePort asks the kernel. Somebody else may take it before the master does; the
-// start then fails, and says so.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return &system{daemons: daemons{dir: dir}, bin: bin, port: n, cmd: map[string]*exec.Cmd{}}, nil
 }
 
 func (s *system) program(name string) string { return filepath.Join(s.bin, name) }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/test/netlab"
+	"github.com/brinebus/brine/test/port"
 )
 
 // world is a master, its minions and a durable listener, with what was ever seen of them.
@@ -36,7 +36,7 @@ type world struct {
 
 // newWorld makes all and starts it. What the machine does not allow is left out.
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, dir: t.TempDir(), port: freePort(t), sequences: map[string]sequences{}}
+	w := &world{t: t, dir: t.TempDir(), port: port.Free(t), sequences: map[string]sequences{}}
 	var err error
 	w.diary, err = os.Create(filepath.Join(w.dir, "diary"))
 	w.must(err)
@@ -311,14 +311,4 @@ func (l *listener) heard(tag string) []stored {
 func (l *listener) last() string {
 	b, _ := os.ReadFile(l.files[len(l.files)-1])
 	return string(b[max(0, len(b)-500):])
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

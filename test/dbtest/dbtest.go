@@ -13,7 +13,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +25,8 @@ import (
 
 	_ "github.com/go-sql-driver/mysql" // the driver of DB
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver of DB
+
+	"github.com/brinebus/brine/test/port"
 )
 
 // Password is that of the user salt.
@@ -190,10 +191,10 @@ func (s *Server) Stop() {
 
 // ListenTLS starts the server anew, now also on a port of 127.0.0.1, which it
 // returns, with the certificate c; without one it has no TLS there.
-func (s *Server) ListenTLS(c *tls.Certificate) (port int) {
+func (s *Server) ListenTLS(c *tls.Certificate) int {
 	s.t.Helper()
 	s.Stop()
-	s.port = freePort(s.t)
+	s.port = port.Free(s.t)
 	s.network = s.listening(c)
 	s.Start()
 	return s.port
@@ -232,17 +233,6 @@ func (s *Server) writeCertificate(cert, key string, c *tls.Certificate) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-}
-
-// freePort is one that nobody listened on a moment ago.
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // DB is a database of the user salt, closed at the end of the test. Each use of it

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/brinebus/brine/test/port"
 )
 
 // command is a command of a script.
@@ -73,11 +75,11 @@ var errUsage = errors.New("wrong use, see README.md")
 // setup writes the configuration of a master, and of a minion for each id.
 func setup(s *system, ts *testscript.TestScript, ids []string) error {
 	s.ids = ids
-	port, err := freePort()
+	n, err := port.Reserve()
 	if err != nil {
 		return err
 	}
-	return s.configure(ts, port)
+	return s.configure(ts, n)
 }
 
 func (s *system) configure(ts *testscript.TestScript, port int) error {
@@ -320,11 +322,11 @@ func (s *system) startOne(ts *testscript.TestScript, name string, options []stri
 			return err
 		}
 		p.seen = true
-		port, err := freePort()
+		again, err := port.Reserve()
 		if err != nil {
 			return err
 		}
-		if err := s.configure(ts, port); err != nil {
+		if err := s.configure(ts, again); err != nil {
 			return err
 		}
 	}

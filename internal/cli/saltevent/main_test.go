@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/brinebus/brine/test/port"
 )
 
 // bin is the directory of the real binaries; empty with -short.
@@ -71,7 +72,7 @@ func newSystem(t testing.TB, more string) *system {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &system{t: t, dir: dir}
-	text := "interface: 127.0.0.1\nret_port: " + strconv.Itoa(freePort(t)) + "\nroot_dir: " + s.dir +
+	text := "interface: 127.0.0.1\nret_port: " + strconv.Itoa(port.Free(t)) + "\nroot_dir: " + s.dir +
 		"\npki_dir: pki\ncachedir: cache\nsock_dir: run\npidfile: pid\nlog_file: log\n" + more
 	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(s.dir, "master"), []byte(text), 0o644)); err != nil {
 		t.Fatal(err)
@@ -87,17 +88,6 @@ func newSystem(t testing.TB, more string) *system {
 		}
 	})
 	return s
-}
-
-// freePort is one that nobody listened on a moment ago.
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // start starts the master and waits until it answers.
