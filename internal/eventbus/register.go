@@ -5,11 +5,13 @@ import (
 
 	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/profile"
 	"github.com/brinebus/brine/internal/rpc"
 )
 
 // Register serves everything that local users may ask of the bus. who says what
-// the user behind a connection is and may hear.
+// the user behind a connection is and may hear. A profile of the process, which both daemons
+// give to the same people, is served here too.
 func (r *Bus) Register(s *rpc.Server, who func(context.Context, bus.Identity) eventacl.Principal) {
 	for name, h := range map[string]func(context.Context, *rpc.Request, eventacl.Principal) error{
 		"userListen":  r.Listen,
@@ -21,6 +23,7 @@ func (r *Bus) Register(s *rpc.Server, who func(context.Context, bus.Identity) ev
 	} {
 		s.Handle(name, r.handler(h, who))
 	}
+	s.Handle("profile", profile.Handle)
 }
 
 // SetWhile sets what runs the answers to users: it ends the context of one that may not go

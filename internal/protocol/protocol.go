@@ -39,12 +39,24 @@ const (
 	OpStat      = "stat"      // nothing → Stat: of the bus, for operators
 	OpPurge     = "purge"     // Purge → Purged: of the journal, for operators
 	OpRefresh   = "refresh"   // Refresh → nothing: a minion's daemon finds out anew what it knows
+	OpProfile   = "profile"   // Profile → ProfileData: of the daemon, for operators
 )
 
 // Refresh names what is to be found out anew.
 type Refresh struct {
 	Grains bool `json:"grains,omitempty"`
 	Pillar bool `json:"pillar,omitempty"`
+}
+
+// Profile asks for a profile of the daemon: its kind, and for that of the processor how long.
+type Profile struct {
+	Kind    string  `json:"kind"`
+	Seconds float64 `json:"seconds,omitempty"`
+}
+
+// ProfileData is the profile, as 'go tool pprof' reads it.
+type ProfileData struct {
+	Data []byte `json:"data"`
 }
 
 // Ask is the question of the holder of a key. Master passes what autosign looks at.

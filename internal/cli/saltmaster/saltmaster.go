@@ -8,6 +8,7 @@ import (
 	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/cli/monitor"
 	"github.com/brinebus/brine/internal/cli/serve"
 	"github.com/brinebus/brine/internal/config"
@@ -22,7 +23,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 	return env.Run(ctx, cli.Spec{
 		Synopsis: []string{"[options]"},
 		Summary:  "The master: accepts minions by their keys, runs jobs on them and keeps the journal of events.",
-		Examples: []string{"salt-master", "salt-master -l info", "salt-master -c /srv/test/etc -d"},
+		Examples: []string{"salt-master", "salt-master -l info", "salt-master -c /srv/test/etc -d", "salt-master --profile heap >heap.pprof"},
 		Flags:    serve.Flags(),
 		Daemon:   true,
 		Run:      run,
@@ -44,6 +45,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	if err != nil {
 		return serve.Failed(err)
+	}
+	if opts.IsSet("profile") {
+		return serve.Profile(ctx, env, opts, cfg.SockDir, client.MasterSocket)
 	}
 	log, done, err := serve.Begin(ctx, env, opts, cfg.Common, notices)
 	if err != nil || done {

@@ -9,6 +9,7 @@ import (
 	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/cli/monitor"
 	"github.com/brinebus/brine/internal/cli/serve"
 	"github.com/brinebus/brine/internal/config"
@@ -24,7 +25,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 	return env.Run(ctx, cli.Spec{
 		Synopsis: []string{"[options]"},
 		Summary:  "The minion: connects to its master, runs what the master asks for, and has a small event bus of its own.",
-		Examples: []string{"salt-minion", "salt-minion -l info", "salt-minion -c /srv/test/etc -d"},
+		Examples: []string{"salt-minion", "salt-minion -l info", "salt-minion -c /srv/test/etc -d", "salt-minion --profile heap >heap.pprof"},
 		Flags:    serve.Flags(),
 		Daemon:   true,
 		Run:      run,
@@ -43,6 +44,13 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if opts.Bool("check") {
 		cfg, notices, err := inspect()
 		return serve.Check(env, serve.Checked{Err: err, Notices: notices, Warnings: lint(cfg)})
+	}
+	if opts.IsSet("profile") {
+		cfg, _, err := inspect()
+		if err != nil {
+			return serve.Failed(err)
+		}
+		return serve.Profile(ctx, env, opts, cfg.SockDir, client.MinionSocket)
 	}
 	load := func() (*config.Minion, []config.Notice, error) {
 		cfg, notices, err := inspect()

@@ -29,6 +29,7 @@ func Flags() []urcli.Flag {
 		&urcli.StringFlag{Category: "Daemon", Name: "user", Aliases: []string{"u"}, Usage: "run as `USER`"},
 		&urcli.StringFlag{Category: "Daemon", Name: "pid-file", Usage: "write the process number to `FILE`"},
 		&urcli.BoolFlag{Category: "Daemon", Name: "check", Usage: "tell everything that is wrong or strange about the configuration, and end: no daemon is started or touched"},
+		&urcli.StringFlag{Category: "Daemon", Name: "profile", Usage: "write to standard output a profile of the daemon that runs, for 'go tool pprof', and end; `KIND` is allocs, goroutine, heap, or cpu, with cpu=60 for as many seconds instead of 10"},
 	}
 }
 
