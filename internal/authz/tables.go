@@ -98,7 +98,7 @@ func asked(s acl.Scope, i function.Inner) acl.Inner {
 // reach is what commands that were allowed may make others do.
 func (t Tables) reach(s acl.Scope, list []salt.Command, d acl.Decision) salt.Reach {
 	if d.Operator {
-		return salt.Reach{Free: true}
+		return salt.Reach{Free: true, Programs: true}
 	}
 	return t.of(s).ReachOf(list)
 }

@@ -65,6 +65,7 @@ type Env struct {
 	ConfigDir string // SALT_CONFIG_DIR, so that salt-call finds the same minion
 	JID       salt.JID
 	Extra     []string // NAME=value
+	Functions Functions
 }
 
 // Answer is what a program answered.
@@ -123,11 +124,18 @@ func (p *Program) run(ctx context.Context, word, request string, env Env, limit 
 	program := process.Program{
 		Args: []string{p.Path, word}, Dir: "/", Env: append(variables, env.Extra...), Stdin: &request, Timeout: limit, Limit: size,
 	}
-	e, err := program.Run(ctx)
+	e, err := p.start(ctx, program, env.Functions)
 	if err == nil && e.TimedOut {
 		err = fmt.Errorf("%s ran longer than %v and was ended", p.Name, limit)
 	}
 	return e, err
+}
+
+func (p *Program) start(ctx context.Context, program process.Program, f Functions) (process.Ending, error) {
+	if p.python {
+		return runPython(ctx, program, f)
+	}
+	return program.Run(ctx)
 }
 
 func lastOf(s string, n int) string {

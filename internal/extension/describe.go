@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"slices"
 	"syscall"
 	"time"
@@ -179,7 +180,9 @@ func (p *Program) ask(ctx context.Context) (Description, error) {
 
 // broken is the error of a program that does not describe itself.
 func (p *Program) broken(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
+	if p.python && errors.Is(err, exec.ErrNotFound) {
+		err = errors.New("it is a module of Python, and this machine has no python3")
+	} else if errors.Is(err, os.ErrNotExist) {
 		err = fmt.Errorf("%w: the program, or the interpreter that its first line names", err)
 	}
 	return fmt.Errorf("%s --describe: %w", p.Path, err)

@@ -82,6 +82,8 @@ type Program struct {
 	kind Kind
 	set  *Set
 	info fs.FileInfo
+
+	python bool // a module of Salt, which is no program by itself
 }
 
 // ErrUnsafe is wrapped by the error for a program that somebody else could have
@@ -140,24 +142,59 @@ func (s *Set) in(dir string) []*Program {
 
 // at returns the program at path, nil if there is none that can be used.
 func (s *Set) at(path string) *Program {
+	p, err := s.program(path)
+	switch {
+	case errors.Is(err, errBeside):
+		s.note("a file beside the programs is neither executable nor a module of Python, so it is none itself", path)
+	case err != nil:
+		s.warn("program is passed over", path, err)
+	}
+	return p
+}
+
+// errBeside is the error for a file that may lie beside a program for its own use.
+var errBeside = errors.New("it is neither executable nor a module of Python")
+
+// program returns the program at path. It is nil without an error for what is none by
+// its kind or its name.
+func (s *Set) program(path string) (*Program, error) {
 	name, _, _ := strings.Cut(filepath.Base(path), ".")
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || name == "" || strings.HasPrefix(name, "_") {
-		return nil
+		return nil, nil
 	}
-	if info.Mode()&0o111 == 0 {
-		s.note("a file beside the programs is not executable, so it is none itself", path)
-		return nil
+	python := s.isPython(path, info)
+	if info.Mode()&0o111 == 0 && !python {
+		return nil, errBeside
 	}
 	if _, err := salt.ParseFunction(name + ".x"); err != nil {
-		s.warn("program is passed over: its name is not that of a module", path, err)
-		return nil
+		return nil, fmt.Errorf("its name is not that of a module: %w", err)
 	}
 	if err := checkOwner(path); err != nil {
-		s.warn("program is passed over", path, err)
+		return nil, err
+	}
+	return &Program{Name: name, Path: path, kind: s.kind, set: s, info: info, python: python}, nil
+}
+
+// Passed returns why there is no program of a name although there is a file for it; it is
+// nil where there is none.
+func (s *Set) Passed(name string) error {
+	if _, err := salt.ParseFunction(name + ".x"); s == nil || err != nil {
 		return nil
 	}
-	return &Program{Name: name, Path: path, kind: s.kind, set: s, info: info}
+	for _, dir := range s.dirs {
+		files, _ := filepath.Glob(filepath.Join(dir, name+".*"))
+		for _, path := range append(files, filepath.Join(dir, name)) {
+			p, err := s.program(path)
+			if p != nil {
+				err = checkOwner(dir)
+			}
+			if err != nil {
+				return fmt.Errorf("%s is passed over: %w", path, err)
+			}
+		}
+	}
+	return nil
 }
 
 // checkOwner refuses what somebody else than root and the daemon's own user may
@@ -185,7 +222,7 @@ func (s *Set) warn(text, path string, err error) {
 
 func (s *Set) note(text, path string) {
 	if s.first(path) {
-		s.log.Debug(text, "path", path)
+		s.log.Info(text, "path", path)
 	}
 }
 

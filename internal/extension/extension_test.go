@@ -66,7 +66,7 @@ func TestPrograms(t *testing.T) {
 	script(t, filepath.Join(dir, "one.sh"), "echo first")
 	script(t, filepath.Join(second, "one"), "echo second")
 	script(t, filepath.Join(second, "two.py"), "")
-	write(t, filepath.Join(dir, "plain.py"), "", 0o644)
+	write(t, filepath.Join(dir, "plain.txt"), "", 0o644)
 	write(t, filepath.Join(dir, "not-a-name"), "", 0o755)
 	write(t, filepath.Join(dir, "_private"), "", 0o755)
 	write(t, filepath.Join(dir, ".hidden"), "", 0o755)
@@ -105,6 +105,51 @@ func TestPrograms(t *testing.T) {
 	script(t, filepath.Join(dir, "late"), "")
 	if s.Find("late") == nil {
 		t.Error("a program that came later is not found")
+	}
+}
+
+// TestModulesOfPython: a file of that name is a module unless its first line says what runs
+// it, held to the same owners and modes as programs, and for kinds that have such modules.
+func TestModulesOfPython(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "plain.py"), "x = 1\n", 0o644)
+	write(t, filepath.Join(dir, "marked.py"), "x = 1\n", 0o755)
+	write(t, filepath.Join(dir, "empty.py"), "", 0o755)
+	write(t, filepath.Join(dir, "open.py"), "", 0o666)
+	write(t, filepath.Join(dir, "_beside.py"), "", 0o644)
+	write(t, filepath.Join(dir, "old.pyc"), "", 0o644)
+	script(t, filepath.Join(dir, "program.py"), "")
+	for kind, want := range map[Kind][]string{
+		Modules: {"empty", "marked", "plain", "program"}, Grains: {"empty", "marked", "plain", "program"},
+		Returners: {"empty", "marked", "program"}, Runners: {"empty", "marked", "program"},
+	} {
+		s, _ := newSet(t, kind, dir)
+		if got := names(s); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", kind, got, want)
+		}
+		for _, p := range s.Programs() {
+			if p.python != (p.Name != "program" && (kind == Modules || kind == Grains)) {
+				t.Errorf("%s: %s is a module of Python: %v", kind, p.Name, p.python)
+			}
+		}
+		if err := s.Passed("open"); !errors.Is(err, ErrUnsafe) && kind == Modules {
+			t.Errorf("%s: what others may write: %v", kind, err)
+		}
+		if err := s.Passed("old"); !errors.Is(err, errBeside) {
+			t.Errorf("%s: what is none: %v", kind, err)
+		}
+	}
+	s, _ := newSet(t, Modules, filepath.Join(dir, "sub"), dir)
+	for _, name := range []string{"nosuch", "plain", "../" + filepath.Base(dir) + "/old", "o*", ""} {
+		if err := s.Passed(name); err != nil {
+			t.Errorf("Passed(%q) = %v", name, err)
+		}
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Passed("plain"); !errors.Is(err, ErrUnsafe) || len(names(s)) != 0 {
+		t.Errorf("a directory that others may write: %v", err)
 	}
 }
 

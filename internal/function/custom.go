@@ -2,11 +2,13 @@ package function
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/brinebus/brine/internal/extension"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // With returns the functions of t and those of the programs that people have added.
@@ -50,7 +52,7 @@ func (h *Host) custom(ctx context.Context, name string) (*Function, error) {
 	module, short, _ := strings.Cut(name, ".")
 	p := h.Custom.Find(module)
 	if p == nil {
-		return nil, nil
+		return nil, h.Custom.Passed(module)
 	}
 	d, err := p.Describe(ctx)
 	if err != nil {
@@ -81,8 +83,12 @@ func programFunction(p *extension.Program, name string, f extension.Function) Fu
 		made.Params = append(made.Params, Param{Name: a.Name, Kind: argKind(a.Type), Required: a.Required, Default: a.Default})
 	}
 	made.Run = func(ctx context.Context, c *Call) (any, error) {
-		a, err := p.Call(ctx, name, f, c.request(), c.Host.environment(c))
+		calls := &within{c: c}
+		a, err := p.Call(ctx, name, f, c.request(), extension.Env{ConfigDir: c.Host.ConfigDir, JID: c.JID, Extra: c.Host.Environ, Functions: calls})
 		c.SetRetcode(a.Code)
+		if a.Code != 0 && calls.refused {
+			c.SetRetcode(CodeRefused)
+		}
 		return a.Value, err
 	}
 	return made
@@ -119,6 +125,49 @@ func (h *Host) Request() extension.Request {
 	return extension.Request{ID: h.ID, Grains: h.Facts(), Pillar: h.PillarData(), Options: h.Config}
 }
 
-func (h *Host) environment(c *Call) extension.Env {
-	return extension.Env{ConfigDir: h.ConfigDir, JID: c.JID, Extra: h.Environ}
+// within is what a module of Python calls while one of its functions runs. Which functions
+// these are stands in the module and not in the arguments, so nobody has decided about them:
+// they are for an operator who asks for the call itself, and not for what was stored.
+type within struct {
+	c       *Call
+	refused bool
+}
+
+// Known implements extension.Functions.
+func (w *within) Known(ctx context.Context, f salt.Function) bool {
+	if _, err := salt.ParseFunction(string(f)); err != nil {
+		return false
+	}
+	_, err := (&Call{Function: f, Host: w.c.Host, table: w.c.table}).find(ctx)
+	return err == nil
+}
+
+// Call implements extension.Functions.
+func (w *within) Call(ctx context.Context, c salt.Command) (any, error) {
+	if _, err := salt.ParseFunction(string(c.Function)); err != nil {
+		return nil, err
+	}
+	if !w.c.Reach.Programs {
+		w.refused = true
+		return nil, &UnjudgedError{Function: w.c.Function, Inner: c.Function}
+	}
+	inner, err := deeper(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := w.c.table.Run(inner, Call{JID: w.c.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: w.c.Host, Reach: w.c.Reach})
+	return r.Return, r.Err
+}
+
+type depthKey struct{}
+
+// maxDepth bounds programs that call functions of programs: each is a process that waits.
+const maxDepth = 8
+
+func deeper(ctx context.Context) (context.Context, error) {
+	depth, _ := ctx.Value(depthKey{}).(int)
+	if depth == maxDepth {
+		return nil, fmt.Errorf("modules call each other more than %d deep", maxDepth)
+	}
+	return context.WithValue(ctx, depthKey{}, depth+1), nil
 }

@@ -240,7 +240,10 @@ func (r *Caller) Call(ctx context.Context, inner salt.Command) Result {
 		call.retcode = CodeRefused
 		return failed(&call, err)
 	}
-	call.Reach.Free = call.Reach.Free || r.reading.Hidden // which the check has found allowed
+	if r.reading.Hidden {
+		call.Reach.Free = true      // which the check has found allowed
+		call.Reach.Programs = false // whoever asks now has not said what was stored before
+	}
 	return r.c.table.Run(ctx, call)
 }
 

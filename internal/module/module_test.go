@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "rewrite the generated documentation")
 // run calls a function on host as a job does.
 func run(t testing.TB, host *function.Host, name string, kwargs map[string]any, args ...any) function.Result {
 	t.Helper()
-	r := Run(t.Context(), function.Call{JID: "20261121113344286549", Function: salt.Function(name), Args: args, Kwargs: kwargs, Host: host, Reach: salt.Reach{Free: true}})
+	r := Run(t.Context(), function.Call{JID: "20261121113344286549", Function: salt.Function(name), Args: args, Kwargs: kwargs, Host: host, Reach: salt.Reach{Free: true, Programs: true}})
 	if _, err := value.Encode(r.Return); err != nil {
 		t.Errorf("%s returned what cannot be sent: %v", name, err)
 	}

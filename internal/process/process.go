@@ -44,6 +44,7 @@ type Program struct {
 	Dir        string              // "" for that of this process
 	Env        []string            // the whole environment; nil for that of this process
 	Stdin      *string             // nil for an empty one
+	Files      []*os.File          // what the program finds open as 3, 4 and so on
 	Credential *syscall.Credential // nil for that of this process
 	Umask      string              // octal digits, "" for that of this process
 	Chroot     string
@@ -109,6 +110,7 @@ func (p *Program) command() *exec.Cmd {
 	}
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = p.Dir, p.Env, outputGrace
+	cmd.ExtraFiles = p.Files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Chroot: p.Chroot}
 	if p.Credential != nil {
 		cmd.SysProcAttr.Credential = p.Credential

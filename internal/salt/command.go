@@ -11,7 +11,8 @@ type Command struct {
 
 // Reach is what a call may make other functions do. The zero value is nothing.
 type Reach struct {
-	Free   bool     `json:"free,omitempty"`   // anything: an operator has asked
-	Judged []string `json:"judged,omitempty"` // the keys of the commands inside it, to any depth, that were allowed
-	Hidden []string `json:"hidden,omitempty"` // the keys of those of them that may do what cannot be read beforehand
+	Free     bool     `json:"free,omitempty"`     // anything: an operator has asked, or it was decided about when it was stored
+	Programs bool     `json:"programs,omitempty"` // what programs that people have added choose to call: an operator has asked for this very call
+	Judged   []string `json:"judged,omitempty"`   // the keys of the commands inside it, to any depth, that were allowed
+	Hidden   []string `json:"hidden,omitempty"`   // the keys of those of them that may do what cannot be read beforehand
 }

@@ -148,7 +148,7 @@ func (c *call) run(ctx context.Context, command job.Command, out *output.Writer)
 		return errors.Join(err, out.Close())
 	}
 	stop := c.env.Waiting(ctx, cli.Patience, func() string { return "the function " + string(command.Function) })
-	res := module.Run(ctx, function.Call{JID: jid, Function: command.Function, Args: command.Args, Kwargs: command.Kwargs, Host: host, Reach: salt.Reach{Free: true}})
+	res := module.Run(ctx, function.Call{JID: jid, Function: command.Function, Args: command.Args, Kwargs: command.Kwargs, Host: host, Reach: salt.Reach{Free: true, Programs: true}})
 	stop()
 	var signal *cli.SignalError
 	if errors.As(context.Cause(ctx), &signal) {
