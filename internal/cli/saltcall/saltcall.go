@@ -31,23 +31,27 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Synopsis: []string{"[options] FUNCTION [ARGUMENT...] [NAME=VALUE...]", "-d [PATTERN]", "-g"},
 		Summary:  "Run a function on this minion. The minion's daemon is used where it runs; without it salt-call connects to the master itself; with --local it connects to nobody.",
 		Examples: []string{"salt-call test.ping", "salt-call --local grains.items", `salt-call event.fire_master '{"data": "message for the master"}' mytag`},
-		Flags: []urcli.Flag{
-			&urcli.BoolFlag{Category: "Running", Name: "local", Usage: "run without a master and without the daemon"},
-			&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `TIME` for the master to answer (default: auth_timeout of the configuration)"},
-			&urcli.StringFlag{Category: "Running", Name: "master", Usage: "use the master at `ADDRESS`"},
-			&urcli.StringFlag{Category: "Running", Name: "id", Usage: "be the minion `ID`"},
-			&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
-			&urcli.StringFlag{Category: "Running", Name: "return", Usage: "hand what is returned to the returners `NAME,...` too"},
-			&urcli.StringFlag{Category: "Running", Name: "tag", Usage: "the returner master_bus fires the return under `TAG` (default: master_bus.tag of the configuration)"},
-			&urcli.BoolFlag{Category: "Running", Name: "no-return-event", Usage: "do not tell the master what was returned"},
-			&urcli.BoolFlag{Category: "Showing", Name: "retcode-passthrough", Usage: "end with the return code of the function"},
-			&urcli.BoolFlag{Category: "Showing", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the functions that match PATTERN"},
-			&urcli.BoolFlag{Category: "Showing", Name: "grains", Aliases: []string{"g"}, Usage: "show the grains of this minion"},
-		},
-		Ignored: []string{"skip-grains", "refresh-grains-cache", "module-dirs=", "m=", "states-dir=", "proxyid=", "profiling-path=", "enable-profiling", "u,user="},
-		Output:  true,
-		Run:     run,
+		Flags:    flags(),
+		Ignored:  []string{"skip-grains", "refresh-grains-cache", "module-dirs=", "m=", "states-dir=", "proxyid=", "profiling-path=", "enable-profiling", "u,user="},
+		Output:   true,
+		Run:      run,
 	})
+}
+
+func flags() []urcli.Flag {
+	return []urcli.Flag{
+		&urcli.BoolFlag{Category: "Running", Name: "local", Usage: "run without a master and without the daemon"},
+		&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `TIME` for the master to answer (default: auth_timeout of the configuration)"},
+		&urcli.StringFlag{Category: "Running", Name: "master", Usage: "use the master at `ADDRESS`"},
+		&urcli.StringFlag{Category: "Running", Name: "id", Usage: "be the minion `ID`"},
+		&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
+		&urcli.StringFlag{Category: "Running", Name: "return", Usage: "hand what is returned to the returners `NAME,...` too"},
+		&urcli.StringFlag{Category: "Running", Name: "tag", Usage: "the returner master_bus fires the return under `TAG` (default: master_bus.tag of the configuration)"},
+		&urcli.BoolFlag{Category: "Running", Name: "no-return-event", Usage: "do not tell the master what was returned"},
+		&urcli.BoolFlag{Category: "Showing", Name: "retcode-passthrough", Usage: "end with the return code of the function"},
+		&urcli.BoolFlag{Category: "Showing", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the functions that match PATTERN"},
+		&urcli.BoolFlag{Category: "Showing", Name: "grains", Aliases: []string{"g"}, Usage: "show the grains of this minion"},
+	}
 }
 
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {

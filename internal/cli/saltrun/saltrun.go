@@ -28,19 +28,23 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Synopsis: []string{"[options] RUNNER.FUNCTION [ARGUMENT...] [NAME=VALUE...]", "--wheel [options] MODULE.FUNCTION [ARGUMENT...]", "-d [PATTERN]"},
 		Summary:  "Run a runner on the master.",
 		Examples: []string{"salt-run manage.status", "salt-run jobs.list_jobs since=2h", "salt-run jobs.lookup_jid 20261121113344286549", "salt-run --wheel key.list_all", "salt-run -d"},
-		Flags: append([]urcli.Flag{
-			&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `TIME` for the runner (default: as long as it runs)"},
-			&urcli.BoolFlag{Category: "Running", Name: "async", Usage: "start the runner, print the tag of its events, and do not wait"},
-			&urcli.BoolFlag{Category: "Running", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the runners that match PATTERN"},
-			&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
-			&urcli.BoolFlag{Category: "Running", Name: "wheel", Usage: "run a wheel function, which manages the master itself: key.*, config.values"},
-			&urcli.BoolFlag{Category: "Running", Name: "quiet", Aliases: []string{"q"}, Usage: "show no result, and nothing but errors on standard error"},
-			client.CredsFlag(),
-		}, client.LoginFlags("a")...),
-		Ignored: []string{"skip-grains"},
-		Output:  true,
-		Run:     run,
+		Flags:    flags(),
+		Ignored:  []string{"skip-grains"},
+		Output:   true,
+		Run:      run,
 	})
+}
+
+func flags() []urcli.Flag {
+	return append([]urcli.Flag{
+		&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `TIME` for the runner (default: as long as it runs)"},
+		&urcli.BoolFlag{Category: "Running", Name: "async", Usage: "start the runner, print the tag of its events, and do not wait"},
+		&urcli.BoolFlag{Category: "Running", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the runners that match PATTERN"},
+		&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
+		&urcli.BoolFlag{Category: "Running", Name: "wheel", Usage: "run a wheel function, which manages the master itself: key.*, config.values"},
+		&urcli.BoolFlag{Category: "Running", Name: "quiet", Aliases: []string{"q"}, Usage: "show no result, and nothing but errors on standard error"},
+		client.CredsFlag(),
+	}, client.LoginFlags("a")...)
 }
 
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {

@@ -1,0 +1,61 @@
+package saltmaster
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/pki"
+)
+
+// check runs salt-master --check over a configuration file.
+func check(t *testing.T, text string) (code int, said string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "master"), []byte("root_dir: "+dir+"/root\n"+text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	env := &cli.Env{Name: "salt-master", Args: []string{"-c", dir, "--check"}, Stdout: &out, Stderr: io.Discard, Getenv: func(string) string { return "" }}
+	code = Run(context.Background(), env)
+	if _, err := os.Stat(filepath.Join(dir, "root")); err == nil {
+		t.Errorf("--check of %q has made root_dir", text)
+	}
+	return code, out.String()
+}
+
+// TestCheck: mistakes of all parts are found, with the place of each, and nothing is touched.
+func TestCheck(t *testing.T) {
+	for text, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"":                                   {0, ""},
+		"publisher_acl:\n  fred: [test.*]\n": {0, ""},
+		"publisher_acl:\n  fred: ['[']\nret_port: x\n": {cli.Usage, "error: ret_port"},
+		"ret_port: x\n":                            {cli.Usage, "master:2:"},
+		"reactor:\n  - a: 7\n":                     {cli.Usage, "error: reactor"},
+		"external_auth:\n  nosuch: {fred: [.*]}\n": {cli.Usage, "nosuch"},
+		"metrics_listen: nowhere\n":                {cli.Usage, "metrics_listen"},
+	} {
+		if code, said := check(t, text); code != want.code || !strings.Contains(said, want.says) {
+			t.Errorf("--check of %q ends with %d and %q, want %d and %q", text, code, said, want.code, want.says)
+		}
+	}
+}
+
+// TestEveryStateOfAKeyHasALabel: a figure without one would be counted with those of others.
+func TestEveryStateOfAKeyHasALabel(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range pki.AllStates() {
+		label := keyStates[s]
+		if label == "" || seen[label] {
+			t.Errorf("the state %v is shown as %q", s, label)
+		}
+		seen[label] = true
+	}
+}
