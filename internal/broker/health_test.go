@@ -61,7 +61,7 @@ func TestStoreIsReopenedWhenThereAreDescriptors(t *testing.T) {
 		t.Errorf("the cause is %v", b.health.Err())
 	}
 	back()
-	wait(t, "the store is well", func() bool { return b.health.Err() == nil && there() })
+	until(t, "the store is well", func() bool { return b.health.Err() == nil && there() })
 }
 
 // A store that came back with a stream less is opened again until it is whole.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,8 @@ import (
 	"time"
 
 	"github.com/go-ldap/ldap/v3"
+
+	"github.com/brinebus/brine/test/port"
 )
 
 // slapd is a directory server of a test's own.
@@ -92,12 +93,7 @@ func (s *slapd) certify(host string) {
 // run starts the server on a free port and waits until it answers.
 func (s *slapd) run(program string) bool {
 	s.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.port = l.Addr().(*net.TCPAddr).Port
-	l.Close()
+	s.port = port.Free(s.t)
 	c := exec.Command(program, "-d", "0", "-f", filepath.Join(s.dir, "slapd.conf"), "-h", fmt.Sprintf("ldap://127.0.0.1:%d", s.port))
 	if err := c.Start(); err != nil {
 		s.t.Fatal(err)

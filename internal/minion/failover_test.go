@@ -15,6 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/minion"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/upstream"
+	"github.com/brinebus/brine/test/port"
 )
 
 // signedMaster runs a master that signs its key with the pair in signDir.
@@ -26,7 +27,7 @@ func signedMaster(t *testing.T, signDir string) (*config.Master, net.Addr, *daem
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.RetPort = 0
+	cfg.RetPort = port.Free(t) // it may be started again there
 	if err := os.MkdirAll(cfg.PKIDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -138,12 +139,7 @@ func TestAllMastersRefused(t *testing.T) {
 func TestUnreachableMastersEndNothing(t *testing.T) {
 	good, _, _ := signedMaster(t, t.TempDir())
 	_, a, _ := signedMaster(t, t.TempDir())
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := l.Addr()
-	l.Close()
+	gone := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port.Free(t)}
 	cfg := verifying(t, good.PKIDir, "recon_max: 1000\n", a, gone)
 	d := startMinion(t, cfg)
 	select {

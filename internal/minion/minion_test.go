@@ -23,6 +23,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/port"
 )
 
 // daemonUnderTest is a daemon that runs until stop is called or the test ends.
@@ -70,7 +71,7 @@ func startMasterWith(t testing.TB, settings func(dir string) string) (*config.Ma
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.RetPort = 0
+	cfg.RetPort = port.Free(t) // it may be started again there
 	m, err := master.New(t.Context(), master.Options{Config: cfg, Version: "test", Log: logger(t, "master")})
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/port"
 )
 
 // replayed is a minion with its master, and what somebody has recorded on the way.
@@ -70,7 +71,7 @@ func (r *replayed) serveMaster(dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.RetPort = 0
+	cfg.RetPort = port.Free(t) // it may be started again there
 	m, err := master.New(t.Context(), master.Options{Config: cfg, Version: "test", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/test/port"
 )
 
 func TestNetworkAddresses(t *testing.T) {
@@ -75,12 +76,12 @@ func TestNetworkConnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := netip.MustParseAddrPort(l.Addr().String()).Port()
-	if got := good(t, nil, "network.connect", nil, "127.0.0.1", int64(port)).(map[string]any); got["result"] != true {
+	open := netip.MustParseAddrPort(l.Addr().String()).Port()
+	if got := good(t, nil, "network.connect", nil, "127.0.0.1", int64(open)).(map[string]any); got["result"] != true {
 		t.Errorf("connect = %v", got)
 	}
 	l.Close()
-	r := run(t, nil, "network.connect", nil, "127.0.0.1", strconv.Itoa(int(port)))
+	r := run(t, nil, "network.connect", nil, "127.0.0.1", strconv.Itoa(port.Free(t)))
 	if r.Return.(map[string]any)["result"] != false || r.Retcode != 1 || r.Err != nil {
 		t.Errorf("connect to nothing = %+v", r)
 	}

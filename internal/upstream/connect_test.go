@@ -25,6 +25,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/port"
 )
 
 // patience is the Timeout of links in these tests, and limit what a test that
@@ -388,12 +389,8 @@ func TestNoMaster(t *testing.T) {
 
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	if _, err := upstream.Connect(t.Context(), options(t, l.Addr().String())); !errors.Is(err, syscall.ECONNREFUSED) {
+	nobody := fmt.Sprintf("127.0.0.1:%d", port.Free(t))
+	if _, err := upstream.Connect(t.Context(), options(t, nobody)); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("%v, want ECONNREFUSED", err)
 	}
 }

@@ -403,11 +403,12 @@ func (d *daemon) peak() int64 {
 	return d.most.Load()
 }
 
-// freePort returns a port below those that the kernel gives to outgoing connections.
+// freePort returns a port below those that the kernel gives to outgoing connections, and below
+// those of other tests.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 1000 {
-		n := 20000 + rand.IntN(12000)
+		n := 12000 + rand.IntN(8000)
 		l, err := net.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", n))
 		if err == nil {
 			l.Close()

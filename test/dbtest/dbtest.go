@@ -138,7 +138,7 @@ const nobody = 65534
 func (s *Server) command(args ...string) *exec.Cmd {
 	c := exec.Command(args[0], args[1:]...)
 	c.Dir = s.dir
-	c.Env = append(os.Environ(), "HOME="+s.dir, "LC_ALL=C")
+	c.Env = append(os.Environ(), "HOME="+s.dir, "TMPDIR="+s.dir, "LC_ALL=C") // that of the tests may be closed to them
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
 	if os.Geteuid() == 0 {
 		c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}

@@ -114,6 +114,9 @@ func TestLinearWhenPossible(t *testing.T) {
 	}
 }
 
+// hangs is what no match takes on the busiest of machines. Without a bound these take years.
+const hangs = time.Minute
+
 func TestNeverHangs(t *testing.T) {
 	for _, pattern := range []string{`(?=a)(a+)+$`, `(?!x)(a|aa)+$`, `(a*)*\1b`, `(?:a?){60}(?!x)a{60}b`, `(?!x)(.*)*c`} {
 		re, err := Compile(pattern)
@@ -122,7 +125,7 @@ func TestNeverHangs(t *testing.T) {
 		}
 		begin := time.Now()
 		ok, err := re.Match(strings.Repeat("a", 5000) + "!")
-		if took := time.Since(begin); took > 10*Timeout {
+		if took := time.Since(begin); took > hangs {
 			t.Errorf("%q took %v", pattern, took)
 		}
 		if err != nil && (ok || !errors.Is(err, ErrTooExpensive)) {
@@ -158,7 +161,7 @@ func FuzzCompile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pattern, subject string) {
 		begin := time.Now()
 		defer func() {
-			if took := time.Since(begin); took > 20*Timeout {
+			if took := time.Since(begin); took > hangs {
 				t.Errorf("%q on %q took %v", pattern, subject, took)
 			}
 		}()
