@@ -49,6 +49,20 @@ func (e *Env) OpenLog(opts *urcli.Context, s LogSettings) (*logging.Log, error) 
 	return log, err
 }
 
+// Debug logs what a tool does beside its work, for who asks for it by --log-level or
+// --log-file-level. Where the log cannot be opened nothing is lost that was to be told.
+func (e *Env) Debug(opts *urcli.Context, text string, args ...any) {
+	if opts.String("log-level") == "" && opts.String("log-file-level") == "" {
+		return
+	}
+	log, err := e.OpenLog(opts, LogSettings{})
+	if err != nil {
+		return
+	}
+	defer log.Close()
+	log.Debug(text, args...)
+}
+
 // checkLevels refuses a log level on the command line that does not exist.
 func checkLevels(opts *urcli.Context) error {
 	for _, name := range []string{"log-level", "log-file-level"} {

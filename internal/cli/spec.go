@@ -15,6 +15,7 @@ import (
 	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/output"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/version"
 )
 
@@ -43,12 +44,23 @@ type Spec struct {
 	// a note, and are not in -h. "m,module-dirs=" has two names and a value.
 	Ignored []string
 
+	// Refused are options of Salt that would mean something here, and cannot: whoever uses one
+	// must not believe that it works. They are not in -h.
+	Refused []Refusal
+
 	Output bool // has the options for the form of results: --out and its company
 	Daemon bool // serves until a signal: a broken pipe does not end it
 
 	// Run does the work, with the options parsed. Its error is reported, see
 	// Env.Report; opts.Args holds the words that are no options.
 	Run func(ctx context.Context, env *Env, opts *urcli.Context) error
+}
+
+// Refusal is an option of Salt that is refused, and why.
+type Refusal struct {
+	Option string // as in Spec.Ignored
+	Reason string // what is said: "option --range: REASON"
+	Hint   string // the way to do it instead
 }
 
 // Command is a word that a program takes first, with the beginning of its description.
@@ -69,8 +81,8 @@ func (e *Env) Run(ctx context.Context, spec Spec) int {
 }
 
 func (e *Env) run(ctx context.Context, spec Spec) error {
-	ignored := ignoredFlags(spec)
-	flags := slices.Concat(allFlags(spec), ignored)
+	ignored, refused := ignoredFlags(spec), refusedFlags(spec)
+	flags := slices.Concat(allFlags(spec), ignored, refused)
 	g := newGrammar(flags)
 	args, err := g.normalize(e.Args)
 	if err != nil {
@@ -83,7 +95,7 @@ func (e *Env) run(ctx context.Context, spec Spec) error {
 	given := g.given(args)
 	app := e.app(needed(flags, given))
 	app.Action = func(opts *urcli.Context) error {
-		if err := cmp.Or(checkLevels(opts), checkOutput(opts)); err != nil {
+		if err := cmp.Or(checkRefused(spec, refused, given), checkLevels(opts), checkOutput(opts)); err != nil {
 			return err // also where the program makes no use of them
 		}
 		e.quiet, e.progress = opts.Bool("quiet"), opts.Bool("progress")
@@ -273,13 +285,38 @@ func ignoredFlags(spec Spec) []urcli.Flag {
 	}
 	var flags []urcli.Flag
 	for _, n := range names {
-		list, takesValue := strings.CutSuffix(n, "=")
-		all := strings.Split(list, ",")
-		if takesValue {
-			flags = append(flags, &urcli.StringFlag{Name: all[0], Aliases: all[1:], Hidden: true})
-		} else {
-			flags = append(flags, &urcli.BoolFlag{Name: all[0], Aliases: all[1:], Hidden: true})
-		}
+		flags = append(flags, hiddenFlag(n))
 	}
 	return flags
+}
+
+// refusedFlags makes hidden options of Spec.Refused, in its order.
+func refusedFlags(spec Spec) []urcli.Flag {
+	flags := make([]urcli.Flag, len(spec.Refused))
+	for i, r := range spec.Refused {
+		flags[i] = hiddenFlag(r.Option)
+	}
+	return flags
+}
+
+// checkRefused says why an option that is given cannot be had.
+func checkRefused(spec Spec, refused []urcli.Flag, given map[urcli.Flag]bool) error {
+	for i, f := range refused {
+		if given[f] {
+			r := spec.Refused[i]
+			return salt.WithHint(Usagef("%s: %s", option(f), r.Reason), r.Hint)
+		}
+	}
+	return nil
+}
+
+// hiddenFlag is an option that is understood and not in -h; "m,module-dirs=" has two names
+// and a value.
+func hiddenFlag(names string) urcli.Flag {
+	list, takesValue := strings.CutSuffix(names, "=")
+	all := strings.Split(list, ",")
+	if takesValue {
+		return &urcli.StringFlag{Name: all[0], Aliases: all[1:], Hidden: true}
+	}
+	return &urcli.BoolFlag{Name: all[0], Aliases: all[1:], Hidden: true}
 }

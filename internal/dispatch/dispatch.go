@@ -31,6 +31,8 @@ type Keys interface {
 // Events stores events of the master itself.
 type Events interface {
 	Store(ctx context.Context, tag string, data any, id string) (seq uint64, err error)
+	// Announce stores an event without waiting, before those that Store is given after it.
+	Announce(tag string, data any)
 }
 
 // Audit writes down what was decided, and what is refused of returns.

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/brinebus/brine/internal/event"
@@ -23,7 +24,7 @@ type history struct {
 // load is the event of the start of a job.
 type load struct {
 	JID        salt.JID        `json:"jid"`
-	Target     string          `json:"tgt"`
+	Target     value.Value     `json:"tgt"`
 	TargetType string          `json:"tgt_type"`
 	User       string          `json:"user"`
 	Fun        value.Value     `json:"fun"`
@@ -39,7 +40,7 @@ type load struct {
 func (l *load) plan() plan {
 	p := plan{
 		Start: job.Start{JID: l.JID, Minions: l.Minions, Missing: l.Missing}, Timeout: job.Seconds(defaultTimeout.Seconds()), Internal: l.Internal, Metadata: l.Metadata.V,
-		Envelope: job.Envelope{JID: l.JID, Target: l.Target, TargetType: l.TargetType, User: l.User},
+		Envelope: job.Envelope{JID: l.JID, Target: l.target(), TargetType: l.TargetType, User: l.User},
 	}
 	names, args := []any{l.Fun.V}, []any{l.Arg.V}
 	if list, ok := l.Fun.V.([]any); ok {
@@ -55,6 +56,20 @@ func (l *load) plan() plan {
 		p.Envelope.Commands = append(p.Envelope.Commands, c)
 	}
 	return p
+}
+
+// target is the expression, whose list is one in the event.
+func (l *load) target() string {
+	list, ok := l.Target.V.([]any)
+	if !ok {
+		text, _ := l.Target.V.(string)
+		return text
+	}
+	words := make([]string, len(list))
+	for i, v := range list {
+		words[i], _ = v.(string)
+	}
+	return strings.Join(words, ",")
 }
 
 // standing is where the job stood on a minion when it was recorded last.

@@ -1,10 +1,13 @@
 package dispatch
 
 import (
+	"strings"
 	"time"
 
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // plan is what must be known of a job to carry it on after a restart.
@@ -27,4 +30,12 @@ func (p *plan) lasts(batch *job.Batch) bool { return batch != nil || !p.Until.Is
 // waits says whether the job waits for a minion that is away.
 func (p *plan) waits(id salt.MinionID, now time.Time) bool {
 	return p.Keys[id] != "" && now.Before(p.Until)
+}
+
+// given is the target as it was given: a list is one.
+func (p *plan) given() any {
+	if p.Envelope.TargetType == string(target.List) {
+		return value.Texts(strings.Split(p.Envelope.Target, ","))
+	}
+	return p.Envelope.Target
 }

@@ -187,11 +187,13 @@ func (d *Dispatcher) wait(p *plan, span time.Duration, now time.Time) error {
 }
 
 // record writes the start of a job into the journal, in the shape of Salt's
-// salt/job/<jid>/new.
+// salt/job/<jid>/new, and before it, under the bare id as Salt does, who is asked. Nothing
+// depends on that one, so nobody waits for it.
 func (d *Dispatcher) record(ctx context.Context, p *plan) error {
 	e := &p.Envelope
+	d.Events.Announce(string(e.JID), map[string]any{"minions": value.Texts(p.Start.Minions)})
 	data := map[string]any{
-		"jid": string(e.JID), "tgt": e.Target, "tgt_type": e.TargetType, "user": e.User, "fun": e.Fun(), "arg": e.Arguments(),
+		"jid": string(e.JID), "tgt": p.given(), "tgt_type": e.TargetType, "user": e.User, "fun": e.Fun(), "arg": e.Arguments(),
 		"minions": value.Texts(p.Start.Minions), "missing": value.Texts(p.Start.Missing),
 	}
 	if p.Metadata != nil {

@@ -25,6 +25,9 @@ const (
 // entries of the index.
 func Subject(tag string) string {
 	parts := strings.SplitN(tag, "/", 5)
+	if _, err := salt.ParseJID(parts[0]); err == nil {
+		return JobSubject(salt.JID(parts[0]), "other") // with its job, and for as long
+	}
 	if len(parts) >= 3 && parts[0] == "salt" {
 		if _, err := salt.ParseJID(parts[2]); err == nil {
 			switch parts[1] {

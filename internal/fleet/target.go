@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/brinebus/brine/internal/job"
@@ -51,7 +52,11 @@ func (f *Fleet) readTarget(q protocol.Publish, kind target.Kind) (*target.Target
 		return nil, rpc.Errorf(rpc.Usage, "target: %v", err)
 	}
 	if bad := t.Impossible(); len(bad) > 0 {
-		return nil, rpc.Errorf(rpc.Usage, "target: %q can be the id of no minion", bad[0])
+		err := rpc.Errorf(rpc.Usage, "target: %q can be the id of no minion", bad[0])
+		if strings.Contains(bad[0], ",") {
+			return nil, err.WithHint("-L '%s' means a list of minions", bad[0])
+		}
+		return nil, err
 	}
 	return t, nil
 }

@@ -192,7 +192,7 @@ var cmdModule = &function.Module{
 var (
 	runAllParams = slices.Concat(commandParams, []function.Param{{Name: "redirect_stderr", Kind: function.Bool, Default: false}})
 	chrootParams = slices.Concat([]function.Param{{Name: "root", Kind: function.String, Required: true}}, commandParams)
-	scriptParams = slices.Concat([]function.Param{{Name: "source", Kind: function.String, Required: true}, {Name: "args"}}, commandParams[1:], []function.Param{saltenv})
+	scriptParams = slices.Concat([]function.Param{{Name: "source", Kind: function.String, Required: true}, {Name: "args"}}, commandParams[1:])
 	codeParams   = slices.Concat([]function.Param{{Name: "lang", Kind: function.String, Required: true}, {Name: "code", Required: true}, {Name: "args"}}, commandParams[1:])
 )
 
@@ -210,7 +210,7 @@ func commandReply(c *function.Call, e process.Ending, text string) any {
 }
 
 func cmdRunBackground(ctx context.Context, c *function.Call) (any, error) {
-	args, err := argumentVector(c)
+	args, err := argumentVector(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func cmdRunChroot(ctx context.Context, c *function.Call) (any, error) {
 	if info, err := os.Stat(root); err != nil || !info.IsDir() || !filepath.IsAbs(root) {
 		return nil, function.Invalid("root %q is not an existing directory with an absolute path", root)
 	}
-	args, err := argumentVector(c)
+	args, err := argumentVector(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -267,6 +267,13 @@ func runScript(ctx context.Context, c *function.Call) (process.Ending, error) {
 	if err != nil {
 		return process.Ending{}, err
 	}
+	if c.Has("template") {
+		text, err := renderSource(ctx, c, c.String("source"))
+		if err != nil {
+			return process.Ending{}, err
+		}
+		return runFile(ctx, c, strings.NewReader(text), nil, words, false)
+	}
 	return runFile(ctx, c, source, nil, words, false)
 }
 
@@ -288,7 +295,11 @@ func runCode(ctx context.Context, c *function.Call, merge bool) (process.Ending,
 	if err != nil {
 		return process.Ending{}, err
 	}
-	return runFile(ctx, c, strings.NewReader(code.String()), []string{c.String("lang")}, words, merge)
+	text := code.String()
+	if err := renderWord(ctx, c, &text); err != nil {
+		return process.Ending{}, err
+	}
+	return runFile(ctx, c, strings.NewReader(text), []string{c.String("lang")}, words, merge)
 }
 
 // scriptArgs are the words of the argument args, a line or a list.

@@ -40,6 +40,8 @@ var commandParams = []function.Param{
 	{Name: "raise_err", Kind: function.Bool, Default: false},
 	{Name: "bg", Kind: function.Bool, Default: false},
 	{Name: "prepend_path", Kind: function.String},
+	{Name: "template", Kind: function.String},
+	saltenv,
 }
 
 // prepare prepares the program that the shared parameters describe, to run args.
@@ -139,9 +141,12 @@ func umaskOf(c *function.Call) (string, error) {
 // argumentVector turns the argument cmd into an argument vector: text goes to the
 // shell, unless python_shell says no; a list is a vector already, unless
 // python_shell says otherwise.
-func argumentVector(c *function.Call) ([]string, error) {
+func argumentVector(ctx context.Context, c *function.Call) ([]string, error) {
 	if list, ok := c.Any("cmd").([]any); ok {
 		words, err := function.ToWords(list)
+		for i := range words {
+			err = errors.Join(err, renderWord(ctx, c, &words[i]))
+		}
 		switch {
 		case err != nil:
 			return nil, err
@@ -156,6 +161,9 @@ func argumentVector(c *function.Call) ([]string, error) {
 	if err != nil || strings.TrimSpace(text) == "" {
 		return nil, function.Invalid("a command is text or a list of words, not %s", repr(c.Any("cmd")))
 	}
+	if err := renderWord(ctx, c, &text); err != nil {
+		return nil, err
+	}
 	if !c.Has("python_shell") || c.Bool("python_shell") {
 		return shellCommand(c.String("shell"), text), nil
 	}
@@ -164,6 +172,17 @@ func argumentVector(c *function.Call) ([]string, error) {
 		err = errors.New("the command is empty")
 	}
 	return words, err
+}
+
+// renderWord renders a word of a command where the argument template asks for it. What a
+// grain or the pillar puts there is not quoted, as everything else in the command is not.
+func renderWord(ctx context.Context, c *function.Call, word *string) error {
+	if !c.Has("template") {
+		return nil
+	}
+	text, err := rendered(ctx, c, *word)
+	*word = text
+	return err
 }
 
 func shellCommand(shell, text string) []string {
@@ -175,7 +194,7 @@ func shellCommand(shell, text string) []string {
 
 // runCommand runs what the argument cmd says.
 func runCommand(ctx context.Context, c *function.Call, merge bool) (process.Ending, error) {
-	args, err := argumentVector(c)
+	args, err := argumentVector(ctx, c)
 	if err != nil {
 		return process.Ending{}, err
 	}

@@ -3,6 +3,7 @@ package module
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -280,6 +281,9 @@ func runGit(ctx context.Context, c *function.Call, args ...string) (process.Endi
 func runGitAt(ctx context.Context, c *function.Call, dir string, args ...string) (process.Ending, error) {
 	if which("git") == nil {
 		return process.Ending{}, function.Unavailable("program git")
+	}
+	if info, err := os.Stat(dir); dir != "" && (err != nil || !info.IsDir()) {
+		return process.Ending{}, function.Invalid("there is no directory %s", dir) // or git would be what is missing
 	}
 	p := process.Program{Args: append([]string{"git"}, args...), Dir: dir, Env: process.Environ(true), Timeout: toolTimeout}
 	for _, param := range c.Params() {

@@ -357,6 +357,7 @@ func TestGit(t *testing.T) {
 	if err := os.WriteFile(repo+"/a b", []byte("1"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	bad(t, nil, "git.pull", "there is no directory /nosuch", nil, "/nosuch")
 	same(t, "status", good(t, nil, "git.status", nil, repo), map[string]any{"untracked": []any{"a b"}})
 	good(t, nil, "git.add", nil, repo, "a b")
 	good(t, nil, "git.commit", nil, repo, "first; $(touch x)")

@@ -242,6 +242,9 @@ func listed(arg any) (any, error) {
 	if !ok {
 		return arg, nil
 	}
+	if text == "" { // how Salt's users write that there is no argument, before the kind of target
+		return nil, nil
+	}
 	v, err := argument.Word(text)
 	if err != nil {
 		return nil, function.Invalid("arg: %w", err)

@@ -142,6 +142,7 @@ func TestPublication(t *testing.T) {
 		"list":              {[]any{[]any{"a", "b"}, "test.ping", nil, "list"}, nil, function.Publication{Target: "a,b", TargetType: "list", Calls: []salt.Command{ping}}, ""},
 		"one argument":      {[]any{"*", "test.arg", "a,b"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []salt.Command{{Function: "test.arg", Args: []any{"a,b"}}}}, ""},
 		"arguments":         {[]any{"*", "test.arg", []any{"a", int64(1)}}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []salt.Command{{Function: "test.arg", Args: []any{"a", int64(1)}}}}, ""},
+		"empty text":        {[]any{"os:Debian", "test.ping", "", "grain"}, nil, function.Publication{Target: "os:Debian", TargetType: "grain", Calls: []salt.Command{ping}}, ""},
 		"a list as text":    {[]any{"*", "test.arg", `["a","b, c",1]`}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []salt.Command{{Function: "test.arg", Args: []any{"a", "b, c", int64(1)}}}}, ""},
 		"other text":        {[]any{"*", "test.arg", "{a: [1]}"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []salt.Command{{Function: "test.arg", Args: []any{"{a: [1]}"}}}}, ""},
 		"half a list":       {[]any{"*", "test.arg", "[a"}, nil, function.Publication{Target: "*", TargetType: "glob", Calls: []salt.Command{{Function: "test.arg", Args: []any{"[a"}}}}, ""},

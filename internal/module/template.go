@@ -49,13 +49,23 @@ func rendered(ctx context.Context, c *function.Call, text string) (string, error
 		return "", errors.New("nothing is rendered with a pillar that has a mistake: " + strings.Join(mistakes, "; "))
 	}
 	values := template.Values(c.Host.ID, c.Host.Facts(), c.Host.PillarData())
-	for name, v := range c.Map("context") {
+	for name, v := range contextOf(c) {
 		if _, taken := values[name]; taken || name == "salt" {
 			return "", function.Invalid("context cannot have the name %q: templates see the minion's by it", name)
 		}
 		values[name] = v
 	}
 	return template.Beside().Render(ctx, text, values)
+}
+
+// contextOf are the further names of a function that takes some.
+func contextOf(c *function.Call) map[string]any {
+	for _, p := range c.Params() {
+		if p.Name == templateContext.Name {
+			return c.Map(p.Name)
+		}
+	}
+	return nil
 }
 
 func cpGetTemplate(ctx context.Context, c *function.Call) (any, error) {

@@ -86,7 +86,9 @@ func FormOf(name string) Form { return rowOf(name).Form }
 
 // rowOf returns the row of that name, the zero row for none.
 func rowOf(name string) row {
-	name = cmp.Or(name, standard)
+	if name = cmp.Or(name, standard); name == "text" {
+		name = "txt" // as Salt takes it
+	}
 	i := slices.IndexFunc(outputters, func(o row) bool { return o.name == name })
 	if i < 0 {
 		return row{}

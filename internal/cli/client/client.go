@@ -49,8 +49,10 @@ func CredsFlag() urcli.Flag {
 func DialMaster(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*rpc.Conn, error) {
 	dir := opts.String("creds")
 	if dir == "" {
+		env.Debug(opts, "connecting to the master", "socket", filepath.Join(cfg.SockDir, MasterSocket))
 		return Dial(env, cfg.SockDir, MasterSocket)
 	}
+	env.Debug(opts, "connecting to the master", "credentials", dir)
 	defer env.Waiting(context.Background(), cli.Patience, func() string { return "the master of " + dir })()
 	c, err := rpc.DialCredentials("", dir)
 	switch {
@@ -152,12 +154,14 @@ func dir(env *cli.Env, opts *urcli.Context) string {
 // it: what the user may not read is taken from the defaults.
 func MasterConfig(env *cli.Env, opts *urcli.Context) (*config.Master, error) {
 	cfg, _, err := config.Options{ConfigDir: dir(env, opts), AllowUnreadable: true}.Master()
+	env.Debug(opts, "the configuration of the master is read", "dir", env.ConfigDir(opts), "err", err)
 	return cfg, configError(err)
 }
 
 // MinionConfig reads the minion's configuration for a tool.
 func MinionConfig(env *cli.Env, opts *urcli.Context, overrides map[string]any) (*config.Minion, error) {
 	cfg, _, err := config.Options{ConfigDir: dir(env, opts), AllowUnreadable: true, Overrides: overrides}.Minion()
+	env.Debug(opts, "the configuration of the minion is read", "dir", env.ConfigDir(opts), "err", err)
 	return cfg, configError(err)
 }
 

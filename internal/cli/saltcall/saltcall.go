@@ -32,7 +32,8 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Summary:  "Run a function on this minion. The minion's daemon is used where it runs; without it salt-call connects to the master itself; with --local it connects to nobody.",
 		Examples: []string{"salt-call test.ping", "salt-call --local grains.items", `salt-call event.fire_master '{"data": "message for the master"}' mytag`},
 		Flags:    flags(),
-		Ignored:  []string{"skip-grains", "refresh-grains-cache", "module-dirs=", "m=", "states-dir=", "proxyid=", "profiling-path=", "enable-profiling", "u,user="},
+		Ignored:  []string{"skip-grains", "refresh-grains-cache", "module-dirs=", "m=", "states-dir=", "proxyid=", "profiling-path=", "enable-profiling"},
+		Refused:  []cli.Refusal{cli.RefuseUser()},
 		Output:   true,
 		Run:      run,
 	})
@@ -151,9 +152,11 @@ func (c *call) run(ctx context.Context, command job.Command, out *output.Writer)
 	if err != nil {
 		return errors.Join(err, out.Close())
 	}
+	c.log.Debug("the function runs", logging.KeyJID, jid, "fun", command.Function, "local", c.opts.Bool("local"))
 	stop := c.env.Waiting(ctx, cli.Patience, func() string { return "the function " + string(command.Function) })
 	res := module.Run(ctx, function.Call{JID: jid, Function: command.Function, Args: command.Args, Kwargs: command.Kwargs, Host: host, Reach: salt.Reach{Free: true, Programs: true}})
 	stop()
+	c.log.Debug("the function has returned", logging.KeyJID, jid, "success", res.Success, "retcode", res.Retcode)
 	var signal *cli.SignalError
 	if errors.As(context.Cause(ctx), &signal) {
 		return context.Cause(ctx)

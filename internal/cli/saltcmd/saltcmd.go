@@ -25,8 +25,11 @@ import (
 )
 
 // Run runs salt.
-func Run(ctx context.Context, env *cli.Env) int {
-	return env.Run(ctx, cli.Spec{
+func Run(ctx context.Context, env *cli.Env) int { return env.Run(ctx, spec(run)) }
+
+// spec is the command line, and what is done with it.
+func spec(run func(context.Context, *cli.Env, *urcli.Context) error) cli.Spec {
+	return cli.Spec{
 		Synopsis: []string{"[options] TARGET FUNCTION [ARGUMENT...] [NAME=VALUE...]", "[options] -d [FUNCTION]"},
 		Summary:  "Run a function on the minions that TARGET means, and show what each returns.",
 		Examples: []string{
@@ -35,10 +38,15 @@ func Run(ctx context.Context, env *cli.Env) int {
 			"salt '*' -b 10% --max-fail 3 cmd.run 'apt-get -y upgrade'", "salt '*' --queue 2h service.restart nginx", "salt web1 --follow cmd.run 'make world'",
 			"salt '*' --return=master_bus --tag=monitoring cmd.run_all '/usr/lib/nagios/plugins/check_procs -w 150 -c 200'",
 		},
-		Flags:  flags(),
+		Flags: flags(),
+		Refused: []cli.Refusal{
+			cli.RefuseUser(),
+			{Option: "range,R=", Reason: "there are no range servers", Hint: "-L a,b names minions, -N a nodegroup of the master, -E is a regular expression"},
+			{Option: "gather-job-timeout=", Reason: "minions are not asked whether they still run a job: they say so by themselves", Hint: "--timeout is how long one may say nothing"},
+		},
 		Output: true,
 		Run:    run,
-	})
+	}
 }
 
 // targetFlags choose what TARGET is; without one it is a glob.
@@ -188,7 +196,9 @@ func request(env *cli.Env, opts *urcli.Context, cfg *config.Master) (protocol.Pu
 	if len(words) == 0 || len(words) == 1 && !q.Preview {
 		return q, salt.WithHint(cli.Usagef("a target and a function are needed"), "for example: salt '*' test.ping")
 	}
-	q.Target = words[0]
+	if q.Target = words[0]; opts.Bool("list") {
+		q.Target = strings.Join(argument.List(words[0]), ",") // people put blanks between names
+	}
 	if err := salt.CheckUTF8([]byte(q.Target)); err != nil {
 		return q, cli.Fail(cli.Usage, salt.WithHint(fmt.Errorf("the target: %w", err), salt.Hint(err)))
 	}

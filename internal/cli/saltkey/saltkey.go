@@ -74,7 +74,8 @@ func spec() cli.Spec {
 			"salt-key --gen-signature --auto-create",
 		},
 		Flags:   slices.Concat(lookFlags(), changeFlags(), makeFlags(), []urcli.Flag{client.CredsFlag()}, client.LoginFlags()),
-		Ignored: []string{"u,user=", "rotate-aes-key=", "preserve-minions"},
+		Ignored: []string{"rotate-aes-key=", "preserve-minions"},
+		Refused: []cli.Refusal{cli.RefuseUser()},
 		Output:  true,
 		Run:     run,
 	}

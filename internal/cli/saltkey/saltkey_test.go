@@ -525,8 +525,9 @@ func TestStateDirectoriesMayBeMissing(t *testing.T) {
 
 func TestIgnoredOptions(t *testing.T) {
 	m := newMaster(t)
-	m.run("", "-u", "root", "--rotate-aes-key", "True", "--preserve-minions", "-l", "un").want(t, cli.OK, lines("Unaccepted Keys:"),
-		`salt-key: note: --user has no effect in Brine\nsalt-key: note: --rotate-aes-key has .*\nsalt-key: note: --preserve-minions has .*`)
+	m.run("", "--rotate-aes-key", "True", "--preserve-minions", "-l", "un").want(t, cli.OK, lines("Unaccepted Keys:"),
+		`salt-key: note: --rotate-aes-key has no effect in Brine\nsalt-key: note: --preserve-minions has .*`)
+	m.run("", "-u", "root", "-l", "un").want(t, cli.Usage, nothing, `salt-key: error: --user: a program runs as who starts it.*\nsalt-key: hint: 'sudo -u USER .*`)
 }
 
 func TestGenKeys(t *testing.T) {

@@ -30,6 +30,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Examples: []string{"salt-run manage.status", "salt-run jobs.list_jobs since=2h", "salt-run jobs.lookup_jid 20261121113344286549", "salt-run --wheel key.list_all", "salt-run -d"},
 		Flags:    flags(),
 		Ignored:  []string{"skip-grains"},
+		Refused:  []cli.Refusal{cli.RefuseUser()},
 		Output:   true,
 		Run:      run,
 	})
@@ -107,6 +108,7 @@ func ask(ctx context.Context, env *cli.Env, opts *urcli.Context, q protocol.Run)
 	if err := stream.Decode(wait, &start); err != nil {
 		return bound(client.Error(err), start)
 	}
+	env.Debug(opts, "the runner runs", "fun", q.Command.Function, "jid", start.JID)
 	if q.Async {
 		env.Note("the runner goes on in the master; its return comes with the tag %s/ret", start.Tag)
 		return errors.Join(out.Whole(map[string]any{"jid": string(start.JID), "tag": start.Tag}, ""), out.Close())
@@ -115,6 +117,7 @@ func ask(ctx context.Context, env *cli.Env, opts *urcli.Context, q protocol.Run)
 	if err := stream.Decode(wait, &res); err != nil {
 		return bound(client.Error(err), start)
 	}
+	env.Debug(opts, "the runner has returned", "jid", start.JID, "success", res.Success, "retcode", res.Retcode)
 	if res.Error != "" {
 		return client.Failed(res)
 	}
