@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,10 +12,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/documented"
 )
 
@@ -33,7 +38,6 @@ type failoverCase struct {
 	}
 	Masters  []any
 	Waits    []float64
-	Answers  []string
 	Accepted bool
 	Verdict  string
 }
@@ -53,7 +57,6 @@ var different = map[string]string{
 	"master_failover-0233": "the first master is in use, so there is nothing to go back to; Salt connects anew",
 	"master_failover-0246": "func is refused when the configuration is read",
 	"master_failover-0251": "the pause never exceeds acceptance_wait_time_max; Salt overshoots it",
-	"master_failover-0259": "a key that waits is not asked for again: the master tells when it is accepted",
 }
 
 func readFailoverCases(t *testing.T, kind string) (cases []failoverCase) {
@@ -122,71 +125,139 @@ func rosterOf(t *testing.T, settings json.RawMessage) *roster {
 	return rosters[0]
 }
 
-// attemptsOf tries the masters of one round, the first of which that is up is used.
-// A name without an address is no attempt, as in the cases.
-func attemptsOf(r *roster, up func(n int) []string, before int) (attempts []string, used string) {
-	known := []string{"A", "B", "C", "salt", "m1.example.com", "m2.example.com"}
-	for _, name := range r.round() {
-		host := name
-		if h, _, err := net.SplitHostPort(name); err == nil {
-			host = h
-		}
-		now := up(before + len(attempts))
-		if !slices.Contains(known, host) && !slices.Contains(now, host) {
-			continue
-		}
-		attempts = append(attempts, host)
-		if slices.Contains(now, host) {
-			return attempts, host
-		}
-	}
-	return attempts, ""
+// play is an uplink whose masters are played, in a bubble of synctest: all else is what a
+// minion does.
+type play struct {
+	u        *Uplink
+	mu       sync.Mutex
+	up       func(n int) []string // the masters that take the minion at the attempt n
+	attempts []string
+	close    func() // ends the connection in use
 }
+
+// hosts are the names that have an address.
+var hosts = []string{"A", "B", "C", "salt", "m1.example.com", "m2.example.com"}
+
+// begin lets the minion look for its masters, until the test ends it.
+func begin(t *testing.T, cfg *config.Minion, r *roster, up func(n int) []string) (p *play, end func()) {
+	cfg.RandomStartupDelay = 0
+	p = &play{up: up}
+	log := slog.New(slog.DiscardHandler)
+	p.u = (&Uplinks{Setup: Setup{Config: cfg, Service: true, Daemon: idle{}, Announce: func(string, map[string]any) {}, Log: log}}).add(r)
+	p.u.log, p.u.dial = log, p.dial
+	p.u.greet = func(_ context.Context, l *Connection, name string) (*Session, error) {
+		return &Session{Connection: l, Up: p.u, Name: name, begun: make(chan struct{})}, nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- p.u.Keep(ctx) }()
+	synctest.Wait()
+	return p, func() {
+		cancel()
+		<-ended // also with an error, where no name has an address
+	}
+}
+
+// dial is an attempt. A name without an address is none, as in the cases.
+func (p *play) dial(_ context.Context, name string) (*Connection, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, host := p.up(len(p.attempts)), hostOf(name)
+	if !slices.Contains(hosts, host) && !slices.Contains(now, host) {
+		return nil, ErrNoAddress
+	}
+	p.attempts = append(p.attempts, host)
+	if !slices.Contains(now, host) {
+		return nil, errors.New("nobody listens")
+	}
+	closed := make(chan struct{})
+	p.close = sync.OnceFunc(func() { close(closed) })
+	return &Connection{Conn: &rpc.Conn{}, Closed: closed, answer: protocol.AskAnswer{State: protocol.KeyAccepted}}, nil
+}
+
+// current is the host of the master in use, "" for none.
+func (p *play) current() string {
+	if s := p.u.Session(); s != nil {
+		return hostOf(s.Name)
+	}
+	return ""
+}
+
+func hostOf(name string) string {
+	if host, _, err := net.SplitHostPort(name); err == nil {
+		return host
+	}
+	return name
+}
+
+// idle is a minion that does nothing with a session.
+type idle struct{}
+
+func (idle) Facts(context.Context) (map[string]any, error) { return nil, nil }
+func (idle) Job(*Session, []byte)                          {}
+func (idle) Attend(ctx context.Context, _ *Session)        { <-ctx.Done() }
 
 func TestOrderOfMastersAsInSalt(t *testing.T) {
 	for _, c := range readFailoverCases(t, "eval_master") {
-		up := func(n int) []string { return c.Up[min(n, len(c.Up)-1)] }
-		var attempts []string
-		if r := rosterOf(t, c.Config); r != nil && c.Role == "" {
-			for used := ""; used == "" && len(attempts) < max(len(c.Attempts), 1); {
-				var more []string
-				if more, used = attemptsOf(r, up, len(attempts)); len(more) == 0 {
+		cfg, err := load(t, c.Config)
+		r := rosterOf(t, c.Config)
+		if err != nil || r == nil || c.Role != "" {
+			check(t, c.ID, []string(nil), c.Attempts)
+			continue
+		}
+		synctest.Test(t, func(t *testing.T) {
+			p, end := begin(t, cfg, r, func(n int) []string { return c.Up[min(n, len(c.Up)-1)] })
+			defer end()
+			for range 100_000 { // rounds follow each other after pauses
+				if p.current() != "" || len(p.attempts) >= len(c.Attempts) {
 					break
 				}
-				attempts = append(attempts, more...)
+				time.Sleep(10 * time.Millisecond)
+				synctest.Wait()
 			}
-		}
-		check(t, c.ID, attempts, c.Attempts)
+			check(t, c.ID, p.attempts, c.Attempts)
+		})
 	}
 }
 
 func TestCourseOfFailoverAsInSalt(t *testing.T) {
 	for _, c := range readFailoverCases(t, "scenario") {
-		r := rosterOf(t, c.Config)
-		var got, want [][]string
-		current := ""
-		for _, step := range c.Steps {
-			up := func(int) []string { return step.Up }
-			var attempts []string
-			switch step.Event {
-			case "__master_disconnected":
-				if step.Master == current {
-					r.failed(r.masters[slices.IndexFunc(r.masters, func(m string) bool {
-						return strings.TrimSuffix(m, ":4510") == current || strings.TrimSuffix(m, ":4511") == current
-					})])
-					attempts, current = attemptsOf(r, up, 0)
-				}
-			case "__master_failback":
-				if first := r.first(); first == step.Master && first != current && slices.Contains(step.Up, first) {
-					attempts, current = []string{first}, first
-				}
-			default:
-				attempts, current = attemptsOf(r, up, 0)
-			}
-			got, want = append(got, attempts), append(want, step.Attempts)
+		cfg, err := load(t, c.Config)
+		if err != nil {
+			t.Fatal(err)
 		}
-		check(t, c.ID, got, want)
+		r := rosterOf(t, c.Config)
+		synctest.Test(t, func(t *testing.T) {
+			up := c.Steps[0].Up
+			p, end := begin(t, cfg, r, func(int) []string { return up })
+			defer end()
+			var got, want [][]string
+			for i, step := range c.Steps {
+				if i > 0 {
+					p.mu.Lock()
+					p.attempts, up = nil, step.Up
+					p.mu.Unlock()
+					p.happen(step.Event, step.Master)
+				}
+				got, want = append(got, p.attempts), append(want, step.Attempts)
+			}
+			check(t, c.ID, got, want)
+		})
 	}
+}
+
+// happen has the connection to a master end, if it is the one in use: no other can end. Or
+// it lets the time pass after which a minion looks for its first master: no other is looked
+// for.
+func (p *play) happen(event, master string) {
+	switch {
+	case event == "__master_disconnected" && p.current() == master:
+		time.Sleep(2 * shortSession)
+		p.close()
+	case event == "__master_failback" && p.u.roster.masters[0] == master:
+		time.Sleep(p.u.failbackInterval() + time.Millisecond)
+	}
+	synctest.Wait()
 }
 
 func TestNumberOfUplinksAsInSalt(t *testing.T) {
@@ -200,10 +271,7 @@ func TestNumberOfUplinksAsInSalt(t *testing.T) {
 }
 
 func TestPausesAsInSalt(t *testing.T) {
-	for _, c := range append(readFailoverCases(t, "connect_retry"), readFailoverCases(t, "authenticate_retry")...) {
-		if len(c.Waits) == 0 {
-			continue // it says nothing about pauses
-		}
+	for _, c := range readFailoverCases(t, "connect_retry") {
 		cfg, err := load(t, c.Config)
 		if err != nil {
 			t.Fatal(err)
@@ -211,9 +279,7 @@ func TestPausesAsInSalt(t *testing.T) {
 		p := pauses{cfg: cfg}
 		var got []float64
 		for range c.Waits {
-			if c.Kind == "connect_retry" {
-				got = append(got, p.refused().Seconds())
-			}
+			got = append(got, p.refused().Seconds())
 		}
 		check(t, c.ID, got, c.Waits)
 	}

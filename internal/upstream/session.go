@@ -35,9 +35,9 @@ func (s *Session) Gone() <-chan struct{} { return s.Closed }
 // Begun is closed when the session is the one in use.
 func (s *Session) Begun() <-chan struct{} { return s.begun }
 
-// greet makes a session of a connection: the master hears that jobs are welcome,
+// greetMaster makes a session of a connection: the master hears that jobs are welcome,
 // and they are taken from then on. After an error the connection is closed.
-func (u *Uplink) greet(ctx context.Context, l *Connection, name string) (*Session, error) {
+func (u *Uplink) greetMaster(ctx context.Context, l *Connection, name string) (*Session, error) {
 	s := &Session{Connection: l, Up: u, Name: name, begun: make(chan struct{})}
 	if err := s.prepare(ctx); err != nil {
 		l.Close()

@@ -1,10 +1,18 @@
 package upstream
 
 import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -50,6 +58,7 @@ func TestJudgeAsSalt(t *testing.T) {
 			Sig            *string
 			Verify, Always bool
 			Open, Accepted bool
+			After          string
 		}
 	}
 	if err := json.Unmarshal(text, &file); err != nil {
@@ -66,30 +75,88 @@ func TestJudgeAsSalt(t *testing.T) {
 	documented.Differences(t, slices.Collect(maps.Values(stricter))...)
 	documented.Differences(t, slices.Collect(maps.Values(laxer))...)
 	for _, c := range file.Cases {
-		pinned := pki.PublicKey{}
-		if c.Cached != nil && *c.Cached == "other_key" {
-			pinned = other.Public()
-		} else if c.Cached != nil {
-			pinned = master.Public()
+		pin := filepath.Join(t.TempDir(), "minion_master.pub")
+		if c.Cached != nil {
+			if err := os.WriteFile(pin, cachedPin(*c.Cached, master.Public(), other.Public()), 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
+		before := pinnedAs(t, pin, master.Public())
 		var sig []byte
 		if c.Sig != nil {
 			sig = sigs[*c.Sig]
 		}
-		trust := Trust{Verify: c.Verify, OpenMode: c.Open, VerifyKey: sign.Public(), VerifyFile: "master_sign.pub"}
-		_, err := trust.judge("m:4506", onlyPin(pinned), master.Public(), sig)
-		if (err == nil) == c.Accepted {
-			agreed++
-			if stricter[c.ID] != "" || laxer[c.ID] != "" {
-				t.Errorf("%s: listed as a difference and is none", c.ID)
-			}
-			continue
+		err := meet(t, Options{PinFile: pin, Trust: Trust{Verify: c.Verify, OpenMode: c.Open, VerifyKey: sign.Public(), VerifyFile: "master_sign.pub"}}, master, sig)
+		got := fmt.Sprint(err == nil, " ", pinnedAs(t, pin, master.Public()))
+		after := map[string]string{"sent key": "the key sent", "absent": "nothing", "unchanged": before}[c.After]
+		want := fmt.Sprint(c.Accepted, " ", after)
+		reason := stricter[c.ID]
+		if reason == "" {
+			reason = laxer[c.ID]
 		}
-		if err != nil && stricter[c.ID] == "" || err == nil && laxer[c.ID] == "" {
-			t.Errorf("%s: %v, Salt accepts: %v", c.ID, err, c.Accepted)
+		switch {
+		case got == want && reason != "":
+			t.Errorf("%s: listed as a difference and is none", c.ID)
+		case got == want:
+			agreed++
+		case err != nil && c.Accepted && stricter[c.ID] == "", err == nil && !c.Accepted && laxer[c.ID] == "", reason == "":
+			t.Errorf("%s: %s (%v), Salt: %s", c.ID, got, err, want)
 		}
 	}
 	t.Logf("%d of %d cases agree", agreed, len(file.Cases))
+}
+
+// cachedPin is a file with the key of the master, written with other line ends, or with
+// another key.
+func cachedPin(form string, master, other pki.PublicKey) []byte {
+	text := master.PEM()
+	switch form {
+	case "other_key":
+		return other.PEM()
+	case "crlf":
+		return bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
+	case "no_final_newline":
+		return bytes.TrimSuffix(text, []byte("\n"))
+	}
+	return text
+}
+
+// pinnedAs says whose key a file holds.
+func pinnedAs(t *testing.T, file string, sent pki.PublicKey) string {
+	switch key, err := pki.LoadPublic(file); {
+	case errors.Is(err, fs.ErrNotExist):
+		return "nothing"
+	case err != nil:
+		t.Fatal(err)
+	case key.Equal(sent):
+		return "the key sent"
+	}
+	return "another key"
+}
+
+// meet is the handshake with a master that shows its key, and a signature or none.
+func meet(t *testing.T, o Options, master *pki.PrivateKey, sig []byte) error {
+	o.Name, o.Log, o.Speaks = "m:4506", slog.New(slog.DiscardHandler), Spoken("")
+	var shown []pkix.Extension
+	if sig != nil {
+		shown = append(shown, pkix.Extension{Id: SignatureOID, Value: sig})
+	}
+	certificate, err := master.ServerCertificate("m", shown...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(certificate.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := newHandshake(o)
+	if err == nil {
+		err = h.verify(tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}})
+	}
+	if err == nil {
+		err = h.pin()
+	}
+	return err
 }
 
 // laxerCases are those in which Salt fails by a fault of its own: it looks for a

@@ -31,6 +31,10 @@ type Uplink struct {
 	nudge   chan struct{}          // ends the pause before the next attempt
 	made    atomic.Uint64          // sessions since the start
 
+	// The way to a master over the network: a connection, and a session on one that is ready.
+	dial  func(ctx context.Context, name string) (*Connection, error)
+	greet func(ctx context.Context, l *Connection, name string) (*Session, error)
+
 	// Only the loop that links knows these.
 	pauses     pauses
 	rounds     int       // without a master, in a row
@@ -257,8 +261,8 @@ func (u *Uplink) open(ctx context.Context, name string) (*Session, error) {
 	return u.greet(ctx, l, name)
 }
 
-// dial makes one connection.
-func (u *Uplink) dial(ctx context.Context, name string) (*Connection, error) {
+// dialMaster makes one connection.
+func (u *Uplink) dialMaster(ctx context.Context, name string) (*Connection, error) {
 	u.log.Debug("Attempting to authenticate with the Salt Master at " + name)
 	o := FromConfig(u.all.Config, u.all.Key, name, u.log)
 	u.log.Debug("Loaded minion key: " + filepath.Join(u.all.Config.PKIDir, "minion.pem"))

@@ -55,6 +55,7 @@ func New(s Setup) *Uplinks {
 
 func (all *Uplinks) add(r *roster) *Uplink {
 	u := &Uplink{Number: len(all.list), all: all, log: all.Log, roster: r, pauses: pauses{cfg: all.Config}, nudge: make(chan struct{})}
+	u.dial, u.greet = u.dialMaster, u.greetMaster
 	all.list = append(all.list, u)
 	all.verdicts.uplinks = len(all.list)
 	return u
