@@ -175,6 +175,13 @@ func (p *play) dial(_ context.Context, name string) (*Connection, error) {
 	return &Connection{Conn: &rpc.Conn{}, Closed: closed, answer: protocol.AskAnswer{State: protocol.KeyAccepted}}, nil
 }
 
+// tried are the attempts so far.
+func (p *play) tried() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.attempts)
+}
+
 // current is the host of the master in use, "" for none.
 func (p *play) current() string {
 	if s := p.u.Session(); s != nil {
@@ -209,13 +216,13 @@ func TestOrderOfMastersAsInSalt(t *testing.T) {
 			p, end := begin(t, cfg, r, func(n int) []string { return c.Up[min(n, len(c.Up)-1)] })
 			defer end()
 			for range 100_000 { // rounds follow each other after pauses
-				if p.current() != "" || len(p.attempts) >= len(c.Attempts) {
+				if p.current() != "" || len(p.tried()) >= len(c.Attempts) {
 					break
 				}
 				time.Sleep(10 * time.Millisecond)
 				synctest.Wait()
 			}
-			check(t, c.ID, p.attempts, c.Attempts)
+			check(t, c.ID, p.tried(), c.Attempts)
 		})
 	}
 }
@@ -239,7 +246,7 @@ func TestCourseOfFailoverAsInSalt(t *testing.T) {
 					p.mu.Unlock()
 					p.happen(step.Event, step.Master)
 				}
-				got, want = append(got, p.attempts), append(want, step.Attempts)
+				got, want = append(got, p.tried()), append(want, step.Attempts)
 			}
 			check(t, c.ID, got, want)
 		})
@@ -253,7 +260,9 @@ func (p *play) happen(event, master string) {
 	switch {
 	case event == "__master_disconnected" && p.current() == master:
 		time.Sleep(2 * shortSession)
+		p.mu.Lock()
 		p.close()
+		p.mu.Unlock()
 	case event == "__master_failback" && p.u.roster.masters[0] == master:
 		time.Sleep(p.u.failbackInterval() + time.Millisecond)
 	}
