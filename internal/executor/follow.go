@@ -49,9 +49,15 @@ type line struct {
 
 // follow begins to send what the job's commands write.
 func (x *Executor) follow(e *job.Envelope, u *upstream.Uplink) *follower {
-	f := &follower{x: x, up: u, jid: string(e.JID), wake: make(chan struct{}, 1), done: make(chan struct{})}
-	f.room = sync.NewCond(&f.mu)
+	f := newFollower()
+	f.x, f.up, f.jid = x, u, string(e.JID)
 	go f.run()
+	return f
+}
+
+func newFollower() *follower {
+	f := &follower{wake: make(chan struct{}, 1), done: make(chan struct{})}
+	f.room = sync.NewCond(&f.mu)
 	return f
 }
 
