@@ -16,23 +16,33 @@ import (
 // many messages at once: the server itself can only sync each one. It acknowledges a
 // message when the kernel has it, so a sync of the file that begins after the
 // acknowledgement covers it. Its methods may be called concurrently.
+//
+// After a sync that failed the kernel takes what it could not write for written: the next
+// one succeeds, and the disk does not have it. So a stream whose sync has failed stays
+// failed until Renew.
 type Syncer struct {
 	dir     string // of the store
 	mu      sync.Mutex
 	streams map[string]*synced
+	data    func(path string) error // syncData; tests have disks that fail
 }
 
 // synced is how far a stream is known to be on the disk. One goroutine syncs, and those
 // that come meanwhile share the next one: group guards the rest.
 type synced struct {
 	dir   string // of the blocks; "" as long as nothing was synced
+	way   bool   // what leads there is synced
 	block int    // the newest one
 
-	group atomicfile.Group
+	group  atomicfile.Group
+	mu     sync.Mutex // guards what follows, and a sync against Renew
+	failed error      // of the first sync that failed
 }
 
 // NewSyncer returns one for the store in dir.
-func NewSyncer(dir string) *Syncer { return &Syncer{dir: dir, streams: map[string]*synced{}} }
+func NewSyncer(dir string) *Syncer {
+	return &Syncer{dir: dir, streams: map[string]*synced{}, data: syncData}
+}
 
 // Sync returns when all is on the disk that the server had acknowledged for the stream
 // when it was called.
@@ -46,28 +56,102 @@ func (s *Syncer) Sync(stream string) error {
 	s.mu.Unlock()
 
 	return one.group.Do(func() error {
-		if err := one.sync(s.dir, stream); err != nil {
-			return fmt.Errorf("sync the store: %w", err)
+		one.mu.Lock()
+		defer one.mu.Unlock()
+		if one.failed != nil {
+			return one.failed
 		}
-		return nil
+		err := one.sync(s.dir, stream, s.data)
+		if err == nil {
+			return nil
+		}
+		err = fmt.Errorf("sync the store: %w", err)
+		if !errors.Is(err, fs.ErrNotExist) {
+			one.failed = err
+		}
+		return err
 	})
 }
 
-func (o *synced) sync(dir, stream string) error {
-	first := o.dir == ""
-	if first {
+// Renew writes what was not synced of streams whose sync has failed to new files, which
+// are synced, as long as the kernel still has it, and says whether there were any. The store
+// must be closed. What the kernel has lost is then found by Recover.
+func (s *Syncer) Renew() (renewed bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.streams {
+		one.mu.Lock()
+		if one.failed != nil {
+			renewed = true
+			if e := one.renew(s.dir, s.data); e != nil {
+				err = errors.Join(err, fmt.Errorf("write anew what could not be synced: %w", e))
+			}
+		}
+		one.mu.Unlock()
+	}
+	return renewed, err
+}
+
+func (o *synced) renew(dir string, data func(string) error) error {
+	files := metaFiles(o.dir)
+	if o.way {
+		blocks, err := blocksOf(o.dir)
+		if err != nil {
+			return err
+		}
+		files = nil
+		for _, n := range blocks {
+			if n >= o.block {
+				files = append(files, blockPath(o.dir, n))
+			}
+		}
+	}
+	for _, path := range files {
+		if err := rewrite(path, data); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := errors.Join(syncFile(o.dir), syncWay(dir, o.dir)); err != nil {
+		return err
+	}
+	o.failed, o.way = nil, true
+	return nil
+}
+
+// rewrite replaces a file by a copy that is synced.
+func rewrite(path string, data func(path string) error) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	copied := path + ".new"
+	if err = os.WriteFile(copied, b, 0o600); err == nil {
+		err = data(copied)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(copied))
+	}
+	return os.Rename(copied, path)
+}
+
+func (o *synced) sync(dir, stream string, data func(path string) error) error {
+	first := !o.way
+	if o.dir == "" {
 		found, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", stream, "msgs"))
 		if err != nil || len(found) == 0 {
 			return fmt.Errorf("%s has no files: %w", stream, fs.ErrNotExist)
 		}
 		o.dir = found[0]
+	}
+	if first {
 		if err := syncWay(dir, o.dir); err != nil {
 			return err
 		}
+		o.way = true
 	}
 	begun := o.block
 	for {
-		err := syncData(blockPath(o.dir, o.block))
+		err := data(blockPath(o.dir, o.block))
 		switch {
 		case err == nil:
 			o.block++
@@ -97,11 +181,17 @@ func (o *synced) sync(dir, stream string) error {
 	return nil
 }
 
+// metaFiles are those that describe the stream with these blocks.
+func metaFiles(dir string) []string {
+	parent := filepath.Dir(dir)
+	return []string{filepath.Join(parent, "meta.inf"), filepath.Join(parent, "meta.sum")}
+}
+
 // syncWay syncs the folders between top and dir, and the files that describe the stream.
 func syncWay(top, dir string) error {
 	parent := filepath.Dir(dir)
-	for _, name := range []string{"meta.inf", "meta.sum"} {
-		if err := syncFile(filepath.Join(parent, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, path := range metaFiles(dir) {
+		if err := syncFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -1,10 +1,12 @@
 package blockfile
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -52,5 +54,82 @@ func TestSyncFindsTheNewestBlock(t *testing.T) {
 	}
 	if err := s.Sync("NONE"); err == nil {
 		t.Error("a stream that is not there was synced")
+	}
+}
+
+// A stream whose sync has failed stays failed, though the kernel says of the same file
+// that all is well the next time, until it was written anew; what was synced before stays.
+func TestAFailedSyncStays(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	msgs := filepath.Join(dir, "jetstream", "SALT", "streams", "EVENTS", "msgs")
+	if err := os.MkdirAll(msgs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	first := filepath.Join(dir, "first") // keeps the inodes from being used again
+	if err := os.Mkdir(first, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n <= 3; n++ {
+		err := os.WriteFile(blockPath(msgs, n), []byte(strconv.Itoa(n)), 0o600)
+		if err == nil {
+			err = os.Link(blockPath(msgs, n), blockPath(first, n))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	same := func(n int) bool {
+		a, err := os.Stat(blockPath(first, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.Stat(blockPath(msgs, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return os.SameFile(a, b)
+	}
+	s := NewSyncer(dir)
+	fails, calls := blockPath(msgs, 2), 0
+	s.data = func(path string) error {
+		if calls++; path == fails {
+			fails = "" // the kernel tells an error once
+			return syscall.EIO
+		}
+		return syncData(path)
+	}
+	for range 3 {
+		if err := s.Sync("EVENTS"); !errors.Is(err, syscall.EIO) {
+			t.Errorf("what was not written passes for synced: %v", err)
+		}
+	}
+	if calls != 3 { // there is no block 0
+		t.Errorf("%d files were synced", calls)
+	}
+	fails = blockPath(msgs, 3) + ".new"
+	if renewed, err := s.Renew(); !renewed || !errors.Is(err, syscall.EIO) {
+		t.Errorf("the disk takes nothing yet: %t, %v", renewed, err)
+	}
+	if err := s.Sync("EVENTS"); !errors.Is(err, syscall.EIO) {
+		t.Errorf("after that: %v", err)
+	}
+	if renewed, err := s.Renew(); !renewed || err != nil {
+		t.Fatal(renewed, err)
+	}
+	if !same(1) || same(2) || same(3) {
+		t.Error("written anew is not what was not synced")
+	}
+	if b, err := os.ReadFile(blockPath(msgs, 3)); string(b) != "3" || err != nil {
+		t.Errorf("a block has become %q, %v", b, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(msgs, "*.new")); len(left) > 0 || err != nil {
+		t.Error(left, err)
+	}
+	if err := s.Sync("EVENTS"); err != nil {
+		t.Error(err)
+	}
+	if renewed, err := s.Renew(); renewed || err != nil {
+		t.Errorf("nothing has failed since: %t, %v", renewed, err)
 	}
 }

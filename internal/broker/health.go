@@ -218,6 +218,7 @@ func (b *Broker) heal() {
 			}
 		}
 		b.opts.Log.Warn("the journal is written again")
+		b.tellFound()
 	}
 }
 
@@ -269,6 +270,9 @@ func (b *Broker) reopen(streams int) (err error) {
 	}
 	_ = b.gate.account.DisableJetStream() // or it is closed already, after an attempt that failed
 	b.health.closed()
+	if err := b.renewStore(); err != nil {
+		return err
+	}
 	if err := b.gate.account.EnableJetStream(nil, nil); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/blockfile"
 )
 
 // stored starts a broker with a stream of one message.
@@ -112,5 +115,61 @@ func TestAFailureWhileTheStoreIsOpened(t *testing.T) {
 	}
 	if now := h.Failed(); now == failed {
 		t.Error("writers are told of a failure that is over")
+	}
+}
+
+// After a failed sync nothing passes for synced until the store was opened anew: what was
+// not synced is written once more then, and what cannot be read is told.
+func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
+	b, dir, there := stored(t)
+	b.health.stop() // what is done about it is done here
+	js, err := b.Conn().JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"damaged later", "kept too"} {
+		if _, err := js.Publish("salt.event.a", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "jetstream/*/streams/EVENTS/msgs/1.blk"))
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	aside := filepath.Join(t.TempDir(), "1.blk")
+	if err := errors.Join(os.Rename(found[0], aside), os.Symlink(os.DevNull, found[0])); err != nil { // which cannot be synced
+		t.Fatal(err)
+	}
+	if err := b.health.Flush("EVENTS"); err == nil {
+		t.Fatal("what cannot be synced was")
+	}
+	text, err := os.ReadFile(aside)
+	at := bytes.Index(text, []byte("damaged later"))
+	if err != nil || at < 0 {
+		t.Fatal(err)
+	}
+	text[at] ^= 1
+	if err := errors.Join(os.Remove(found[0]), os.WriteFile(aside, text, 0o600), os.Rename(aside, found[0])); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.health.Flush("EVENTS"); err == nil || b.health.Err() == nil {
+		t.Errorf("what a failed sync may have lost passes for synced: %v, %v", err, b.health.Err())
+	}
+	if err := b.reopen(1); err != nil || !b.health.well() {
+		t.Fatal(err)
+	}
+	if err := b.health.Flush("EVENTS"); err != nil || !there() {
+		t.Errorf("after the store was opened anew: %v", err)
+	}
+	told := make(chan []blockfile.Lost, 1)
+	b.markMu.Lock()
+	b.found = func(lost []blockfile.Lost) { told <- lost }
+	b.markMu.Unlock()
+	b.tellFound()
+	if lost := <-told; len(lost) != 1 || lost[0].Stream != "EVENTS" || lost[0].From != 2 || lost[0].To != 2 {
+		t.Errorf("told as lost is %+v", lost)
+	}
+	if m, err := js.GetMsg("EVENTS", 3); err != nil || string(m.Data) != "kept too" {
+		t.Errorf("what is behind it: %v", err)
 	}
 }

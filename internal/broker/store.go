@@ -26,6 +26,39 @@ func (b *Broker) recoverStore() error {
 	return nil
 }
 
+// renewStore writes anew what a failed sync has left in doubt, and looks at all of the store
+// then that it does not know. The store must be closed.
+func (b *Broker) renewStore() error {
+	renewed, err := b.health.syncer.Renew()
+	if err != nil || !renewed {
+		return err
+	}
+	b.markMu.Lock()
+	mark, r, err := blockfile.Recover(b.opts.StoreDir)
+	if err != nil {
+		b.markMu.Unlock()
+		return err
+	}
+	b.mark, b.untold = &mark, append(b.untold, r.Lost...)
+	b.markMu.Unlock()
+	b.tellLost(r.Lost)
+	return nil
+}
+
+// tellFound tells of what was found to be lost while the store was opened anew. Who is told
+// writes it down, so the store must be well.
+func (b *Broker) tellFound() {
+	b.markMu.Lock()
+	found, lost := b.found, b.untold
+	if found != nil {
+		b.untold = nil
+	}
+	b.markMu.Unlock()
+	if found != nil && len(lost) > 0 {
+		b.wg.Go(func() { found(lost) })
+	}
+}
+
 func (b *Broker) tellLost(lost []blockfile.Lost) {
 	for _, l := range lost {
 		b.opts.Log.Error("a part of the store is lost", "stream", l.Stream, "from", l.From, "to", l.To, "after", l.After, "before", l.Before, "file", l.Block, "offset", l.Offset, "bytes", l.Bytes, "copy", l.Copy)
@@ -93,8 +126,12 @@ func (b *Broker) learnStore() {
 	}
 }
 
-// WatchStore begins to look at all of the store, gently. found is told of what is lost.
+// WatchStore begins to look at all of the store, gently. found is told of what is lost, now
+// and whenever the store is opened anew.
 func (b *Broker) WatchStore(found func([]blockfile.Lost)) {
+	b.markMu.Lock()
+	b.found = found
+	b.markMu.Unlock()
 	b.wg.Go(func() { b.watchStore(found) })
 }
 
