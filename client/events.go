@@ -61,6 +61,7 @@ type Listener struct {
 	lines   [][]byte
 	passed  uint64
 	lost    uint64
+	ahead   uint64
 	ended   bool
 }
 
@@ -78,7 +79,7 @@ func (c *Conn) Listen(ctx context.Context, o ListenOptions) (*Listener, error) {
 		stream.Close()
 		return nil, known(err)
 	}
-	return &Listener{conn: c, stream: stream, durable: o.Durable, passed: ready.Start - min(1, ready.Start), lost: ready.Lost}, nil
+	return &Listener{conn: c, stream: stream, durable: o.Durable, passed: ready.Start - min(1, ready.Start), lost: ready.Lost, ahead: ready.Ahead}, nil
 }
 
 // Next waits for the next event. It returns io.EOF at the end that UntilEnd asked for.
@@ -143,6 +144,10 @@ func (l *Listener) Position() uint64 { return l.passed }
 // Lost is how many events, at most, went by without being heard: removed from the journal
 // before they could be sent, or not stored and sent while too little was taken.
 func (l *Listener) Lost() uint64 { return l.lost }
+
+// Ahead is the position of a durable listener that comes back to a journal which ends before
+// it, put back from a copy, say; 0 is none. It hears all that the journal has from its start.
+func (l *Listener) Ahead() uint64 { return l.ahead }
 
 // Confirm says that everything up to seq is done; it returns when that is stored. It is for
 // listeners that are durable.

@@ -150,6 +150,25 @@ func (p *positions) start(ctx context.Context, who eventacl.Principal, name stri
 	return from, putPosition(ctx, t, key, stored{from - 1, who.Name(), time.Now().UTC()})
 }
 
+// back stores a position that is before the one that was.
+func (p *positions) back(ctx context.Context, who eventacl.Principal, name string, seq uint64) error {
+	t, err := p.tables.get(ctx, "positions")
+	if err != nil {
+		return err
+	}
+	key := positionKey(who.Owner, name)
+	p.mu.Lock()
+	h := p.holders[key]
+	p.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := putPosition(ctx, t, key, stored{seq, who.Name(), time.Now().UTC()}); err != nil {
+		return err
+	}
+	h.seq = seq
+	return nil
+}
+
 // room checks that an ordinary user may keep one more position.
 func (p *positions) room(ctx context.Context, t *journal.Table, who eventacl.Principal) error {
 	if who.Operator() {

@@ -541,8 +541,23 @@ func TestAPositionBehindTheEndPassesNothingOver(t *testing.T) {
 		"one back": {Resume: true, FromSeq: last + 2},
 	} {
 		q.UntilEnd = true
-		if got := w.mustListen(w.dial(), q).tags(); !slices.Equal(got, []string{"a", "b"}) {
+		c := w.dial()
+		h := w.mustListen(c, q)
+		if h.ready.Ahead != q.FromSeq-1 || h.ready.Last != last {
+			t.Errorf("%s: told of the position %d and the end %d", name, h.ready.Ahead, h.ready.Last)
+		}
+		if got := h.tags(); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("%s: heard %q, want all", name, got)
+		}
+		if q.Durable == "" {
+			continue
+		}
+		if err := c.Ask(w.bounded(), protocol.OpConfirm, protocol.Confirm{Durable: "d", Seq: last - 1}, nil); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		if got := w.mustListen(w.dial(), protocol.Listen{Durable: "d", UntilEnd: true}).tags(); !slices.Equal(got, []string{"b"}) {
+			t.Errorf("%s: what it has confirmed is forgotten: heard %q", name, got)
 		}
 	}
 }

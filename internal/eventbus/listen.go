@@ -138,7 +138,7 @@ func (l *listener) begin(ctx context.Context) error {
 		return err
 	}
 	ready := protocol.Ready{Ready: true, Last: extent.Last, Limits: l.who.Hearing().Limits()}
-	if ready.Start, err = l.start(ctx, extent); err != nil {
+	if ready.Start, ready.Ahead, err = l.start(ctx, extent); err != nil {
 		return err
 	}
 	if ready.Start < extent.First {
@@ -156,9 +156,10 @@ func (l *listener) begin(ctx context.Context) error {
 	return l.req.Send(ctx, ready)
 }
 
-func (l *listener) start(ctx context.Context, extent event.Extent) (uint64, error) {
-	from := extent.Last + 1
-	var err error
+// start returns the place to begin at, and the position of the listener where that is ahead
+// of the journal.
+func (l *listener) start(ctx context.Context, extent event.Extent) (from, ahead uint64, err error) {
+	from = extent.Last + 1
 	switch {
 	case l.q.FromSeq > 0:
 		from = l.q.FromSeq
@@ -169,18 +170,21 @@ func (l *listener) start(ctx context.Context, extent event.Extent) (uint64, erro
 		from, err = l.events.positions.start(ctx, l.who, l.q.Durable, from, l.q.Resume)
 	}
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if from > extent.Last+1 {
 		if l.q.Durable == "" && !l.q.Resume {
-			return 0, rpc.Errorf(rpc.Usage, "the place %d is not in the journal: its newest event is %d", from, extent.Last)
+			return 0, 0, rpc.Errorf(rpc.Usage, "the place %d is not in the journal: its newest event is %d", from, extent.Last)
 		}
 		// The journal is not the one of the position: restored, or the end of it went
 		// with the power. Events may come twice; none is passed over.
 		l.events.log.Warn("a listener's position is behind the end of the journal", "user", l.who.Name(), "seq", from-1, "last", extent.Last)
-		return extent.First, nil
+		if l.q.Durable != "" { // what is confirmed from now on is before the old position
+			err = l.events.positions.back(ctx, l.who, l.q.Durable, extent.First-1)
+		}
+		return extent.First, from - 1, err
 	}
-	return from, nil
+	return from, 0, nil
 }
 
 var errDone = errors.New("that was all")

@@ -70,6 +70,7 @@ func (p *Position) open(ctx context.Context) error {
 		p.next = extent.Last + 1
 		return p.put(ctx, extent.Last)
 	case stored.Seq > extent.Last: // the journal is not the one of the position
+		p.events.log.Warn("a position is behind the end of the journal: all events are handled from the start of the journal", "name", p.key, "seq", stored.Seq, "last", extent.Last)
 		p.next = extent.First
 	case stored.Seq+1 < extent.First:
 		p.next, p.lost = extent.First, extent.First-stored.Seq-1

@@ -204,10 +204,13 @@ type Listen struct {
 
 // Ready says that the listener stands: what is fired from now on is heard.
 type Ready struct {
-	Ready  bool     `json:"ready"`
-	Start  uint64   `json:"start,omitempty"`  // the place where it begins
-	Last   uint64   `json:"last,omitempty"`   // the newest event of the journal
-	Lost   uint64   `json:"lost,omitempty"`   // events that were discarded before this position got them, at most
+	Ready bool   `json:"ready"`
+	Start uint64 `json:"start,omitempty"` // the place where it begins
+	Last  uint64 `json:"last,omitempty"`  // the newest event of the journal
+	Lost  uint64 `json:"lost,omitempty"`  // events that were discarded before this position got them, at most
+	// Ahead is the position that the listener had, where the journal ends before it: it is not
+	// the journal of that position, or has lost its end. The listener begins at its start.
+	Ahead  uint64   `json:"ahead,omitempty"`
 	Limits []string `json:"limits,omitempty"` // the only tags that this user may hear, as shell patterns; none is no limit
 }
 

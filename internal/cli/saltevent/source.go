@@ -105,6 +105,9 @@ func (s *source) open(ctx context.Context) (err error) {
 
 func (s *source) begun(ready protocol.Ready) error {
 	s.warnLost(ready.Lost)
+	if ready.Ahead > 0 {
+		s.env.Warn(fmt.Errorf("this listener has heard event %d, and the journal ends with %d: it was put back from a copy, or its end is lost. All that it has is heard from its start; events may come twice, others may be missing", ready.Ahead, ready.Last))
+	}
 	s.place = ready.Start - 1
 	if s.ready {
 		return nil
