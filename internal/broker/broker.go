@@ -126,8 +126,7 @@ type Broker struct {
 	markMu   sync.Mutex
 	mark     *blockfile.Mark  // of the store, while it is open
 	lost     []blockfile.Lost // what was found to be lost when it was opened
-	found    func([]blockfile.Lost)
-	untold   []blockfile.Lost // found is to be told of them
+	losses   losses
 	wg       sync.WaitGroup
 }
 

@@ -218,7 +218,7 @@ func (b *Broker) heal() {
 			}
 		}
 		b.opts.Log.Warn("the journal is written again")
-		b.tellFound()
+		b.losses.tell(&b.wg)
 	}
 }
 

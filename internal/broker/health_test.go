@@ -162,10 +162,8 @@ func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 		t.Errorf("after the store was opened anew: %v", err)
 	}
 	told := make(chan []blockfile.Lost, 1)
-	b.markMu.Lock()
-	b.found = func(lost []blockfile.Lost) { told <- lost }
-	b.markMu.Unlock()
-	b.tellFound()
+	b.losses.watch(func(lost []blockfile.Lost) { told <- lost })
+	b.losses.tell(&b.wg)
 	if lost := <-told; len(lost) != 1 || lost[0].Stream != "EVENTS" || lost[0].From != 2 || lost[0].To != 2 {
 		t.Errorf("told as lost is %+v", lost)
 	}

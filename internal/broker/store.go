@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/brinebus/brine/internal/blockfile"
@@ -39,24 +40,43 @@ func (b *Broker) renewStore() error {
 		b.markMu.Unlock()
 		return err
 	}
-	b.mark, b.untold = &mark, append(b.untold, r.Lost...)
+	b.mark = &mark
 	b.markMu.Unlock()
+	b.losses.add(r.Lost)
 	b.tellLost(r.Lost)
 	return nil
 }
 
-// tellFound tells of what was found to be lost while the store was opened anew. Who is told
-// writes it down, so the store must be well.
-func (b *Broker) tellFound() {
-	b.markMu.Lock()
-	found, lost := b.found, b.untold
-	if found != nil {
-		b.untold = nil
+// losses are what was found to be lost while the store was opened anew.
+type losses struct {
+	mu     sync.Mutex
+	found  func([]blockfile.Lost) // is told of them
+	untold []blockfile.Lost
+}
+
+func (l *losses) add(lost []blockfile.Lost) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.untold = append(l.untold, lost...)
+}
+
+func (l *losses) watch(found func([]blockfile.Lost)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.found = found
+}
+
+// tell tells of them, in a goroutine of wg. Who is told writes it down, so the store must be
+// well.
+func (l *losses) tell(wg *sync.WaitGroup) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found, lost := l.found, l.untold
+	if found == nil || len(lost) == 0 {
+		return
 	}
-	b.markMu.Unlock()
-	if found != nil && len(lost) > 0 {
-		b.wg.Go(func() { found(lost) })
-	}
+	l.untold = nil
+	wg.Go(func() { found(lost) })
 }
 
 func (b *Broker) tellLost(lost []blockfile.Lost) {
@@ -129,9 +149,7 @@ func (b *Broker) learnStore() {
 // WatchStore begins to look at all of the store, gently. found is told of what is lost, now
 // and whenever the store is opened anew.
 func (b *Broker) WatchStore(found func([]blockfile.Lost)) {
-	b.markMu.Lock()
-	b.found = found
-	b.markMu.Unlock()
+	b.losses.watch(found)
 	b.wg.Go(func() { b.watchStore(found) })
 }
 
