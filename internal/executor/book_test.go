@@ -1,9 +1,11 @@
 package executor
 
 import (
+	"bytes"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -95,6 +97,42 @@ func TestTheRecordComesLast(t *testing.T) {
 	}
 	if err := x.book(&job.Envelope{JID: "20260102030405060709"}, ""); err != nil {
 		t.Errorf("with more descriptors: %v", err)
+	}
+}
+
+// A job that has waited for the disk or for a free place until it was past its time does
+// not begin: this executor has no host that it could run on.
+func TestAJobDoesNotBeginAfterItsTime(t *testing.T) {
+	x, s, _ := waiting(t)
+	x.jobs = newTable(1)
+	log := new(bytes.Buffer)
+	x.Log = slog.New(slog.NewTextHandler(log, nil))
+	wait := func(jid salt.JID, left time.Duration) {
+		t.Helper()
+		now := time.Now()
+		s.Clock = job.NewSteady(now)
+		log.Reset()
+		x.start(s, &job.Envelope{JID: jid, Target: "web1", TargetType: "list", Expires: now.Add(left), Commands: []job.Command{{Function: "test.ping"}}})
+		if !strings.Contains(log.String(), "too long") || !strings.Contains(log.String(), string(jid)) {
+			t.Errorf("with %s left: %q", left, log)
+		}
+		if left, err := os.ReadDir(filepath.Join(x.Dir, "running")); len(left) > 0 || err != nil {
+			t.Errorf("the space for its return is kept: %v, %v", left, err)
+		}
+	}
+	wait("20260102030405060701", -time.Second) // it was in time, and the disk was slow
+	_, busy, err := x.jobs.begin(t.Context(), t.Context(), &job.Envelope{JID: "20260102030405060700", Commands: []job.Command{{Function: "test.ping"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait("20260102030405060702", 50*time.Millisecond)
+	busy.end()
+	for range mostBooking {
+		x.booking <- struct{}{}
+	}
+	wait("20260102030405060703", 50*time.Millisecond)
+	if x.seen.Has("20260102030405060703") {
+		t.Error("a job that was not booked is recorded")
 	}
 }
 

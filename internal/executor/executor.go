@@ -106,7 +106,7 @@ func (x *Executor) Take(s *upstream.Session, body []byte) {
 	switch {
 	case errors.Is(err, job.ErrExpired):
 		x.Log.Warn("job refused", "jid", e.JID, "err", err)
-		x.tell(s, e.JID, job.Report{State: job.Expired, Text: "the job came after its time"})
+		x.tell(s, e.JID, late("came"))
 		return
 	case err != nil:
 		x.Log.Error("job refused", "err", err)
@@ -125,12 +125,23 @@ func (x *Executor) Take(s *upstream.Session, body []byte) {
 	x.jobs.spawn(func() { x.start(s, e) })
 }
 
+// late is what is reported of a job that is not begun, since it may not be any more.
+func late(how string) job.Report {
+	return job.Report{State: job.Expired, Text: "the job " + how + " after its time"}
+}
+
 // start begins a job once it is booked, which may wait for the disk. One that is not booked
 // when the daemon ends leaves no trace: the master asks for it, and sends it again.
 func (x *Executor) start(s *upstream.Session, e *job.Envelope) {
+	due, cancel := context.WithDeadlineCause(x.ctx, time.Now().Add(e.Expires.Sub(s.Clock.Now())), job.ErrExpired)
+	defer cancel()
 	select {
 	case x.booking <- struct{}{}:
-	case <-x.ctx.Done():
+	case <-due.Done():
+		if x.ctx.Err() == nil {
+			x.Log.Warn("job refused: it has waited for the disk for too long", "jid", e.JID)
+			x.tellAll(x.origins.End(e.JID), e.JID, late("would begin"))
+		}
 		return
 	}
 	err := x.book(e, x.box(s.Up).Name())
@@ -145,7 +156,7 @@ func (x *Executor) start(s *upstream.Session, e *job.Envelope) {
 		x.tellNotMeant(e, err)
 		return
 	}
-	x.runJob(s.Up, e)
+	x.runJob(due, s.Up, e)
 }
 
 // errBegun is why a job does not begin whose record is there already.
@@ -211,11 +222,17 @@ func (x *Executor) isTarget(e *job.Envelope, u *upstream.Uplink) (bool, error) {
 	return t.Match(f)
 }
 
-// runJob runs a job and sees to it that its return reaches the master.
-func (x *Executor) runJob(u *upstream.Uplink, e *job.Envelope) {
+// runJob runs a job, unless it is past its time when there is a place for it, and sees to
+// it that its return reaches the master.
+func (x *Executor) runJob(due context.Context, u *upstream.Uplink, e *job.Envelope) {
 	waiting := x.heartbeat(e, job.Received)
-	ctx, run, err := x.jobs.begin(x.ctx, e)
+	ctx, run, err := x.jobs.begin(x.ctx, due, e)
 	waiting()
+	if errors.Is(err, job.ErrExpired) {
+		x.Log.Warn("job refused: it has waited for the disk, or for a free place, for too long", "jid", e.JID)
+		x.finish(e, late("would begin"))
+		return
+	}
 	if err != nil {
 		x.finish(e, job.Report{State: job.Refused, Text: err.Error()})
 		return

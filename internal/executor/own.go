@@ -34,7 +34,7 @@ func (x *Executor) RunScheduled(j schedule.Job) {
 		log.Error("scheduled job not started", "err", err)
 		return
 	}
-	ctx, run, err := x.jobs.begin(x.ctx, e)
+	ctx, run, err := x.jobs.begin(x.ctx, x.ctx, e)
 	if err != nil {
 		log.Info("scheduled job not started", "err", err)
 		return

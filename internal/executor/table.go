@@ -64,14 +64,18 @@ func (t *Table) spawn(f func()) {
 	}
 }
 
-// begin waits for a free slot and books the job.
-func (t *Table) begin(ctx context.Context, e *job.Envelope) (context.Context, *runningJob, error) {
+// begin waits for a free slot, until due ends, and books the job.
+func (t *Table) begin(ctx, due context.Context, e *job.Envelope) (context.Context, *runningJob, error) {
 	if t.slots != nil {
 		select {
 		case t.slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
+		case <-due.Done():
+			return nil, nil, context.Cause(due)
 		}
+	}
+	if due.Err() != nil {
+		t.release()
+		return nil, nil, context.Cause(due)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	r := &runningJob{cancel: cancel, table: t, Running: module.Running{
