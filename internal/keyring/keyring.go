@@ -95,16 +95,14 @@ func (k *Keyring) Refresh() error {
 	return nil
 }
 
-// note enters a key. Where one lies in two directories, the refusal counts.
+// note enters a key. Where one lies in two directories, a refusal counts more than its
+// acceptance, and both more than that it waits, in whatever order they come.
 func note(known map[salt.MinionID]map[string]pki.State, e pki.Entry) {
 	if known[e.ID] == nil {
 		known[e.ID] = map[string]pki.State{}
 	}
 	finger := e.Key.SHA256()
-	if was, twice := known[e.ID][finger]; twice && (was == pki.Denied || was == pki.Rejected) {
-		return
-	}
-	known[e.ID][finger] = e.State
+	known[e.ID][finger] = max(known[e.ID][finger], e.State)
 }
 
 // hold notes who holds an accepted key. The caller holds the lock.

@@ -134,3 +134,41 @@ func TestAcceptedInBetween(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
+
+// TestOneKeyInTwoDirectories: a minion whose key file is taken away knocks anew, and is in
+// two states once the file is back. It is one thing to every look, and the very one that is
+// told to whoever connects.
+func TestOneKeyInTwoDirectories(t *testing.T) {
+	cfg := config.NewMaster()
+	cfg.PKIDir = t.TempDir()
+	k, err := Open(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := bustest.Key(t).Public()
+	for id, dirs := range map[salt.MinionID][]string{
+		"both":     {"minions_pre", "minions"},
+		"rejected": {"minions_rejected", "minions"},
+		"denied":   {"minions", "minions_denied", "minions_pre"},
+		"waiting":  {"minions_pre", "minions_rejected"},
+	} {
+		for _, dir := range dirs {
+			if err := os.WriteFile(filepath.Join(cfg.PKIDir, dir, string(id)), key.PEM(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, look := range map[string]func() error{"all": k.Refresh, "these": func() error { return k.Look("both", "rejected", "denied", "waiting") }} {
+		if err := look(); err != nil {
+			t.Fatal(err)
+		}
+		if ids := k.IDs(); !slices.Equal(ids, []salt.MinionID{"both"}) {
+			t.Errorf("after a look at %s the targets are %q", name, ids)
+		}
+		for _, id := range []salt.MinionID{"both", "rejected", "denied", "waiting"} {
+			if want, err := k.Store.Lookup(id, key); err != nil || k.known[id][key.SHA256()] != want {
+				t.Errorf("after a look at %s the key of %s is %s, %v; who connects with it is %s", name, id, k.known[id][key.SHA256()], err, want)
+			}
+		}
+	}
+}

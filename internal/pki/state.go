@@ -11,7 +11,8 @@ import (
 // zero value does not.
 type State int
 
-// The states of a minion key.
+// The states of a minion key. Where the same key lies in several directories, the greatest
+// counts.
 const (
 	Unknown  State = iota // not in the store
 	Pending               // waits for a decision
