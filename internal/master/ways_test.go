@@ -19,7 +19,7 @@ sudo_acl: true
 nodegroups: {hidden: 'I@pw:x*', dbs: 'db*'}
 publisher_acl:
   fred: &fred
-    - 'web*': &few [test.*, mine.*, schedule.*, {cmd.run: {args: ['echo .*']}}]
+    - 'web*': &few [test.*, mine.*, schedule.*, event.fire, {cmd.run: {args: ['echo .*']}}]
     - '@runner': &runners ['manage.*', 'salt.*', 'survey.*', event.send]
 publisher_acl_blacklist:
   modules: [test.outputter]
@@ -102,6 +102,8 @@ func waysAround() []way {
 		"in the schedule, twice": `{"fun":"schedule.add","arg":["j"],"kwarg":{"function":"schedule.add","job_args":["k"],"job_kwargs":{"function":"cmd.run","job_args":["id"],"seconds":9},"seconds":9}}`,
 		"as an event":            `{"fun":"schedule.add","arg":["j"],"kwarg":{"function":"test.ping","tag":"deploy/go","returner":"master_bus","seconds":9}}`,
 		"what is configured":     `{"fun":"schedule.reload"}`,
+		"what is passed on":      `{"fun":"event.fire","arg":[{"tag":"deploy/go"},"fire_master"]}`,
+		"one of many passed on":  `{"fun":"event.fire","kwarg":{"tag":"fire_masters","data":{"events":[{"tag":"a"},{"tag":"b"}],"pretag":"x"}}}`,
 		"what is stored":         `{"fun":"schedule.enable"}`,
 		"what is stored by name": `{"fun":"schedule.run_job","arg":["j"],"kwarg":{"force":true}}`,
 	} {

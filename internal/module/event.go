@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // outcomeDoc says what the functions return that fire on the master's bus.
@@ -48,10 +50,10 @@ var eventModule = &function.Module{
 	Functions: []function.Function{
 		{
 			Name:    "fire",
-			Doc:     "Fire an event on the minion's own bus. The data is a dictionary. One whose tag begins with fire_master is passed on to the master: its data says what.",
+			Doc:     "Fire an event on the minion's own bus. The data is a dictionary. One whose tag begins with fire_master is passed on to the master: its data says what, and whoever asks must be allowed to use event.send with each of these tags.",
 			Example: `salt '*' event.fire '{data: my event data}' tag`,
 			Params:  []function.Param{{Name: "data", Kind: function.Map, Required: true}, {Name: "tag", Kind: function.String, Required: true}},
-			Run: func(ctx context.Context, c *function.Call) (any, error) {
+			Calls: &function.Calls{Read: passedOn, Run: func(ctx context.Context, c *function.Call, _ *function.Caller) (any, error) {
 				bus, err := eventBus(c.Host)
 				if err != nil {
 					return nil, err
@@ -61,7 +63,7 @@ var eventModule = &function.Module{
 					c.SetRetcode(function.CodeRefused)
 				}
 				return err == nil, err
-			},
+			}},
 		},
 		{
 			Name: "fire_master",
@@ -92,21 +94,43 @@ var eventModule = &function.Module{
 	},
 }
 
+// passedOn reads what an event for the minion's own bus is on the master's. What cannot be
+// read the bus refuses.
+func passedOn(a *function.Arguments) function.Reading {
+	if !event.Forwarded(a.String("tag")) {
+		return function.Reading{}
+	}
+	data, err := value.Encode(a.Map("data"))
+	if err != nil {
+		return function.Reading{Hidden: true}
+	}
+	forward, err := event.ParseForward(data)
+	if err != nil {
+		return function.Reading{Hidden: true}
+	}
+	items, err := forward.Shape("")
+	r := function.Reading{Hidden: err != nil}
+	for _, item := range items {
+		r.Inner = append(r.Inner, function.Inner{Command: Sending(item.Tag)})
+	}
+	return r
+}
+
 // fireMaster sends one event with the arguments tag and preload.
 func fireMaster(ctx context.Context, c *function.Call, data any) (any, error) {
 	bus, err := eventBus(c.Host)
 	if err != nil {
 		return nil, err
 	}
-	event := Event{Tag: c.String("tag"), Data: data}
+	fired := Event{Tag: c.String("tag"), Data: data}
 	for name, v := range c.Map("preload") {
 		text, err := function.ToString(v)
 		if name != "pretag" || err != nil {
 			return nil, function.Invalid("preload can set pretag, a text, and not %q: the sender is what the master has verified", name)
 		}
-		event.Pretag = text
+		fired.Pretag = text
 	}
-	outcomes, err := bus.FireMaster(ctx, event)
+	outcomes, err := bus.FireMaster(ctx, fired)
 	switch {
 	case errors.Is(err, function.ErrRefused):
 		c.SetRetcode(function.CodeRefused)
