@@ -154,14 +154,20 @@ func key(t *testing.T) *pki.PrivateKey {
 // minion connects an accepted minion that answers jobs with answer.
 func (w *world) minion(id salt.MinionID, answer func(*job.Envelope) *job.Report) *upstream.Connection {
 	w.t.Helper()
-	l, err := w.knock(id, key(w.t), nil)
+	l := w.connect(id, key(w.t), answer)
+	hello(w.t, l)
+	return l
+}
+
+// connect connects a minion with an accepted key, that answers jobs with answer.
+func (w *world) connect(id salt.MinionID, key *pki.PrivateKey, answer func(*job.Envelope) *job.Report) *upstream.Connection {
+	w.t.Helper()
+	l, err := w.knock(id, key, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	if !l.Ready() {
-		if l, err = w.reknock(l, id); err != nil {
-			w.t.Fatal(err)
-		}
+		w.t.Fatalf("the key of %s is %s", id, l.State())
 	}
 	var asm rpc.Assembler
 	sub, err := l.NC.SubscribeSync(bus.JobSubject(id))
@@ -188,12 +194,7 @@ func (w *world) minion(id salt.MinionID, answer func(*job.Envelope) *job.Report)
 			}
 		}
 	}()
-	hello(w.t, l)
 	return l
-}
-
-func (w *world) reknock(l *upstream.Connection, id salt.MinionID) (*upstream.Connection, error) {
-	return nil, errors.New("the key of " + string(id) + " is " + string(l.State()))
 }
 
 func hello(t *testing.T, l *upstream.Connection) {

@@ -190,6 +190,8 @@ func TestUnjudgedIsRefused(t *testing.T) {
 		"nothing":           {ping, salt.Reach{}, false},
 		"without the inner": {ping, outer, false},
 		"other arguments":   {command("test.cross_test", "test.cross_test", []any{"test.echo"}), deep, false},
+		"other values":      {command("test.cross_test", "test.echo", []any{"b"}), modules.ReachOf([]salt.Command{command("test.cross_test", "test.echo", []any{"a"})}), false},
+		"other keywords":    {salt.Command{Function: "test.try", Args: []any{"test.arg"}, Kwargs: map[string]any{"a": "b"}}, modules.ReachOf([]salt.Command{{Function: "test.try", Args: []any{"test.arg"}, Kwargs: map[string]any{"a": "a"}}}), false},
 		"operator":          {ping, salt.Reach{Free: true}, true},
 		"swallowed by try":  {command("test.try", "test.cross_test", "test.ping"), outer, false},
 		"hidden":            {command("mine.update"), deep, false},
