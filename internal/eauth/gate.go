@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -103,7 +104,7 @@ func (g *Gate) Login(ctx context.Context, from, backend, user string, p Proof) (
 	if err != nil {
 		// One that was broken off counts too: it has cost as much.
 		leave(errors.Is(err, ErrRefused) || ctx.Err() != nil)
-		pause(ctx, g.failTime-time.Since(began))
+		backoff.Sleep(ctx, g.failTime-time.Since(began))
 		return nil, err
 	}
 	leave(false)
@@ -120,15 +121,6 @@ func until(t, end time.Time) time.Time {
 		return end
 	}
 	return t
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // verify asks the backend, in its turn.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/outbox"
@@ -121,7 +122,7 @@ func (x *Executor) deliver(u *upstream.Uplink, e *job.Envelope, r job.Report) bo
 			x.Log.Error("the return of a job waits for space", "jid", e.JID, "err", err)
 			kept = true
 		}
-		if !sleep(x.ctx, outbox.RetryPause) {
+		if !backoff.Sleep(x.ctx, outbox.RetryPause) {
 			return false
 		}
 	}
@@ -157,15 +158,3 @@ func asSent(commands []job.Command, r job.Report) protocol.Return {
 // returnName names the return of a job in the outbox: after a kill it is not put there
 // twice.
 func returnName(jid salt.JID) string { return "job/" + string(jid) }
-
-// sleep returns false when ctx has ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 )
@@ -168,7 +169,7 @@ func (r *Run) End() error {
 // handle brings one event to its end. It returns an error only when the event is
 // not done.
 func (r *Run) handle(ctx context.Context, slots chan struct{}, i Item) error {
-	pause := r.h.Backoff
+	var pauses backoff.Pauses
 	for attempt := 1; ; attempt++ {
 		stderr, err := r.attempt(ctx, slots, i, attempt)
 		if err == nil {
@@ -180,12 +181,9 @@ func (r *Run) handle(ctx context.Context, slots chan struct{}, i Item) error {
 		if attempt > r.h.Retries || permanent(err) {
 			return r.h.KeepDead(ctx, Failure{i, attempt, stderr, err})
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, pauses.Next(r.h.Backoff, maxBackoff)) {
 			return context.Cause(ctx)
 		}
-		pause = min(2*pause, maxBackoff)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -39,7 +40,7 @@ func (b *Box) Drain(ctx context.Context) {
 		more, err := b.turn(ctx)
 		if ctx.Err() == nil && err != nil {
 			b.log.Warn("outbox not delivered, trying again", "err", err, "waiting", b.Waiting())
-			pause(ctx, RetryPause)
+			backoff.Sleep(ctx, RetryPause)
 			continue
 		}
 		b.clear(ctx, false)
@@ -290,14 +291,4 @@ func (b *Box) clearNow(ctx context.Context) {
 		}
 	}
 	b.files, b.uncleared, b.cleared = nil, 0, time.Now()
-}
-
-// pause returns early when ctx has ended.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

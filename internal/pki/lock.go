@@ -5,6 +5,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/brinebus/brine/internal/backoff"
 )
 
 // LockDir waits until no other process works on the keys in dir and keeps all
@@ -26,7 +28,7 @@ func lockDir(dir string, how int) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("key directory %s: %w", dir, bareCause(err))
 	}
-	pause := minLockPause
+	var pauses backoff.Pauses
 	for {
 		err = syscall.Flock(int(d.Fd()), how|syscall.LOCK_NB)
 		if err == nil {
@@ -36,7 +38,6 @@ func lockDir(dir string, how int) (unlock func(), err error) {
 			d.Close()
 			return nil, fmt.Errorf("lock key directory %s: %w", dir, err)
 		}
-		time.Sleep(pause)
-		pause = min(2*pause, maxLockPause)
+		time.Sleep(pauses.Next(minLockPause, maxLockPause))
 	}
 }

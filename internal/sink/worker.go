@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/brinebus/brine/internal/backoff"
 )
 
 // Source has the events of one rule, from its position on. Its methods are for
@@ -50,7 +52,7 @@ type worker struct {
 	stop   <-chan struct{} // closed when the sink is to stop
 	rest   []Event         // from the source, for the next batch
 	passed uint64          // of the source, with rest
-	pause  time.Duration
+	pauses backoff.Pauses
 	away   time.Time // since when the destination is; zero while it is not
 	told   time.Time
 }
@@ -60,7 +62,7 @@ type worker struct {
 func (w *worker) run(ctx context.Context) error {
 	defer w.source.Close()
 	defer w.closeDest()
-	w.stop, w.pause = ctx.Done(), firstPause
+	w.stop = ctx.Done()
 	if err := w.source.Begin(ctx); err != nil {
 		return err
 	}
@@ -194,13 +196,12 @@ func (w *worker) insist(ctx context.Context, do func(context.Context) error) err
 		}
 		w.failed(err)
 		select {
-		case <-time.After(w.pause):
+		case <-time.After(w.pauses.Next(firstPause, lastPause)):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-w.stop:
 			return errStopped
 		}
-		w.pause = min(2*w.pause, lastPause)
 	}
 }
 
@@ -290,7 +291,8 @@ func (w *worker) back() {
 	if !w.away.IsZero() {
 		w.log.Info("destination is back", "after", time.Since(w.away).Round(time.Millisecond))
 	}
-	w.away, w.told, w.pause = time.Time{}, time.Time{}, firstPause
+	w.away, w.told = time.Time{}, time.Time{}
+	w.pauses.Reset()
 }
 
 func (w *worker) closeDest() {

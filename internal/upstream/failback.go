@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 )
@@ -19,7 +20,7 @@ func (u *Uplink) watchFirst(ctx context.Context, current *Session, back chan<- *
 	if first == "" || first == current.Name || every <= 0 {
 		return
 	}
-	for sleep(ctx, every) {
+	for backoff.Sleep(ctx, every) {
 		next, err := u.openFirst(ctx, first)
 		if err != nil {
 			u.log.Debug("the first master is not back", "master", first, "err", err)
@@ -97,7 +98,7 @@ func (u *Uplink) ping(ctx context.Context, s *Session) {
 		return
 	}
 	f := protocol.Fire{Form: protocol.FormSingle, Events: []event.Item{{Tag: "minion_ping", Data: []byte(`"ping"`)}}}
-	for sleep(ctx, every) {
+	for backoff.Sleep(ctx, every) {
 		asking, cancel := context.WithTimeout(ctx, u.all.Config.AuthTimeout)
 		err := s.Ask(asking, protocol.OpFire, f, nil)
 		cancel()

@@ -1,40 +1,38 @@
 package upstream
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/config"
 )
 
 // pauses are those between two rounds that found no master.
 type pauses struct {
 	cfg  *config.Minion
-	away time.Duration // the latest after masters that could not be reached; 0 for none
-	name time.Duration // the latest after a name without an address
-	wait time.Duration // the latest after masters that did not take this minion
-	bar  time.Duration // the latest after masters that refused it, or were refused
+	away backoff.Pauses // after masters that could not be reached
+	name backoff.Pauses // after a name without an address
+	wait time.Duration  // the latest after masters that did not take this minion
+	bar  backoff.Pauses // after masters that refused it, or were refused
 }
 
 // firstPause is short, since most losses are.
 const firstPause = 50 * time.Millisecond
 
 // reset is called when a master was in use: what follows is a new loss.
-func (p *pauses) reset() { p.away, p.name, p.wait, p.bar = 0, 0, 0, 0 }
+func (p *pauses) reset() { *p = pauses{cfg: p.cfg} }
 
 // unreachable is the pause after a round in which no master could be reached: each
 // is twice the one before, up to recon_max.
 func (p *pauses) unreachable() time.Duration {
-	p.away = min(max(2*p.away, min(firstPause, p.cfg.ReconDefault)), max(p.cfg.ReconMax, time.Second))
-	return p.spread(p.away)
+	return p.spread(p.away.Next(min(firstPause, p.cfg.ReconDefault), max(p.cfg.ReconMax, time.Second)))
 }
 
 // nameless is the pause after the name of the only master had no address: likewise,
 // up to retry_dns.
 func (p *pauses) nameless() time.Duration {
-	p.name = min(max(2*p.name, firstPause), p.cfg.RetryDNS)
-	return p.spread(p.name)
+	return p.spread(p.name.Next(min(firstPause, p.cfg.RetryDNS), p.cfg.RetryDNS))
 }
 
 // refused is the pause after masters that could be reached and did not take this
@@ -62,8 +60,8 @@ func (p *pauses) barred() time.Duration {
 	if most <= 0 {
 		most = longestBar
 	}
-	p.bar = max(min(max(2*p.bar, p.cfg.AcceptanceWaitTime), most), firstPause)
-	return p.bar + rand.N(p.bar)
+	d := p.bar.Next(max(min(p.cfg.AcceptanceWaitTime, most), firstPause), max(most, firstPause))
+	return d + rand.N(d)
 }
 
 // spread adds a random part, so that a fleet does not come back all at once.
@@ -73,16 +71,4 @@ func (p *pauses) spread(d time.Duration) time.Duration {
 		return d
 	}
 	return d + rand.N(most)
-}
-
-// sleep returns false when ctx has ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -71,7 +72,7 @@ func (u *Uplink) Keep(ctx context.Context) error {
 	if u.roster.several() {
 		u.log.Info("Got list of available master addresses: " + pythonList(u.roster.masters))
 	}
-	if most := u.all.Config.RandomStartupDelay; most > 0 && !sleep(ctx, rand.N(most)) {
+	if most := u.all.Config.RandomStartupDelay; most > 0 && !backoff.Sleep(ctx, rand.N(most)) {
 		return nil
 	}
 	for ctx.Err() == nil {

@@ -9,6 +9,7 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/rpc"
@@ -60,14 +61,12 @@ const (
 
 // get returns the connection, waiting for the daemon while it is away.
 func (s *session) get(ctx context.Context) (*rpc.Conn, error) {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for pauses := new(backoff.Pauses); ; {
 		c, err := s.once()
 		if err == nil || cli.Code(err) != cli.Unavailable {
 			return c, err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, pauses.Next(firstPause, lastPause)) {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -128,7 +127,7 @@ var errUnsure = errors.New("it may be done")
 func (s *session) ask(ctx context.Context, op string, in, out any) error {
 	var said error
 	unsure := false
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for pauses := new(backoff.Pauses); ; {
 		c, err := s.get(ctx)
 		if err != nil {
 			return err
@@ -144,9 +143,7 @@ func (s *session) ask(ctx context.Context, op string, in, out any) error {
 		if errors.Is(err, rpc.ErrLost) {
 			s.lost(c)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, pauses.Next(firstPause, lastPause)) {
 			if unsure {
 				err = fmt.Errorf("%w: %w", errUnsure, err)
 			}

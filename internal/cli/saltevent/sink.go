@@ -9,6 +9,7 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/daemon"
@@ -179,7 +180,7 @@ func (s *sinkSource) ask(ctx context.Context, op string, in any) error {
 // again does something until it succeeds, ctx ends, or it fails in a way that
 // does not go away when the daemon is back.
 func (s *sinkSource) again(ctx context.Context, do func() error) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for pauses := new(backoff.Pauses); ; {
 		err := do()
 		if err == nil {
 			return nil
@@ -193,9 +194,7 @@ func (s *sinkSource) again(ctx context.Context, do func() error) error {
 		if !mayPass(err) {
 			return client.Error(err)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, pauses.Next(firstPause, lastPause)) {
 			return context.Cause(ctx)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/event"
@@ -69,10 +70,7 @@ func (s *source) again(ctx context.Context, err error) bool {
 		s.stream.Close()
 	}
 	s.stream = nil
-	select {
-	case <-time.After(firstPause):
-	case <-ctx.Done():
-	}
+	backoff.Sleep(ctx, firstPause)
 	return true
 }
 
