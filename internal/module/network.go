@@ -31,6 +31,12 @@ var networkModule = &function.Module{
 	Doc:  "Functions that tell of network interfaces and addresses, and try connections.",
 	Functions: []function.Function{
 		{
+			Name:    "active_tcp",
+			Doc:     "Return the connections of TCP that stand: both addresses and ports of each.",
+			Example: `salt '*' network.active_tcp`,
+			Run:     activeTCP,
+		},
+		{
 			Name:    "calc_net",
 			Doc:     "Return the network that an address and its netmask belong to.",
 			Example: "salt '*' network.calc_net 172.17.0.5 255.255.255.240\nsalt '*' network.calc_net 2a02:f6e:a000:80:84d8::/80",
@@ -56,6 +62,13 @@ var networkModule = &function.Module{
 				all, err := routes()
 				return slices.DeleteFunc(all, func(r any) bool { return r.(map[string]any)["destination"] != "0.0.0.0" }), err
 			},
+		},
+		{
+			Name:    "dig",
+			Doc:     "Look a name up by the system's dig, and return what it wrote.",
+			Example: `salt '*' network.dig archlinux.org`,
+			Params:  []function.Param{{Name: "host", Kind: function.String, Required: true}},
+			Run:     networkDig,
 		},
 		{
 			Name:    "get_fqdn",
@@ -184,6 +197,12 @@ var networkModule = &function.Module{
 			},
 		},
 		{
+			Name:    "netstat",
+			Doc:     "Return the sockets of TCP and UDP: protocol, both addresses with their ports, state, the number of the user and of the inode.",
+			Example: `salt '*' network.netstat`,
+			Run:     netstat,
+		},
+		{
 			Name:    "ping",
 			Doc:     "Ping a host by the system's ping, four times, and return what it wrote; with return_boolean, whether it answered. The timeout is in seconds.",
 			Example: "salt '*' network.ping archlinux.org\nsalt '*' network.ping archlinux.org return_boolean=True timeout=3",
@@ -226,6 +245,13 @@ var networkModule = &function.Module{
 			Example: `salt '*' network.subnets6`,
 			Params:  []function.Param{{Name: "interfaces", Kind: function.Words}},
 			Run:     func(_ context.Context, c *function.Call) (any, error) { return subnets(c, netip.Addr.Is6) },
+		},
+		{
+			Name:    "traceroute",
+			Doc:     "Follow the way to a host by the system's traceroute, and return its stations: number, name, address and times in milliseconds.",
+			Example: `salt '*' network.traceroute archlinux.org`,
+			Params:  []function.Param{{Name: "host", Kind: function.String, Required: true}},
+			Run:     networkTraceroute,
 		},
 	},
 }

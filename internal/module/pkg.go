@@ -18,6 +18,13 @@ var pkgModule = &function.Module{
 	Doc:  "Functions that manage the packages of the system by its own package manager: apt, dnf, zypper, apk or pacman, whichever is there.",
 	Functions: []function.Function{
 		{
+			Name:    "autoremove",
+			Doc:     "Remove packages that were installed for others and are needed no more, and return what changed; with list_only their names. With purge their configuration files go too.",
+			Example: `salt '*' pkg.autoremove list_only=True`,
+			Params:  []function.Param{{Name: "list_only", Kind: function.Bool, Default: false}, {Name: "purge", Kind: function.Bool, Default: false}},
+			Run:     pkgAutoremove,
+		},
+		{
 			Name:    "available_version",
 			Doc:     "The older name of pkg.latest_version.",
 			Example: `salt '*' pkg.available_version bash`,
@@ -26,10 +33,24 @@ var pkgModule = &function.Module{
 			Run:     pkgLatest,
 		},
 		{
+			Name:    "hold",
+			Doc:     "Keep packages at their version, and return by name what came of it.",
+			Example: `salt '*' pkg.hold bash`,
+			Params:  packageParams,
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return pkgHold(ctx, c, true) },
+		},
+		{
+			Name:    "info_installed",
+			Doc:     "Return what is known of installed packages, of all without a name: version, architecture, size, source and description.",
+			Example: `salt '*' pkg.info_installed bash`,
+			Varargs: true,
+			Run:     pkgInfo,
+		},
+		{
 			Name:    "install",
-			Doc:     "Install packages, of a version if one is given, and return what changed: by name, the old and the new version.",
+			Doc:     "Install packages, of a version if one is given, and return what changed: by name, the old and the new version. With test nothing is done, and what would change is returned.",
 			Example: "salt '*' pkg.install bash\nsalt '*' pkg.install pkgs='[foo, {bar: 1.2.3-0}]' refresh=True",
-			Params:  slices.Concat(packageParams, []function.Param{{Name: "version", Kind: function.String}, {Name: "refresh", Kind: function.Bool, Default: false}}),
+			Params:  slices.Concat(packageParams, []function.Param{{Name: "version", Kind: function.String}, {Name: "refresh", Kind: function.Bool, Default: false}, {Name: "test", Kind: function.Bool, Default: false}}),
 			Run:     pkgInstall,
 		},
 		{
@@ -48,6 +69,12 @@ var pkgModule = &function.Module{
 			Run:     pkgList,
 		},
 		{
+			Name:    "list_repos",
+			Doc:     "Return the repositories of apt, by their addresses: file, kind, distribution, components, and whether each is disabled.",
+			Example: `salt '*' pkg.list_repos`,
+			Run:     pkgRepos,
+		},
+		{
 			Name:    "list_upgrades",
 			Doc:     "Return the packages that could be upgraded and the versions that they would get.",
 			Example: `salt '*' pkg.list_upgrades refresh=True`,
@@ -59,6 +86,13 @@ var pkgModule = &function.Module{
 				}
 				return m.upgradable(ctx)
 			},
+		},
+		{
+			Name:    "owner",
+			Doc:     "Return the package that a file belongs to, an empty text for none; of several files a dictionary.",
+			Example: `salt '*' pkg.owner /bin/sh`,
+			Varargs: true,
+			Run:     pkgOwner,
 		},
 		{
 			Name:    "purge",
@@ -92,14 +126,24 @@ var pkgModule = &function.Module{
 			},
 		},
 		{
+			Name:    "unhold",
+			Doc:     "Let packages be upgraded again, and return by name what came of it.",
+			Example: `salt '*' pkg.unhold bash`,
+			Params:  packageParams,
+			Run:     func(ctx context.Context, c *function.Call) (any, error) { return pkgHold(ctx, c, false) },
+		},
+		{
 			Name:    "upgrade",
-			Doc:     "Upgrade all packages and return what changed.",
-			Example: `salt '*' pkg.upgrade refresh=True`,
-			Params:  []function.Param{{Name: "refresh", Kind: function.Bool, Default: false}},
+			Doc:     "Upgrade all packages and return what changed. With dist_upgrade=False none is installed anew or removed for that, where the manager knows the difference.",
+			Example: "salt '*' pkg.upgrade refresh=True\nsalt '*' pkg.upgrade dist_upgrade=False",
+			Params:  []function.Param{{Name: "refresh", Kind: function.Bool, Default: false}, {Name: "dist_upgrade", Kind: function.Bool, Default: true}},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				m, err := packagerOf(ctx, c)
 				if err != nil {
 					return nil, err
+				}
+				if m.name == "apt" && !c.Bool("dist_upgrade") {
+					return m.change(ctx, aptGet("upgrade"))
 				}
 				return m.change(ctx, m.upgrade)
 			},
@@ -239,6 +283,9 @@ func pkgInstall(ctx context.Context, c *function.Call) (any, error) {
 	args, err := m.words(words)
 	if err != nil {
 		return nil, err
+	}
+	if c.Bool("test") {
+		return m.wouldInstall(ctx, args)
 	}
 	return m.change(ctx, slices.Concat(m.install, []string{"--"}, args))
 }

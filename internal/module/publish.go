@@ -37,6 +37,12 @@ var publication = []function.Param{
 	{Name: "asynchronous", Kind: function.Bool},
 }
 
+// runnerParams are those of the functions that run a runner.
+var runnerParams = []function.Param{
+	{Name: "fun", Kind: function.String, Required: true}, {Name: "arg", Kind: function.Any}, {Name: "timeout", Kind: function.Float}, {Name: "kwarg", Kind: function.Map},
+	{Name: "full_return", Kind: function.Bool}, {Name: "asynchronous", Kind: function.Bool},
+}
+
 // publishModule lets minions use each other through the master.
 var publishModule = &function.Module{
 	Name: "publish",
@@ -71,11 +77,8 @@ var publishModule = &function.Module{
 			Name:    "runner",
 			Doc:     "Run a runner on the master and return what it returned. With full_return=True the answer is a dictionary with the jid of the run, retcode, and ret, or error where it failed. With asynchronous=True the runner is started, and its jid and the tag of its events are returned at once.",
 			Example: "salt-call publish.runner manage.up\nsalt-call publish.runner manage.up full_return=True\nsalt-call publish.runner cache.grains asynchronous=True",
-			Params: []function.Param{
-				{Name: "fun", Kind: function.String, Required: true}, {Name: "arg", Kind: function.Any}, {Name: "timeout", Kind: function.Float}, {Name: "kwarg", Kind: function.Map},
-				{Name: "full_return", Kind: function.Bool}, {Name: "asynchronous", Kind: function.Bool},
-			},
-			Calls: &function.Calls{Read: publishedRunner, Run: publishRunner},
+			Params:  runnerParams,
+			Calls:   &function.Calls{Read: publishedRunner, Run: publishRunner},
 		},
 	},
 }

@@ -50,6 +50,8 @@ var modules = function.Table{
 	hostsModule,
 	httpModule,
 	keyModule,
+	kmodModule,
+	localeModule,
 	matchModule,
 	mineModule,
 	minionModule,
@@ -63,6 +65,8 @@ var modules = function.Table{
 	saltutilModule,
 	scheduleModule,
 	serviceModule,
+	shadowModule,
+	sshModule,
 	statusModule,
 	sysModule,
 	sysctlModule,
@@ -71,6 +75,7 @@ var modules = function.Table{
 	testModule,
 	timezoneModule,
 	userModule,
+	x509Module,
 }
 
 // Builtin is the table of the functions of minions.

@@ -56,6 +56,30 @@ var saltutilModule = &function.Module{
 	Doc:  "Functions that manage the minion and its running jobs.",
 	Functions: []function.Function{
 		{
+			Name:    "clear_cache",
+			Doc:     "Remove the minion's copies of files of the master and of the web. Keys, jobs, the outbox and data.* stay.",
+			Example: `salt '*' saltutil.clear_cache`,
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				if c.Host.CacheDir == "" {
+					return nil, function.Unavailable("directory for copies")
+				}
+				var all error
+				for _, name := range []string{"content", "files", "urls"} {
+					all = errors.Join(all, os.RemoveAll(filepath.Join(c.Host.CacheDir, name)))
+				}
+				return done(all)
+			},
+		},
+		{
+			Name:    "cmd",
+			Doc:     "Run a function on other minions through the master, as publish.full_data does and as far as its setting peer allows.",
+			Example: `salt-call saltutil.cmd 'web*' test.ping`,
+			Params:  publication,
+			Calls: &function.Calls{Read: published, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+				return publishTo(ctx, c, r, showFull)
+			}},
+		},
+		{
 			Name:    "find_job",
 			Doc:     "Return the running job of that id, an empty dictionary if it does not run here.",
 			Example: `salt '*' saltutil.find_job 20261121113344286549`,
@@ -103,6 +127,12 @@ var saltutilModule = &function.Module{
 			},
 		},
 		{
+			Name:    "refresh_modules",
+			Doc:     "Return True: functions that were added can be called as soon as they are there. saltutil.sync_modules fetches them.",
+			Example: `salt '*' saltutil.refresh_modules`,
+			Run:     func(context.Context, *function.Call) (any, error) { return true, nil },
+		},
+		{
 			Name:    "refresh_pillar",
 			Doc:     "Ask the master for the pillar again.",
 			Example: `salt '*' saltutil.refresh_pillar`,
@@ -142,6 +172,13 @@ var saltutilModule = &function.Module{
 				}
 				return done(revoke(ctx))
 			},
+		},
+		{
+			Name:    "runner",
+			Doc:     "Run a runner on the master, as publish.runner does and as far as its setting peer_run allows.",
+			Example: `salt-call saltutil.runner manage.up`,
+			Params:  runnerParams,
+			Calls:   &function.Calls{Read: publishedRunner, Run: publishRunner},
 		},
 		{
 			Name:    "running",

@@ -144,6 +144,21 @@ var testModule = &function.Module{
 			Run:     func(context.Context, *function.Call) (any, error) { return true, nil },
 		},
 		{
+			Name:    "providers",
+			Doc:     "Return by what of the system a module does its work: the package manager and the manager of services.",
+			Example: `salt '*' test.providers`,
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				all := map[string]any{}
+				if m, err := findPackager(); err == nil {
+					all["pkg"] = m.name
+				}
+				if which("systemctl") != nil {
+					all["service"] = "systemd"
+				}
+				return all, nil
+			},
+		},
+		{
 			Name:    "raise_exception",
 			Doc:     "Fail with the named exception. CommandExecutionError and SaltInvocationError are told as those failures are, any other as a defect.",
 			Example: `salt '*' test.raise_exception TypeError "An integer is required"`,

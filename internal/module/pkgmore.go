@@ -1,0 +1,291 @@
+package module
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/brinebus/brine/internal/function"
+)
+
+// aptPrints is apt-get that does nothing and says what it would do.
+var aptPrints = []string{"apt-get", "-q", "--just-print"}
+
+// needApt says of what only apt can do that another manager is there.
+func (m *packager) needApt(what string) error {
+	if m.name == "apt" {
+		return nil
+	}
+	return function.Unavailable(what + " with " + m.name)
+}
+
+// wouldInstall returns what the installation would change.
+func (m *packager) wouldInstall(ctx context.Context, words []string) (any, error) {
+	if err := m.needApt("test=True"); err != nil {
+		return nil, err
+	}
+	text, err := m.run(ctx, slices.Concat(aptPrints, []string{"install", "--"}, words))
+	if err != nil {
+		return nil, err
+	}
+	changes := map[string]any{}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) < 3 || f[0] != "Inst" && f[0] != "Remv":
+		case f[0] == "Remv":
+			changes[f[1]] = map[string]any{"old": strings.Trim(f[2], "[]"), "new": ""}
+		case strings.HasPrefix(f[2], "[") && len(f) > 3:
+			changes[f[1]] = map[string]any{"old": strings.Trim(f[2], "[]"), "new": strings.TrimPrefix(f[3], "(")}
+		default:
+			changes[f[1]] = map[string]any{"old": "", "new": strings.TrimPrefix(f[2], "(")}
+		}
+	}
+	return changes, nil
+}
+
+func pkgAutoremove(ctx context.Context, c *function.Call) (any, error) {
+	m, err := findPackager()
+	if err != nil {
+		return nil, err
+	}
+	if c.Bool("list_only") {
+		if err := m.needApt("list_only=True"); err != nil {
+			return nil, err
+		}
+		text, err := m.run(ctx, append(slices.Clone(aptPrints), "autoremove"))
+		names := []string{}
+		for line := range strings.Lines(text) {
+			if f := strings.Fields(line); len(f) > 1 && f[0] == "Remv" {
+				names = append(names, f[1])
+			}
+		}
+		return names, err
+	}
+	switch m.name {
+	case "apt":
+		args := aptGet("autoremove")
+		if c.Bool("purge") {
+			args = append(args, "--purge")
+		}
+		return m.change(ctx, args)
+	case "dnf":
+		return m.change(ctx, []string{"dnf", "-y", "autoremove"})
+	}
+	return nil, m.needApt("autoremove")
+}
+
+// holds are the programs that hold packages, and let them go.
+var holds = map[string][2][]string{
+	"apt":    {{"apt-mark", "hold", "--"}, {"apt-mark", "unhold", "--"}},
+	"dnf":    {{"dnf", "-q", "versionlock", "add", "--"}, {"dnf", "-q", "versionlock", "delete", "--"}},
+	"zypper": {zypperLock("addlock"), zypperLock("removelock")},
+}
+
+func zypperLock(verb string) []string { return append(zypper(verb), "--") }
+
+func pkgHold(ctx context.Context, c *function.Call, hold bool) (any, error) {
+	words, err := packageWords(c)
+	if err != nil {
+		return nil, err
+	}
+	m, err := findPackager()
+	if err != nil {
+		return nil, err
+	}
+	programs, known := holds[m.name]
+	if !known {
+		return nil, m.needApt("hold")
+	}
+	names, err := m.words(words)
+	if err != nil {
+		return nil, err
+	}
+	program, old, now := programs[0], "install", "hold"
+	if !hold {
+		program, old, now = programs[1], now, old
+	}
+	all := map[string]any{}
+	for _, name := range names {
+		one := map[string]any{"name": name, "result": true, "comment": "Package " + name + " is now set to " + now, "changes": map[string]any{"old": old, "new": now}}
+		if _, err := m.run(ctx, append(slices.Clone(program), name)); err != nil {
+			one["result"], one["comment"], one["changes"] = false, err.Error(), map[string]any{}
+			c.SetRetcode(1)
+		}
+		all[name] = one
+	}
+	return all, nil
+}
+
+// infoFields are what is asked of a package, in this order.
+var infoFields = []string{"name", "version", "arch", "size", "source", "summary"}
+
+// infoPrograms ask for them, a line a package with tabs between.
+var infoPrograms = map[string][]string{
+	"apt":    {"dpkg-query", "-W", "-f", "${Package}\t${Version}\t${Architecture}\t${Installed-Size}\t${source:Package}\t${binary:Summary}\n"},
+	"dnf":    rpmInfo,
+	"zypper": rpmInfo,
+}
+
+var rpmInfo = []string{"rpm", "-q", "--qf", `%{NAME}\t%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\t%{ARCH}\t%{SIZE}\t%{SOURCERPM}\t%{SUMMARY}\n`}
+
+func pkgInfo(ctx context.Context, c *function.Call) (any, error) {
+	names := c.VarWords()
+	m, err := findPackager()
+	if err != nil {
+		return nil, err
+	}
+	args := slices.Clone(infoPrograms[m.name])
+	if args == nil {
+		return nil, m.needApt("info_installed")
+	}
+	switch {
+	case len(names) > 0:
+		args = slices.Concat(args, []string{"--"}, names)
+	case args[0] == "rpm":
+		args = append(args, "-a")
+	}
+	text, err := m.run(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]any{}
+	for line := range strings.Lines(text) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(f) != len(infoFields) {
+			continue
+		}
+		one := map[string]any{}
+		for i, key := range infoFields[1:] {
+			one[key] = f[i+1]
+		}
+		if n, err := strconv.ParseInt(f[3], 10, 64); err == nil {
+			if m.name == "apt" {
+				n <<= 10 // dpkg counts in KiB
+			}
+			one["size"] = n
+		}
+		all[f[0]] = one
+	}
+	return all, nil
+}
+
+func pkgOwner(ctx context.Context, c *function.Call) (any, error) {
+	paths := c.VarWords()
+	m, err := findPackager()
+	if err != nil {
+		return nil, err
+	}
+	if len(paths) == 0 {
+		return nil, function.Invalid("name a file")
+	}
+	owners := map[string]any{}
+	for _, path := range paths {
+		if !filepath.IsAbs(path) {
+			return nil, function.Invalid("%q is not an absolute path", path)
+		}
+		owners[path] = m.owner(ctx, path)
+	}
+	if len(paths) == 1 {
+		return owners[paths[0]], nil
+	}
+	return owners, nil
+}
+
+// owner is the package of a file, "" for none.
+func (m *packager) owner(ctx context.Context, path string) string {
+	args := map[string][]string{
+		"apt": {"dpkg-query", "-S", "--", path}, "dnf": {"rpm", "-qf", "--qf", "%{NAME}\n", "--", path}, "zypper": {"rpm", "-qf", "--qf", "%{NAME}\n", "--", path},
+		"apk": {"apk", "info", "-q", "-W", "--", path}, "pacman": {"pacman", "-Qqo", "--", path},
+	}[m.name]
+	text, err := m.run(ctx, args)
+	if err != nil {
+		return "" // which is how they say that it belongs to nobody
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if m.name == "apt" {
+		line, _, _ = strings.Cut(line, ": ")
+		line, _, _ = strings.Cut(line, ":") // of another architecture
+	}
+	return line
+}
+
+func pkgRepos(_ context.Context, c *function.Call) (any, error) {
+	m, err := findPackager()
+	if err != nil {
+		return nil, err
+	}
+	if err := m.needApt("list_repos"); err != nil {
+		return nil, err
+	}
+	files, _ := filepath.Glob(c.Host.Path("/etc/apt/sources.list.d/*")) // the pattern is good
+	repos := map[string]any{}
+	for _, file := range append([]string{c.Host.Path("/etc/apt/sources.list")}, files...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		var found []aptRepo
+		switch filepath.Ext(file) {
+		case ".list":
+			found = aptLines(string(text))
+		case ".sources":
+			found = aptStanzas(string(text))
+		}
+		for _, r := range found {
+			list, _ := repos[r.uri].([]any)
+			repos[r.uri] = append(list, map[string]any{"file": file, "type": r.kind, "dist": r.dist, "comps": r.comps, "disabled": r.disabled, "uri": r.uri})
+		}
+	}
+	return repos, nil
+}
+
+// aptRepo is one repository of apt.
+type aptRepo struct {
+	kind, uri, dist string
+	comps           []string
+	disabled        bool
+}
+
+// aptLines reads sources.list: "deb [options] uri dist component...", behind a # a disabled one.
+func aptLines(text string) (all []aptRepo) {
+	for line := range strings.Lines(text) {
+		line, disabled := strings.CutPrefix(strings.TrimSpace(line), "#")
+		f := strings.Fields(line)
+		if len(f) < 3 || f[0] != "deb" && f[0] != "deb-src" {
+			continue
+		}
+		rest := f[1:]
+		if strings.HasPrefix(rest[0], "[") {
+			end := slices.IndexFunc(rest, func(w string) bool { return strings.HasSuffix(w, "]") })
+			rest = rest[end+1:]
+		}
+		if len(rest) >= 2 && strings.Contains(rest[0], ":") {
+			all = append(all, aptRepo{f[0], strings.TrimSuffix(rest[0], "/"), rest[1], append([]string{}, rest[2:]...), disabled})
+		}
+	}
+	return all
+}
+
+// aptStanzas reads the newer form: fields, an empty line between two repositories.
+func aptStanzas(text string) (all []aptRepo) {
+	for stanza := range strings.SplitSeq(text, "\n\n") {
+		fields := map[string]string{}
+		for line := range strings.Lines(stanza) {
+			if key, value, ok := strings.Cut(line, ":"); ok && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "#") {
+				fields[strings.ToLower(key)] = strings.TrimSpace(value)
+			}
+		}
+		for _, kind := range strings.Fields(fields["types"]) {
+			for _, uri := range strings.Fields(fields["uris"]) {
+				for _, dist := range strings.Fields(fields["suites"]) {
+					all = append(all, aptRepo{kind, strings.TrimSuffix(uri, "/"), dist, append([]string{}, strings.Fields(fields["components"])...), strings.EqualFold(fields["enabled"], "no")})
+				}
+			}
+		}
+	}
+	return all
+}
