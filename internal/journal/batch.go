@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strconv"
@@ -35,7 +36,9 @@ type Batch struct {
 
 // batchHeader is in the first message of a batch: name/number/count. Nobody else writes to
 // the stream, and a batch goes there at one go, so as many messages without a header as
-// count says are of the same batch. One that was not stored whole, since the daemon was
+// count says are of the same batch. A long event gives way to others between its pieces, each
+// of which has a header of its own, and so has what follows on it in a batch with a name. One
+// that was not stored whole, since the daemon was
 // killed or the disk full, is cut off by a header: the first message after that always
 // has one, if need be without a name.
 const batchHeader = "Salt-Lot"
@@ -164,20 +167,52 @@ func (j *Journal) send(l Batch, skip int, p *Pending, final bool) error {
 	return nil
 }
 
-// sendLong sends the pieces of a long event. When it is the last of its batch their
-// places may be asked for.
+// piecesAhead is how many pieces of a long event are under way beside the one that is sent.
+// What others store meanwhile waits for these, and not for sixty megabytes.
+const piecesAhead = 2
+
+// sendLong sends the pieces of a long event, between which what others store may come. When
+// it is the last of its batch their places may be asked for.
 func (j *Journal) sendLong(count int, piece func(n int) *nats.Msg, p *Pending, last bool) error {
+	var before []*Pending
 	for n := range count - 1 {
-		one := p
-		if last {
-			one = &Pending{writer: p.writer, failed: p.failed, done: make(chan struct{})}
-			p.before = append(p.before, one)
-		}
-		if err := j.writer.put(piece(n), one, last); err != nil {
+		one := &Pending{writer: p.writer, failed: p.failed, done: make(chan struct{}), of: p}
+		if err := j.writer.put(piece(n), one, true); err != nil {
 			return err
 		}
+		before = append(before, one)
+		if n < piecesAhead {
+			continue
+		}
+		if err := j.giveWay(before[n-piecesAhead]); err != nil {
+			return fmt.Errorf("store the event: %w", err)
+		}
+	}
+	if last {
+		p.before = before
 	}
 	return j.writer.put(piece(count-1), p, last)
+}
+
+// errBroken says that it was found out what is stored while a long event was not whole: its
+// name is not known any more to be on its way.
+var errBroken = fmt.Errorf("%w: what is stored was found out meanwhile", ErrStore)
+
+// giveWay lets others have the order of the writer until the piece one is stored.
+func (j *Journal) giveWay(one *Pending) error {
+	w, before := j.writer, j.settled
+	ctx, cancel := context.WithTimeoutCause(context.Background(), stallWait, errMute)
+	defer cancel()
+	w.order.Unlock()
+	err := one.wait(ctx)
+	w.order.Lock()
+	switch {
+	case errors.Is(err, errMute):
+		w.forget()
+	case err == nil && j.settled != before:
+		return errBroken
+	}
+	return err
 }
 
 // batchWriter makes the messages of a batch.

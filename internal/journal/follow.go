@@ -19,9 +19,9 @@ import (
 const (
 	aheadMessages = 2048
 	aheadBytes    = 8 << 20
-	// rescueSpan is how far back the beginning of a long event is looked for: more
-	// than what may be under way between its pieces.
-	rescueSpan = 16 * maxPending
+	// rescueSpan is how far back the beginning of a long event is looked for: more than
+	// what others store while it is, which takes a second.
+	rescueSpan = 1 << 20
 )
 
 // Text is a stored event as it was written, without its place.

@@ -80,7 +80,8 @@ type Journal struct {
 	ending sync.Once
 	wg     sync.WaitGroup
 
-	cut bool // the next message ends the batch before it, which may not be whole; guarded by the order of the writer
+	settled int  // how often it was found out what is stored; guarded by the order of the writer
+	cut     bool // the next message ends the batch before it, which may not be whole; guarded by the order of the writer
 }
 
 // noWindow is the shortest time for which JetStream can remember ids of its own: the

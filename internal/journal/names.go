@@ -327,6 +327,7 @@ func (j *Journal) settle(ctx context.Context) error {
 		}
 	}
 	j.names.found()
+	j.settled++
 	w.trust()
 	return nil
 }

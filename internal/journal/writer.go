@@ -128,6 +128,7 @@ func closing(nc *nats.Conn) <-chan struct{} {
 // Pending is an append under way.
 type Pending struct {
 	before []*Pending // of the pieces before the last one
+	of     *Pending   // of a piece: that of its event, or of a whole batch
 	writer *writer
 	failed <-chan struct{} // of the store, when it began
 	done   chan struct{}   // closed when what follows is known
@@ -305,6 +306,8 @@ func (w *writer) one(m *nats.Msg, p *Pending, last bool) error {
 	return w.nc.PublishMsg(m)
 }
 
+var errMute = errors.New("it does not answer")
+
 // wait returns when there is room for one more message.
 func (w *writer) wait(p *Pending) error {
 	select {
@@ -327,7 +330,7 @@ func (w *writer) wait(p *Pending) error {
 			return nats.ErrConnectionClosed
 		case <-limit:
 			w.forget()
-			return errors.New("it does not answer")
+			return errMute
 		}
 	}
 	return nil
@@ -472,11 +475,11 @@ func (w *writer) settleOne(m *nats.Msg, synced error) {
 	case w.room <- struct{}{}:
 	default:
 	}
-	if p := q.p; p != nil {
+	for p := q.p; p != nil; p = p.of {
 		p.err = cmp.Or(p.err, err)
-		if q.last {
-			p.end(q.n, seq, again)
-		}
+	}
+	if q.p != nil && q.last {
+		q.p.end(q.n, seq, again)
 	}
 	select {
 	case w.grown <- struct{}{}:

@@ -3,6 +3,7 @@ package attack
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -295,6 +296,38 @@ func bigReturn(v *victim) {
 		v.t.Fatal(err)
 	}
 	v.notes = map[string]string{"jid": jid}
+}
+
+// bigReturns tells of jobs that nobody has asked for, one behind the other: what the journal
+// is to keep is long, and others want to write there too.
+func bigReturns(a *attack) {
+	body := strings.Repeat("x", 60_000_000)
+	w, err := a.asMinion()
+	if err != nil {
+		a.failed(err)
+		return
+	}
+	defer w.Close()
+	a.many(a.Count, 1, func(i int) error {
+		b := fmt.Appendf(nil, `{"jid":"20260101%012d","command":{"fun":"cmd.run"},"retcode":0,"success":true,"return":"%s"}`, i, body)
+		reply := w.reply()
+		if err := errors.Join(w.ask(w.root+".req.return", reply, b), w.w.Flush()); err != nil {
+			return err
+		}
+		_ = w.SetReadDeadline(time.Now().Add(askTime))
+		for {
+			subject, answer, err := w.message()
+			if err != nil {
+				return err
+			}
+			if subject == reply && len(answer) > 0 && answer[0] == 'x' {
+				return errors.New(string(answer))
+			}
+			if subject == reply {
+				return nil
+			}
+		}
+	})
 }
 
 // readTwice reads it as scripts of an operator do.

@@ -99,6 +99,10 @@ var rows = []row{
 		fullOnly: true, short: 1, full: 5, prepare: bigReturn, attack: readTwice,
 	},
 	{
+		name: "returns of 60 MB", attacker: "a minion", tries: "%d of jobs of its own",
+		fullOnly: true, short: 2, full: 20, attack: bigReturns,
+	},
+	{
 		name: "requests of a user", attacker: "a user without rights", tries: "%d requests whose answers are not read", user: "nobody",
 		short: 20_000, full: 252_000, again: true, attack: userRequests,
 	},
