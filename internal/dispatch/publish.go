@@ -67,8 +67,9 @@ func (d *Dispatcher) Execute(ctx context.Context, q protocol.Publish, who authz.
 	defer w.close()
 	r.Begin()
 	var updates []job.Update
+	left := rpc.MaxBuilt
 	err = w.each(ctx, func(t update) error {
-		u, err := d.whole(ctx, t)
+		u, err := d.whole(ctx, t, &left)
 		updates = append(updates, u)
 		return err
 	})

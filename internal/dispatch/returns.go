@@ -174,6 +174,9 @@ func readReport(msg outbox.Message) (rep job.Report, commands []byte, err error)
 }
 
 func (d *Dispatcher) readForeign(id salt.MinionID, jid salt.JID, rep job.Report, ran []byte) (r outbox.Record, err error) {
+	if err := rpc.CheckBuilt(ran); err != nil {
+		return r, err
+	}
 	var commands []job.Command
 	if err := json.Unmarshal(ran, &commands); err != nil || len(commands) == 0 {
 		return r, rpc.Errorf(rpc.Usage, "unreadable commands of a return: %v", err)

@@ -182,13 +182,19 @@ func (d *Dispatcher) filled(ctx context.Context, t update) (job.Update, error) {
 	return readReturn(e)
 }
 
-// whole is the update with its return, decoded.
-func (d *Dispatcher) whole(ctx context.Context, t update) (job.Update, error) {
+// whole is the update with its return, decoded. left is the room for the returns of all
+// minions; one that would become more has failed, since the others have not.
+func (d *Dispatcher) whole(ctx context.Context, t update, left *int) (job.Update, error) {
 	u, err := d.filled(ctx, t)
-	if err == nil {
-		err = u.Decode()
+	if err != nil {
+		return u, err
 	}
-	return u, err
+	if raw, ok := u.Return.V.(value.Raw); ok {
+		if err := rpc.TakeBuilt(raw, left); err != nil {
+			u.State, u.Return.V, u.Retcode.V, u.Success.V = job.Failed, "the return is not read: "+err.Error(), int64(1), false
+		}
+	}
+	return u, u.Decode()
 }
 
 // readReturn reads a return as the journal has it. What was returned is a value.Raw.

@@ -2,6 +2,7 @@ package job
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/brinebus/brine/internal/value"
 )
@@ -17,14 +18,17 @@ func ReadReport(b []byte, other func(key string, v []byte) error) (r Report, err
 		case "return":
 			return readRaw(&r.Return, v)
 		case "retcode":
-			return readRaw(&r.Retcode, v)
+			return readShort(&r.Retcode, key, v)
 		case "success":
-			return readRaw(&r.Success, v)
+			return readShort(&r.Success, key, v)
 		case "out":
 			return value.Text(v, &r.Out)
 		case "text":
 			return value.Text(v, &r.Text)
 		case "output":
+			if len(v) > maxOutput {
+				return fmt.Errorf("output of %d bytes: the limit is %d", len(v), maxOutput)
+			}
 			return json.Unmarshal(v, &r.Output)
 		case "output_end":
 			return json.Unmarshal(v, &r.OutputEnd)
@@ -35,6 +39,20 @@ func ReadReport(b []byte, other func(key string, v []byte) error) (r Report, err
 		return other(key, v)
 	})
 	return r, err
+}
+
+// Bounds of what stands beside what was returned, in bytes: it is decoded, and a minion that
+// means ill could make a hundred times as much of what it sends.
+const (
+	maxShort  = 256 << 10 // a number, or one for each of some thousand commands
+	maxOutput = 4 << 20   // of 64 KB, where each byte is escaped or a text of its own
+)
+
+func readShort(to *value.Value, key string, b []byte) error {
+	if len(b) > maxShort {
+		return fmt.Errorf("%s of %d bytes: the limit is %d", key, len(b), maxShort)
+	}
+	return readRaw(to, b)
 }
 
 func readRaw(to *value.Value, b []byte) error {

@@ -68,8 +68,10 @@ func TestReadReport(t *testing.T) {
 	if err := r.Decode(); err != nil || !reflect.DeepEqual(r.Return.V, map[string]any{"a": []any{int64(1), int64(2)}}) {
 		t.Errorf("decoded: %+v, %v", r, err)
 	}
+	long := strings.Repeat("0,", maxOutput/2)
 	deep := strings.Repeat("[", value.MaxDepth+2) + strings.Repeat("]", value.MaxDepth+2)
-	for _, s := range []string{"", "[]", "null", `{"state":1}`, `{"state":"done","return":}`, `{"return":` + deep + `}`, `{"out":[]}`, `{} {}`} {
+	for _, s := range []string{"", "[]", "null", `{"state":1}`, `{"state":"done","return":}`, `{"return":` + deep + `}`, `{"out":[]}`, `{} {}`,
+		`{"retcode":[` + long + `0]}`, `{"success":[` + long + `0]}`, `{"output":[` + long + `{}]}`} {
 		if r, err := ReadReport([]byte(s), nil); err == nil {
 			t.Errorf("ReadReport(%.40q) = %+v", s, r)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -421,6 +422,26 @@ type LocalReturn struct {
 	Command  job.Command `json:"command"`
 	Schedule string      `json:"schedule,omitempty"` // the name of the scheduled job
 	job.Report
+}
+
+// UnmarshalBinary reads the body of a request without decoding what was returned, which is a
+// value.Raw and a part of b, as it is with job.ReadReport.
+func (r *LocalReturn) UnmarshalBinary(b []byte) (err error) {
+	r.Report, err = job.ReadReport(b, func(key string, v []byte) error {
+		switch key {
+		case "jid":
+			return value.Text(v, &r.JID)
+		case "schedule":
+			return value.Text(v, &r.Schedule)
+		case "command":
+			if err := rpc.CheckBuilt(v); err != nil {
+				return err
+			}
+			return json.Unmarshal(v, &r.Command)
+		}
+		return nil
+	})
+	return err
 }
 
 // MasterStatus is one connection of a minion to a master.

@@ -72,6 +72,19 @@ func CheckBuilt(b []byte) error {
 	return err
 }
 
+// TakeBuilt is CheckBuilt for several documents that are built beside each other: what this
+// one becomes is taken from what is left of the room for all.
+func TakeBuilt(b []byte, left *int) error {
+	cost, err := built(b, *left)
+	if err == nil {
+		*left -= cost
+	}
+	return err
+}
+
+// MaxBuilt is the room for all that one request has built.
+const MaxBuilt = maxBuilt
+
 func built(b []byte, limit int) (cost int, err error) {
 	cost, depth := estimate(b, limit)
 	switch {

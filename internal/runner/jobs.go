@@ -184,6 +184,11 @@ func readRet(b []byte) (one ret, err error) {
 		case "fun":
 			return one.Fun.UnmarshalJSON(v)
 		case "fun_args":
+			if len(v) > maxBuilt {
+				raw, err := value.NewRaw(v)
+				one.FunArgs.V = raw
+				return err
+			}
 			return one.FunArgs.UnmarshalJSON(v)
 		}
 		return nil

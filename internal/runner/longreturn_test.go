@@ -24,3 +24,12 @@ func TestLargeReturnsAreNotBuilt(t *testing.T) {
 		}
 	}
 }
+
+// Neither are large arguments.
+func TestLargeArgumentsAreNotBuilt(t *testing.T) {
+	args := `["` + strings.Repeat("x", maxBuilt) + `"]`
+	one, err := readRet([]byte(`{"id":"web1","fun":"cmd.run","fun_args":` + args + `,"return":1,"retcode":0,"success":true}`))
+	if raw, is := one.FunArgs.V.(value.Raw); err != nil || !is || string(raw) != args {
+		t.Errorf("arguments of %d bytes are a %T, %v", len(args), one.FunArgs.V, err)
+	}
+}

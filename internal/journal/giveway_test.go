@@ -1,0 +1,125 @@
+package journal_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/brinebus/brine/internal/journal"
+)
+
+// huge takes many pieces, more than may be under way.
+const huge = 5 << 20
+
+// begunLong is a journal on whose disk nothing arrives until it is let go, and where a long
+// event is being stored.
+type begunLong struct {
+	*journal.Journal
+	release func()
+	end     chan error // of the long event
+}
+
+func beginLong(t *testing.T, name string) *begunLong {
+	t.Helper()
+	b := startStore(t, t.TempDir())
+	disk := &slowDisk{Store: b.Store(), begun: make(chan struct{}), goOn: make(chan error)}
+	j, err := journal.Open(t.Context(), b.Conn(), journal.Options{Store: disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &begunLong{Journal: j, end: make(chan error, 1)}
+	ended := make(chan struct{})
+	l.release = func() {
+		go func() {
+			for {
+				select {
+				case disk.goOn <- nil:
+				case <-disk.begun:
+				case <-ended:
+					return
+				}
+			}
+		}()
+	}
+	t.Cleanup(func() { close(ended) })
+	go func() {
+		_, err := j.Append(t.Context(), filled("long", "l", huge), name)
+		l.end <- err
+	}()
+	<-disk.begun
+	for last := uint64(0); last < 3; { // as many pieces as may be under way, and no more come
+		if last, err = j.Last(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+// While a long event is stored others store too, and wait for some pieces of it only. Whoever
+// reads from the middle gets it, and a repetition is known of all.
+func TestLongEventsGiveWay(t *testing.T) {
+	t.Parallel()
+	j := beginLong(t, "web1/long")
+	var short []*journal.Pending
+	for n, name := range []string{"web2/0", "", "web1/short"} {
+		p, err := j.Begin(filled(fmt.Sprintf("short/%d", n), "s", 1), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		short = append(short, p)
+	}
+	j.release()
+	for n, p := range short {
+		if seq, err := p.Wait(t.Context()); err != nil || seq > 6 {
+			t.Errorf("short event %d is at the place %d, %v: it waited for all of the long one", n, seq, err)
+		}
+	}
+	if err := <-j.end; err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("short/0:s×1 short/1:s×1 short/2:s×1 long:l×%d", huge)
+	if got := show(readAll(t, j.Journal, journal.Query{})); got != want {
+		t.Errorf("read %s, want %s", got, want)
+	}
+	last, err := j.Last(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []uint64{5, last} { // as who has taken what came before
+		var got []journal.Text
+		if err := j.Replay(t.Context(), from, last, func(x journal.Text) error { got = append(got, x); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(got); n == 0 || len(got[n-1].Body) < huge || got[n-1].Seq != last {
+			t.Errorf("from %d: %d events, the long one not whole among them", from, n)
+		}
+	}
+	for name, e := range map[string]string{"web1/long": "long", "web2/0": "short/0", "web1/short": "short/2"} {
+		if p, err := j.Append(t.Context(), filled(e, "x", 1), name); err != nil || p > last {
+			t.Errorf("%s again: place %d, %v, want that of the first", name, p, err)
+		}
+	}
+}
+
+// Where what is stored is found out while a long event is not whole, the event fails: who
+// sends it again has it stored once.
+func TestLongEventsThatAreBroken(t *testing.T) {
+	t.Parallel()
+	j := beginLong(t, "web1/long")
+	j.Doubt()
+	if _, err := j.Begin(filled("short", "s", 1), "web2/0"); err != nil {
+		t.Fatal(err)
+	}
+	j.release()
+	if err := <-j.end; !errors.Is(err, journal.ErrStore) {
+		t.Fatalf("the long event: %v, want it to fail", err)
+	}
+	for range 2 {
+		if _, err := j.Append(t.Context(), filled("long", "l", huge), "web1/long"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := show(readAll(t, j.Journal, journal.Query{})), fmt.Sprintf("short:s×1 long:l×%d", huge); got != want {
+		t.Errorf("read %s, want %s", got, want)
+	}
+}
