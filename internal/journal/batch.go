@@ -155,7 +155,7 @@ func (j *Journal) send(l Batch, skip int, p *Pending, final bool) error {
 		last := final && write.number == end-1
 		if len(d.Text) > maxPart {
 			count, piece := write.pieces(d)
-			if err := j.sendLong(count, piece, p, last); err != nil {
+			if err := write.sendLong(count, piece, p, last); err != nil {
 				return err
 			}
 			continue
@@ -173,25 +173,25 @@ const piecesAhead = 2
 
 // sendLong sends the pieces of a long event, between which what others store may come. When
 // it is the last of its batch their places may be asked for.
-func (j *Journal) sendLong(count int, piece func(n int) *nats.Msg, p *Pending, last bool) error {
+func (w *batchWriter) sendLong(count int, piece func(n int) *nats.Msg, p *Pending, last bool) error {
 	var before []*Pending
 	for n := range count - 1 {
 		one := &Pending{writer: p.writer, failed: p.failed, done: make(chan struct{}), of: p}
-		if err := j.writer.put(piece(n), one, true); err != nil {
+		if err := w.journal.writer.put(piece(n), one, true); err != nil {
 			return err
 		}
 		before = append(before, one)
 		if n < piecesAhead {
 			continue
 		}
-		if err := j.giveWay(before[n-piecesAhead]); err != nil {
+		if err := w.giveWay(before[n-piecesAhead]); err != nil {
 			return fmt.Errorf("store the event: %w", err)
 		}
 	}
 	if last {
 		p.before = before
 	}
-	return j.writer.put(piece(count-1), p, last)
+	return w.journal.writer.put(piece(count-1), p, last)
 }
 
 // errBroken says that it was found out what is stored while a long event was not whole: its
@@ -199,16 +199,16 @@ func (j *Journal) sendLong(count int, piece func(n int) *nats.Msg, p *Pending, l
 var errBroken = fmt.Errorf("%w: what is stored was found out meanwhile", ErrStore)
 
 // giveWay lets others have the order of the writer until the piece one is stored.
-func (j *Journal) giveWay(one *Pending) error {
-	w, before := j.writer, j.settled
+func (w *batchWriter) giveWay(one *Pending) error {
+	j, before := w.journal, w.journal.settled
 	ctx, cancel := context.WithTimeoutCause(context.Background(), stallWait, errMute)
 	defer cancel()
-	w.order.Unlock()
+	j.writer.order.Unlock()
 	err := one.wait(ctx)
-	w.order.Lock()
+	j.writer.order.Lock()
 	switch {
 	case errors.Is(err, errMute):
-		w.forget()
+		j.writer.forget()
 	case err == nil && j.settled != before:
 		return errBroken
 	}
