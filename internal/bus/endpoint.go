@@ -143,6 +143,7 @@ var MasterEndpoints = Endpoints{
 	{"publish", clients, Published, peerBody, "publish", "a job on minions"},
 	{"run", clients, Published, peerBody, "run", "a runner, or a wheel function"},
 
+	{"complete", users, Own, tinyBody, "complete", "words that the sender's command line may go on with, of those that they may know"},
 	{"confirm", users, EventGrant, shortBody, "userConfirm", "a durable listener has done its work up to here"},
 	{"dead", users, EventGrant, LargeBody, "userDead", "events that a handler could not be brought to take"},
 	{"fire", users, EventGrant, LargeBody, "userFire", "events for the master's bus, answered when stored"},
@@ -160,6 +161,7 @@ var MasterEndpoints = Endpoints{
 
 // MinionEndpoints are all that the daemon of a minion can be asked, by local users.
 var MinionEndpoints = Endpoints{
+	{"complete", users, Own, tinyBody, "complete", "words that the sender's command line may go on with, of those that they may know"},
 	{"confirm", users, EventGrant, shortBody, "userConfirm", "a durable listener has done its work up to here"},
 	{"dead", users, EventGrant, LargeBody, "userDead", "events that a handler could not be brought to take"},
 	{"file", users, Operator, shortBody, "passFiles", "a file of the master"},

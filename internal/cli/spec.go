@@ -51,6 +51,10 @@ type Spec struct {
 	Output bool // has the options for the form of results: --out and its company
 	Daemon bool // serves until a signal: a broken pipe does not end it
 
+	// Complete returns what a word of the command line may become, beside options; more than
+	// that is left out, and so is what a shell would not take as it is. nil is nothing.
+	Complete func(ctx context.Context, env *Env, c Completion) []string
+
 	// Run does the work, with the options parsed. Its error is reported, see
 	// Env.Report; opts.Args holds the words that are no options.
 	Run func(ctx context.Context, env *Env, opts *urcli.Context) error
@@ -81,6 +85,9 @@ func (e *Env) Run(ctx context.Context, spec Spec) int {
 }
 
 func (e *Env) run(ctx context.Context, spec Spec) error {
+	if len(e.Args) > 0 && e.Args[0] == CompleteFlag {
+		return e.complete(ctx, spec, e.Args[1:])
+	}
 	ignored, refused := ignoredFlags(spec), refusedFlags(spec)
 	flags := slices.Concat(allFlags(spec), ignored, refused)
 	g := newGrammar(flags)
@@ -241,7 +248,7 @@ func generalFlags(own grammar) []urcli.Flag {
 		&urcli.StringFlag{Category: group, Name: "config-dir", Aliases: own.free("c"),
 			Usage: "read the configuration from `DIR` instead of " + DefaultConfigDir},
 		&urcli.StringFlag{Category: group, Name: "log-level", Aliases: own.free("l"),
-			Usage: "show log messages from `LEVEL` up: all, garbage, trace, debug, profile, info, warning, error, critical, quiet"},
+			Usage: "show log messages from `LEVEL` up: " + strings.Join(logLevels, ", ")},
 		&urcli.StringFlag{Category: group, Name: "log-file",
 			Usage: "write the log to `FILE` also"},
 		&urcli.StringFlag{Category: group, Name: "log-file-level",

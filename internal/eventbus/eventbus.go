@@ -43,6 +43,7 @@ type Bus struct {
 	rules   *eventacl.Rules
 	lost    atomic.Pointer[[]journal.Gap] // of the journal
 	while   func(context.Context, bus.Identity, func(context.Context) error) error
+	words   func(protocol.WordKind) []string
 	started time.Time
 	fired   atomic.Uint64 // events of clients
 	sent    atomic.Uint64 // events to listeners

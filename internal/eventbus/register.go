@@ -14,6 +14,7 @@ import (
 // give to the same people, is served here too.
 func (r *Bus) Register(s *rpc.Server, who func(context.Context, bus.Identity) eventacl.Principal) {
 	for name, h := range map[string]func(context.Context, *rpc.Request, eventacl.Principal) error{
+		"complete":    r.Complete,
 		"userListen":  r.Listen,
 		"userPlace":   r.Place,
 		"userConfirm": r.Confirm,

@@ -153,6 +153,7 @@ func (j *Journal) send(l Batch, skip int, p *Pending, final bool) error {
 			continue
 		}
 		last := final && write.number == end-1
+		j.Recent.add(d.Tag)
 		if len(d.Text) > maxPart {
 			count, piece := write.pieces(d)
 			if err := write.sendLong(count, piece, p, last); err != nil {

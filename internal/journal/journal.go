@@ -67,6 +67,8 @@ type Gap struct{ From, To uint64 }
 
 // Journal is an open journal. Its methods may be called concurrently.
 type Journal struct {
+	Recent Recent // what was stored last, for completion
+
 	js     jetstream.JetStream
 	stream jetstream.Stream
 	writer *writer

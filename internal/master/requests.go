@@ -37,6 +37,7 @@ func (m *Master) register() {
 	}
 	s.HandleBatches("letters", m.outboxes.DeliverEach)
 	m.events.SetWhile(m.authz.WhileOnBus)
+	m.events.SetWords(m.runners.Words)
 	m.events.RegisterClients(s, m.authz.OnBus)
 	m.events.Register(s, m.authz.OnBus)
 	m.events.RegisterFire(s, m.authz.OnBus)

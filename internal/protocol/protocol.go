@@ -40,6 +40,7 @@ const (
 	OpStat      = "stat"      // nothing → Stat: of the bus, for operators
 	OpPurge     = "purge"     // Purge → Purged: of the journal, for operators
 	OpRefresh   = "refresh"   // Refresh → nothing: a minion's daemon finds out anew what it knows
+	OpComplete  = "complete"  // Complete → Words: with which a command line may go on
 	OpProfile   = "profile"   // Profile → ProfileData: of the daemon, for operators
 )
 
@@ -47,6 +48,31 @@ const (
 type Refresh struct {
 	Grains bool `json:"grains,omitempty"`
 	Pillar bool `json:"pillar,omitempty"`
+}
+
+// WordKind is what a word of a command line names.
+type WordKind string
+
+// The kinds. A minion's daemon knows tags alone.
+const (
+	MinionWords   WordKind = "minion"
+	GroupWords    WordKind = "nodegroup"
+	FunctionWords WordKind = "function"
+	RunnerWords   WordKind = "runner"
+	WheelWords    WordKind = "wheel"
+	JobWords      WordKind = "job"
+	TagWords      WordKind = "tag"
+)
+
+// Complete asks for words of a kind that begin so.
+type Complete struct {
+	Kind   WordKind `json:"kind"`
+	Prefix string   `json:"prefix,omitempty"`
+}
+
+// Words is the answer: some of them, sorted.
+type Words struct {
+	Words []string `json:"words"`
 }
 
 // Profile asks for a profile of the daemon: its kind, and for that of the processor how long.

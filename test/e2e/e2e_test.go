@@ -88,6 +88,11 @@ func setUp(env *testscript.Env) error {
 		return err
 	}
 	env.Setenv("SCRIPTS", scripts)
+	completions, err := filepath.Abs("../../packaging/completions")
+	if err != nil {
+		return err
+	}
+	env.Setenv("COMPLETIONS", completions)
 	released, err := filepath.Abs("testdata/released")
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 var all = flag.Bool("all", false, "make the packages of all architectures, compressed as those that are handed out")
@@ -86,6 +87,34 @@ func TestRelease(t *testing.T) {
 	t.Run("tarball", func(t *testing.T) { tarball(t, only(t, dir, "*.tar.gz")) })
 	t.Run("debian", func(t *testing.T) { debian(t, dir) })
 	t.Run("rpm", func(t *testing.T) { redHat(t, dir) })
+}
+
+// TestCompletions: each shell that there is reads its script, which is for every program that
+// people call.
+func TestCompletions(t *testing.T) {
+	scripts := map[string]string{"bash": "salt.bash", "zsh": "_salt", "fish": "salt.fish"}
+	programs, err := os.ReadDir("../../cmd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shell, name := range scripts {
+		script := filepath.Join("../../packaging/completions", name)
+		text, err := os.ReadFile(script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range programs {
+			called := !slices.Contains([]string{"salt-pam", "salt-returner", "salt-template"}, p.Name())
+			if named := slices.Contains(strings.FieldsFunc(string(text), func(r rune) bool { return unicode.IsSpace(r) || r == '\'' }), p.Name()); named != called {
+				t.Errorf("%s: %s is there: %t, want %t", name, p.Name(), named, called)
+			}
+		}
+		if _, err := exec.LookPath(shell); err == nil {
+			run(t, shell, "-n", script)
+		} else {
+			t.Logf("%s is not installed: its script was not read", shell)
+		}
+	}
 }
 
 // TestArchitectures makes what is handed out for machines that this one is not.
@@ -167,7 +196,7 @@ func tarball(t *testing.T, file string) {
 			t.Errorf("%s belongs to %d:%d, mode %o", h.Name, h.Uid, h.Gid, h.Mode)
 		}
 	}
-	for _, want := range []string{"bin/salt", "bin/salt-master", "man/salt-event-listen.1.gz", "systemd/salt-minion.service", "etc/salt/master", "README.md"} {
+	for _, want := range []string{"bin/salt", "bin/salt-master", "man/salt-event-listen.1.gz", "systemd/salt-minion.service", "etc/salt/master", "completions/salt.bash", "prometheus/brine-alerts.yml", "README.md"} {
 		if !found[want] {
 			t.Errorf("%s is not in it", want)
 		}
@@ -208,6 +237,14 @@ func debian(t *testing.T, dir string) {
 		unit, err := os.ReadFile(filepath.Join(root, "usr/lib/systemd/system", u+".service"))
 		if err != nil || !strings.Contains(string(unit), "ExecStart=/usr/bin/"+u+"\n") {
 			t.Errorf("the unit of %s does not start it: %v", u, err)
+		}
+	}
+	for _, f := range []string{
+		"bash-completion/completions/salt", "bash-completion/completions/salt-key", "zsh/site-functions/_salt", "fish/vendor_completions.d/salt-call.fish",
+		"brine/grafana/brine.json", "brine/prometheus/brine-alerts.yml",
+	} {
+		if b, err := os.ReadFile(filepath.Join(root, "usr/share", f)); err != nil || len(b) == 0 {
+			t.Errorf("%s is not installed: %v", f, err)
 		}
 	}
 	check := run(t, filepath.Join(root, "usr/bin/salt-master"), "--check", "-c", filepath.Join(root, "etc/salt"))

@@ -35,6 +35,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Ignored:  []string{"skip-grains", "refresh-grains-cache", "module-dirs=", "m=", "states-dir=", "proxyid=", "profiling-path=", "enable-profiling"},
 		Refused:  []cli.Refusal{cli.RefuseUser()},
 		Output:   true,
+		Complete: complete,
 		Run:      run,
 	})
 }

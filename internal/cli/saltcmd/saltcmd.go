@@ -44,8 +44,9 @@ func spec(run func(context.Context, *cli.Env, *urcli.Context) error) cli.Spec {
 			{Option: "range,R=", Reason: "there are no range servers", Hint: "-L a,b names minions, -N a nodegroup of the master, -E is a regular expression"},
 			{Option: "gather-job-timeout=", Reason: "minions are not asked whether they still run a job: they say so by themselves", Hint: "--timeout is how long one may say nothing"},
 		},
-		Output: true,
-		Run:    run,
+		Output:   true,
+		Complete: complete,
+		Run:      run,
 	}
 }
 

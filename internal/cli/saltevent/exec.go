@@ -22,6 +22,7 @@ import (
 
 func execSpec() cli.Spec {
 	return cli.Spec{
+		Complete: complete,
 		Synopsis: []string{"[options] -- PROGRAM [ARGUMENT...]"},
 		Summary: "Run a program for each event: its data on standard input, the rest in SALT_EVENT_TAG, SALT_EVENT_FROM, SALT_EVENT_SEQ, " +
 			"SALT_EVENT_STAMP, SALT_EVENT_ATTEMPT and SALT_EVENT_ID. Events of one sender are handled in order, those of several side by side. " +

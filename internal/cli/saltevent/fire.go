@@ -23,6 +23,7 @@ import (
 
 func fireSpec() cli.Spec {
 	return cli.Spec{
+		Complete: complete,
 		Synopsis: []string{"[options] TAG [DATA]", "[options] TAG -          (DATA from standard input)", "[options] [TAG] --stdin  (many events, one a line)"},
 		Summary: "Fire events. DATA is JSON; without it the event has none. Exit code 0 means that everything is stored. " +
 			"When the daemon goes away in the middle, it is tried again; nothing is stored twice by that. " +

@@ -25,6 +25,7 @@ const TimedOut = 124
 
 func listenSpec() cli.Spec {
 	return cli.Spec{
+		Complete: complete,
 		Synopsis: []string{"[options]"},
 		Summary: "Print events as they come, one JSON document a line, until Ctrl-C, --count or --timeout. " +
 			"When the daemon was away it goes on where it stopped. With --durable that place is kept: a later listener of the same name, " +

@@ -17,6 +17,7 @@ import (
 
 func purgeSpec() cli.Spec {
 	return cli.Spec{
+		Complete: complete,
 		Synopsis: []string{"--before WHEN | --tag TAG | --all [-y]", "--durable NAME"},
 		Summary: "Remove events from the journal, or forget the position of a durable listener. For operators. " +
 			"Jobs and their returns are events too: what is removed is gone from jobs.list_jobs. " +

@@ -39,6 +39,9 @@ var commands = []command{
 // Run runs salt-event.
 func Run(ctx context.Context, env *cli.Env) int {
 	name, rest := subcommand(env.Args)
+	if n := len(env.Args); n > 0 && env.Args[0] == cli.CompleteFlag && env.Args[n-1] == name {
+		name = "" // it is still being typed
+	}
 	for _, c := range commands {
 		if c.name == name {
 			env.Args = rest

@@ -20,6 +20,7 @@ import (
 
 func statSpec() cli.Spec {
 	return cli.Spec{
+		Complete: complete,
 		Synopsis: []string{"[options]"},
 		Summary:  "Show what the journal holds, who listens, and how far each is behind. For operators.",
 		Examples: []string{"salt-event stat", "salt-event stat --bus minion --format json"},

@@ -50,6 +50,7 @@ func printToken(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 
 func waitSpec() cli.Spec {
 	return cli.Spec{
+		Complete: complete,
 		Synopsis: []string{"--since-now TOKEN [options]", "--since WHEN [options]"},
 		Summary: "Print the first event that matches and end, also if it was fired before this command began: " +
 			"from the place of the token on nothing is missed.",

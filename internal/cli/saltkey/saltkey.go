@@ -73,11 +73,12 @@ func spec() cli.Spec {
 			"salt-key -d 'web1@SHA256:0f:5b:13:aa' -y",
 			"salt-key --gen-signature --auto-create",
 		},
-		Flags:   slices.Concat(lookFlags(), changeFlags(), makeFlags(), []urcli.Flag{client.CredsFlag()}, client.LoginFlags()),
-		Ignored: []string{"rotate-aes-key=", "preserve-minions"},
-		Refused: []cli.Refusal{cli.RefuseUser()},
-		Output:  true,
-		Run:     run,
+		Flags:    slices.Concat(lookFlags(), changeFlags(), makeFlags(), []urcli.Flag{client.CredsFlag()}, client.LoginFlags()),
+		Ignored:  []string{"rotate-aes-key=", "preserve-minions"},
+		Refused:  []cli.Refusal{cli.RefuseUser()},
+		Output:   true,
+		Complete: complete,
+		Run:      run,
 	}
 }
 

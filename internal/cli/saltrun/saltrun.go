@@ -32,6 +32,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Ignored:  []string{"skip-grains"},
 		Refused:  []cli.Refusal{cli.RefuseUser()},
 		Output:   true,
+		Complete: complete,
 		Run:      run,
 	})
 }

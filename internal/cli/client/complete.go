@@ -1,0 +1,58 @@
+package client
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+)
+
+// Words asks the daemon of this machine for words of a kind that begin so, with the rights of
+// who types. Whatever goes wrong there are none.
+func Words(ctx context.Context, env *cli.Env, c cli.Completion, kind protocol.WordKind, prefix string) []string {
+	if c.Opts.String("creds") != "" || c.Opts.String("auth") != "" || c.Opts.Bool("make-token") {
+		return nil // somebody else, or elsewhere
+	}
+	path, err := daemonSocket(env, c)
+	if err != nil {
+		return nil
+	}
+	conn, err := rpc.DialBySudo(path, env.Getenv("SUDO_USER"))
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	var w protocol.Words
+	if err := conn.Ask(ctx, protocol.OpComplete, protocol.Complete{Kind: kind, Prefix: prefix}, &w); err != nil {
+		return nil
+	}
+	return w.Words
+}
+
+// daemonSocket is that of the master, or of the minion where --bus says so.
+func daemonSocket(env *cli.Env, c cli.Completion) (string, error) {
+	if c.Opts.String("bus") == "minion" {
+		cfg, err := MinionConfig(env, c.Opts, nil)
+		if err != nil {
+			return "", err
+		}
+		return filepath.Join(cfg.SockDir, MinionSocket), nil
+	}
+	cfg, err := MasterConfig(env, c.Opts)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(cfg.SockDir, MasterSocket), nil
+}
+
+// WordsInList are Words for a list with commas.
+func WordsInList(ctx context.Context, env *cli.Env, c cli.Completion, kind protocol.WordKind) []string {
+	before, last := c.Last()
+	list := Words(ctx, env, c, kind, last)
+	for i, w := range list {
+		list[i] = before + w
+	}
+	return list
+}

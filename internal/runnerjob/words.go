@@ -1,0 +1,31 @@
+package runnerjob
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/runner"
+)
+
+// Words are all that a command line of this master can name, of one kind; who may know them
+// is for its caller.
+func (s *Server) Words(kind protocol.WordKind) []string {
+	var list []string
+	switch kind {
+	case protocol.MinionWords:
+		for _, id := range s.Host.Accepted() {
+			list = append(list, string(id))
+		}
+	case protocol.GroupWords:
+		return slices.Collect(maps.Keys(s.Authz.Rules().Nodegroups()))
+	case protocol.FunctionWords:
+		return module.Builtin().Functions("*")
+	case protocol.RunnerWords:
+		return runner.Table(&s.Host).Functions("*")
+	case protocol.WheelWords:
+		return runner.Wheel(&s.Host).Functions("*")
+	}
+	return list
+}
