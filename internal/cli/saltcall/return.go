@@ -4,22 +4,22 @@ import (
 	"context"
 
 	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/route"
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/returner"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // returners makes ready what takes the return beside the master.
-func (c *call) returners(bus module.EventBus) (returner.Set, error) {
+func (c *call) returners(fire route.Fire) (returner.Set, error) {
 	host := &returner.Host{ID: c.cfg.ID, Config: c.cfg.Raw, Log: c.log.Logger, Custom: extension.OfMinion(extension.Returners, c.cfg.ModuleDirs, c.cfg.CacheDir, c.log.Logger), ConfigDir: c.cfg.ConfigDir}
-	if to, ok := bus.(events); ok {
+	if fire != nil {
 		host.Fire = func(ctx context.Context, tag string, data any) error {
 			ctx, cancel := context.WithTimeout(ctx, c.wait)
 			defer cancel()
-			return to.fireReturn(ctx, tag, data)
+			return fire(ctx, tag, data)
 		}
 	}
 	s, err := returner.Open([]string{c.opts.String("return")}, returner.Options{Tag: c.opts.String("tag")}, host)

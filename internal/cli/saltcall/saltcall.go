@@ -13,13 +13,13 @@ import (
 	"github.com/brinebus/brine/internal/argument"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/cli/route"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/output"
-	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
@@ -87,12 +87,12 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	way, err := findWay(ctx, env, cfg, opts.Bool("local"), wait, log.Logger)
+	to, err := route.Find(ctx, env, cfg, opts.Bool("local"), wait, log.Logger)
 	if err != nil {
 		return err
 	}
-	defer way.Close()
-	c := call{env: env, opts: opts, cfg: cfg, log: log, way: way, wait: wait}
+	defer to.Close()
+	c := call{env: env, opts: opts, cfg: cfg, log: log, to: to, wait: wait}
 	return c.run(ctx, command, out)
 }
 
@@ -142,14 +142,14 @@ type call struct {
 	opts *urcli.Context
 	cfg  *config.Minion
 	log  *logging.Log
-	way  way
+	to   route.Route
 	wait time.Duration
 }
 
 func (c *call) run(ctx context.Context, command job.Command, out *output.Writer) error {
 	jid := salt.NewJID(time.Now())
-	host, services := c.host()
-	back, err := c.returners(services.Events)
+	host, fire := route.Host(c.cfg, c.to, c.env.Getenv, c.log.Logger)
+	back, err := c.returners(fire)
 	if err != nil {
 		return errors.Join(err, out.Close())
 	}
@@ -192,7 +192,7 @@ func (c *call) verdict(command job.Command, res function.Result, told error) err
 	switch {
 	case told != nil:
 		return told
-	case res.Err != nil && isRefused(res.Err):
+	case res.Err != nil && route.Refused(res.Err):
 		return cli.Exit(cli.NoPermission)
 	case res.Retcode != 0 && (c.opts.Bool("retcode-passthrough") || codesAreOurs[command.Function.Module()]):
 		return cli.Exit(res.Retcode & 0xff)
@@ -214,21 +214,11 @@ func (c *call) tell(ctx context.Context, jid salt.JID, command job.Command, res 
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.wait)
 	defer cancel()
-	err := c.way.Return(ctx, protocol.LocalReturn{JID: jid, Command: command, Report: job.Report{
+	err := c.to.Return(ctx, protocol.LocalReturn{JID: jid, Command: command, Report: job.Report{
 		State: state, Return: value.Value{V: res.Return}, Retcode: value.Value{V: res.Retcode}, Success: value.Value{V: res.Success}, Out: res.Out,
 	}})
 	if err != nil {
 		c.env.Warn(fmt.Errorf("the master was not told what was returned: %w", err))
 	}
 	return nil
-}
-
-// host is this minion as functions see it in this process.
-func (c *call) host() (*function.Host, *module.Services) {
-	h, services := newHost(c.cfg, c.log.Logger)
-	c.way.Complete(h, services)
-	if by := c.env.Getenv(peer.PublishedBy); by != "" {
-		h.Publisher = peer.Published{By: by}
-	}
-	return h, services
 }

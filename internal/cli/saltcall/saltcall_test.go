@@ -2,7 +2,6 @@ package saltcall
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -20,7 +19,6 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
-	"github.com/brinebus/brine/internal/upstream"
 )
 
 // typed runs f with the options of a command line, and returns the exit code and the words
@@ -152,35 +150,6 @@ func TestExitCodes(t *testing.T) {
 		})
 		if code != test.want {
 			t.Errorf("%s (%s) with %+v ends with %d, want %d", test.fun, test.line, test.res, code, test.want)
-		}
-	}
-}
-
-// TestNoWayToAMaster: each reason has its exit code, and says what to do.
-func TestNoWayToAMaster(t *testing.T) {
-	for _, test := range []struct {
-		err  error
-		want int
-	}{
-		{upstream.ErrMasterKey, cli.NoPermission}, {upstream.ErrSignature, cli.NoPermission}, {upstream.ErrRejected, cli.NoPermission}, {upstream.ErrDenied, cli.NoPermission},
-		{salt.WithHint(errors.New("unsafe file"), "chmod"), cli.NoPermission}, {errors.New("connection refused"), cli.Unavailable},
-	} {
-		err := directError(fmt.Errorf("connect: %w", test.err))
-		if cli.Code(err) != test.want || !errors.Is(err, test.err) {
-			t.Errorf("%v ends with %d, want %d", err, cli.Code(err), test.want)
-		}
-	}
-	if hint := salt.Hint(directError(errors.New("connection refused"))); !strings.Contains(hint, "--local") {
-		t.Errorf("the hint is %q", hint)
-	}
-}
-
-// TestNobodyIsAskedWithLocal: three settings keep salt-call to itself.
-func TestNobodyIsAskedWithLocal(t *testing.T) {
-	for name, cfg := range map[string]*config.Minion{"--local": {}, "file_client": {FileClient: "local"}, "master_type": {MasterType: "disable"}} {
-		w, err := findWay(t.Context(), nil, cfg, name == "--local", 0, nil)
-		if _, ok := w.(nowhere); !ok || err != nil {
-			t.Errorf("with %s the way is %T, %v", name, w, err)
 		}
 	}
 }

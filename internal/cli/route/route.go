@@ -1,4 +1,8 @@
-package saltcall
+// Package route is how salt-call reaches the buses: through the minion's daemon, by itself
+// with the minion's key, or not at all; and this minion as functions see it over that.
+//
+// Which function runs, and what becomes of its return, is for package saltcall.
+package route
 
 import (
 	"context"
@@ -29,17 +33,18 @@ import (
 	"github.com/brinebus/brine/internal/version"
 )
 
-// way is how salt-call reaches the buses: through the daemon, by itself, or not
-// at all.
-type way interface {
+// Route is one way to the buses.
+type Route interface {
+	// Return tells the master what a function returned.
 	Return(ctx context.Context, r protocol.LocalReturn) error
-	Complete(h *function.Host, s *module.Services) // puts in what functions may use this way
 	Close()
+
+	complete(h *function.Host, s *module.Services) // puts in what functions may use this way
 }
 
-// findWay prefers the daemon, since it has an outbox; without one it goes to the
-// master itself.
-func findWay(ctx context.Context, env *cli.Env, cfg *config.Minion, local bool, wait time.Duration, log *slog.Logger) (way, error) {
+// Find prefers the daemon, since it has an outbox; without one it goes to the master
+// itself. With local nobody is asked.
+func Find(ctx context.Context, env *cli.Env, cfg *config.Minion, local bool, wait time.Duration, log *slog.Logger) (Route, error) {
 	if local || cfg.FileClient == "local" || cfg.MasterType == "disable" {
 		return nowhere{}, nil
 	}
@@ -57,7 +62,7 @@ func findWay(ctx context.Context, env *cli.Env, cfg *config.Minion, local bool, 
 type nowhere struct{}
 
 func (nowhere) Return(context.Context, protocol.LocalReturn) error { return nil }
-func (nowhere) Complete(*function.Host, *module.Services)          {}
+func (nowhere) complete(*function.Host, *module.Services)          {}
 func (nowhere) Close()                                             {}
 
 // throughDaemon uses the buses of the minion's daemon.
@@ -72,7 +77,7 @@ func (d *throughDaemon) Return(ctx context.Context, r protocol.LocalReturn) erro
 	return d.conn.Ask(ctx, protocol.OpReturn, r, nil)
 }
 
-func (d *throughDaemon) Complete(h *function.Host, s *module.Services) {
+func (d *throughDaemon) complete(h *function.Host, s *module.Services) {
 	connect(h, s, d.conn)
 	over := pillarOver(d.conn, d.wait, h.Log)
 	h.Pillar = func() map[string]any { return dataOf(over()) }
@@ -151,7 +156,7 @@ type direct struct {
 	pillar map[string]any
 }
 
-func goDirect(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.Duration, log *slog.Logger) (way, error) {
+func goDirect(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.Duration, log *slog.Logger) (Route, error) {
 	key, err := pki.LoadPrivate(filepath.Join(cfg.PKIDir, "minion.pem"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, cli.Fail(cli.Unavailable, salt.WithHint(fmt.Errorf("no minion is running here, and there is no minion key: %w", err),
@@ -175,7 +180,7 @@ func goDirect(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.D
 }
 
 // goTo connects to one master.
-func goTo(ctx context.Context, env *cli.Env, cfg *config.Minion, key *pki.PrivateKey, name string, wait time.Duration, log *slog.Logger) (way, error) {
+func goTo(ctx context.Context, env *cli.Env, cfg *config.Minion, key *pki.PrivateKey, name string, wait time.Duration, log *slog.Logger) (Route, error) {
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the master at " + name })()
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -232,7 +237,7 @@ func (d *direct) Return(ctx context.Context, r protocol.LocalReturn) error {
 	return d.link.Ask(ctx, protocol.OpReturn, r, nil)
 }
 
-func (d *direct) Complete(h *function.Host, s *module.Services) {
+func (d *direct) complete(h *function.Host, s *module.Services) {
 	connect(h, s, d.link.Conn)
 	h.Pillar = func() map[string]any { return d.pillar }
 	s.Events = events{conn: d.link.Conn, toMaster: protocol.OpFire}
@@ -323,10 +328,11 @@ func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Ou
 // marked marks what is not permitted for package module, which does not know the
 // bus.
 func marked(err error) error {
-	if isRefused(err) {
+	if Refused(err) {
 		return fmt.Errorf("%w: %w", function.ErrRefused, err)
 	}
 	return err
 }
 
-func isRefused(err error) bool { return rpc.CodeOf(err) == rpc.Denied }
+// Refused says whether err is that of something that is not permitted.
+func Refused(err error) bool { return rpc.CodeOf(err) == rpc.Denied }

@@ -1,4 +1,4 @@
-package saltcall
+package route
 
 import (
 	"context"

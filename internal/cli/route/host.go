@@ -1,4 +1,4 @@
-package saltcall
+package route
 
 import (
 	"context"
@@ -12,10 +12,28 @@ import (
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/grain"
 	"github.com/brinebus/brine/internal/module"
+	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/returner"
 	"github.com/brinebus/brine/internal/version"
 )
+
+// Fire puts an event on the master's bus, as it is.
+type Fire func(ctx context.Context, tag string, data any) error
+
+// Host is this minion as functions see it in this process, over a route. Fire is nil where
+// that leads to no master.
+func Host(cfg *config.Minion, r Route, getenv func(string) string, log *slog.Logger) (*function.Host, Fire) {
+	h, s := newHost(cfg, log)
+	r.complete(h, s)
+	if by := getenv(peer.PublishedBy); by != "" { // the job of another minion has started this process
+		h.Publisher = peer.Published{By: by}
+	}
+	if to, ok := s.Events.(events); ok {
+		return h, to.fireReturn
+	}
+	return h, nil
+}
 
 // newHost is this machine without any bus. Facts are collected, and files read, when
 // a function first asks for them: most never do.
