@@ -244,7 +244,7 @@ func TestNoRules(t *testing.T) {
 func TestPeerLimits(t *testing.T) {
 	r := rules(t, "peer: {web1: [.*]}")
 	web1 := Subject{Kind: Peer, Name: "web1"}
-	for _, f := range []string{"publish.publish", "publish.full_data", "publish.runner", "test.ping,publish.publish"} {
+	for _, f := range []string{"publish.publish", "publish.full_data", "publish.runner", "test.ping,publish.publish", "saltutil.cmd", "saltutil.runner"} {
 		if d := r.Decide(ask(web1, f, "db1")); d.Verdict == Allow || !strings.Contains(d.Reason, "publish again") {
 			t.Errorf("%s: %+v", f, d)
 		}

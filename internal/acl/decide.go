@@ -164,11 +164,16 @@ func closed(q *Question, s *Subject) (Decision, bool) {
 		return Decision{}, false
 	}
 	for i := range q.Commands {
-		if strings.HasPrefix(string(q.Commands[i].Function), "publish") {
+		if publishes(q.Commands[i].Function) {
 			return refusal("%s may not be published by a minion: it would publish again", q.Commands[i].Function), true
 		}
 	}
 	return Decision{}, false
+}
+
+// publishes says whether a function makes a minion ask others.
+func publishes(f salt.Function) bool {
+	return strings.HasPrefix(string(f), "publish") || f == "saltutil.cmd" || f == "saltutil.runner"
 }
 
 // holders returns those whose rules are asked.
