@@ -56,7 +56,9 @@ type holder struct {
 	mu    sync.Mutex    // one write at a time, in order
 	seq   uint64        // what is stored
 
-	listens decision.Decision // that it may; guarded by the lock of positions
+	// Guarded by the lock of positions.
+	begun   bool              // seq is known
+	listens decision.Decision // that it may
 }
 
 func positionKey(owner, name string) string { return owner + "/" + name }
@@ -102,12 +104,13 @@ func (p *positions) take(ctx context.Context, owner, name, nonce string) (releas
 	}
 }
 
-// listening notes what was decided about the listener that holds a position: it may move it.
+// listening notes what was decided about the listener that holds a position, once it is
+// known where that is: it may move it.
 func (p *positions) listening(key string, d decision.Decision) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h := p.holders[key]; h != nil {
-		h.listens = d
+		h.listens, h.begun = d, true
 	}
 }
 
@@ -270,12 +273,16 @@ func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Princi
 	r.positions.mu.Lock()
 	h := r.positions.holders[key]
 	var listens decision.Decision
+	begun := false
 	if h != nil {
-		listens = h.listens
+		listens, begun = h.listens, h.begun
 	}
 	r.positions.mu.Unlock()
 	if h == nil || h.nonce != req.From.Nonce {
 		return rpc.Errorf(rpc.NotFound, "this connection does not hold the position %q", q.Durable)
+	}
+	if !begun { // whoever comes back confirms at once what they have done meanwhile
+		return rpc.Errorf(rpc.Unavailable, "the listener of the position %q has not begun yet", q.Durable)
 	}
 	if err := req.Decide(listens); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -517,6 +518,26 @@ func TestPositions(t *testing.T) {
 	again := w.dial()
 	if got := w.mustListen(again, protocol.Listen{Durable: "d", UntilEnd: true}).tags(); len(got) > 0 {
 		t.Errorf("handed again: %q", got)
+	}
+}
+
+// Who comes back may confirm before the listener has begun: that is for later, and moves
+// nothing.
+func TestAConfirmationBeforeTheListenerHasBegun(t *testing.T) {
+	w := start(t)
+	c := w.dial()
+	last := w.mustFire(c, "a")
+	nonce := c.Inbox()[strings.LastIndex(c.Inbox(), ".")+1:]
+	release, err := w.events.positions.hold(t.Context(), w.events.Rules().User(os.Getuid(), "root", true), "d", nonce)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Ask(w.bounded(), protocol.OpConfirm, protocol.Confirm{Durable: "d", Seq: last}, nil); rpc.CodeOf(err) != rpc.Unavailable {
+		t.Errorf("confirmed while nobody knows where the position is: %v", err)
+	}
+	release()
+	if h := w.mustListen(c, protocol.Listen{Durable: "d", FromSeq: last, UntilEnd: true}); !slices.Equal(h.tags(), []string{"a"}) {
+		t.Error("the position has moved")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/brinebus/brine/internal/authz/decision"
 	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
@@ -50,12 +51,9 @@ func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who eventacl.Princip
 		}
 		defer release()
 	}
-	d := r.rules.Listen(ctx, who, l.asked(), l.q.Tags)
-	if err := req.Decide(d); err != nil {
+	l.allowed = r.rules.Listen(ctx, who, l.asked(), l.q.Tags)
+	if err := req.Decide(l.allowed); err != nil {
 		return err
-	}
-	if l.q.Durable != "" {
-		r.positions.listening(positionKey(who.Owner, l.q.Durable), d)
 	}
 	defer l.endTurn()
 	r.tail.join()
@@ -76,6 +74,7 @@ type listener struct {
 	events  *Bus
 	req     *rpc.Request
 	who     eventacl.Principal
+	allowed decision.Decision
 	q       protocol.Listen
 	match   *event.Matcher
 	senders *event.Matcher
@@ -147,6 +146,9 @@ func (l *listener) begin(ctx context.Context) error {
 			ready.Lost = extent.First - ready.Start
 		}
 		ready.Start = extent.First
+	}
+	if l.q.Durable != "" {
+		l.events.positions.listening(positionKey(l.who.Owner, l.q.Durable), l.allowed)
 	}
 	if l.q.UntilEnd {
 		l.end = extent.Last
