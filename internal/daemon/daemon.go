@@ -47,7 +47,10 @@ func Lock(dir string) (release func(), err error) {
 	if err := f.Truncate(0); err == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0) // only for the words above
 	}
-	return func() { f.Close() }, nil
+	return func() {
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a child that is about to begin its program has the file, too
+		f.Close()
+	}, nil
 }
 
 // orphanGrace is how long the lock of a process that is dead is waited for.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 )
@@ -47,4 +48,47 @@ func TestLockOfADeadProcess(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A lock that is released is free, though a child that has not begun its program has the
+// file still.
+func TestALockIsReleasedOverAChild(t *testing.T) {
+	dir := t.TempDir()
+	release, err := Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dup := inherit(t, filepath.Join(dir, ".lock"))
+	defer syscall.Close(dup)
+	release()
+	again, err := Lock(dir)
+	if err != nil {
+		t.Fatalf("who comes next has %v", err)
+	}
+	again()
+}
+
+// inherit copies the descriptor of an open file, as a child gets it.
+func inherit(t *testing.T, path string) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range open {
+		if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); to != path {
+			continue
+		}
+		n, err := strconv.Atoi(fd.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		dup, err := syscall.Dup(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dup
+	}
+	t.Fatal("the file of the lock is not open")
+	return -1
 }
