@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 
 	urcli "github.com/urfave/cli/v2"
 
@@ -36,6 +37,9 @@ func (e *Env) OpenLog(opts *urcli.Context, s LogSettings) (*logging.Log, error) 
 	level := cmp.Or(opts.String("log-level"), s.Level, "warning")
 	if o.ConsoleLevel, err = logging.ParseLevel(level); err != nil {
 		return nil, err
+	}
+	if e.quiet && opts.String("log-level") == "" { // the file is not what it is about
+		o.ConsoleLevel = max(o.ConsoleLevel, slog.LevelError)
 	}
 	if o.FileLevel, err = logging.ParseLevel(cmp.Or(opts.String("log-file-level"), s.FileLevel, level)); err != nil {
 		return nil, err

@@ -39,6 +39,9 @@ func TestOpenLogLevels(t *testing.T) {
 		{"the configuration", "error", "", large},
 		{"the option goes before", "error", "--log-level=info", small + middle + large},
 		{"quiet", "error", "--log-level=quiet", ""},
+		{"-q", "info", "-q", large},
+		{"-q adds nothing", "quiet", "-q", ""},
+		{"-q is the weaker one", "", "-q --log-level=info", small + middle + large},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			code, got := logged(t, cli.LogSettings{Level: tc.configured}, strings.Fields(tc.args)...)

@@ -213,9 +213,11 @@ func allFlags(spec Spec) []urcli.Flag {
 	if spec.Output {
 		flags = append(flags, outputFlags(own)...)
 	}
-	if !spec.Daemon {
-		flags = append(flags, talkFlags(own)...)
+	talk := talkFlags(own)
+	if spec.Daemon { // it waits for nothing that a person would wait for
+		talk = slices.DeleteFunc(talk, func(f urcli.Flag) bool { return f.Names()[0] == "progress" })
 	}
+	flags = append(flags, talk...)
 	return append(flags, generalFlags(own)...)
 }
 

@@ -108,6 +108,9 @@ func Reopen(log *logging.Log, opts *urcli.Context, cfg config.Common) error {
 				return err
 			}
 		}
+		if opts.Bool("quiet") {
+			console = max(console, slog.LevelError)
+		}
 		log.SetLevels(console, file)
 	}
 	return log.Reopen()
