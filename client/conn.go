@@ -16,14 +16,21 @@ type Conn struct{ rpc *rpc.Conn }
 // Option is a choice that [Connect] takes.
 type Option func(*options)
 
-type options struct{ credentials string }
+type options struct{ credentials, fingerprint string }
 
 // Credentials names the directory that 'salt-event creds' has written, for connections over
 // TLS. The master is known by its key: ca.pem there.
 func Credentials(dir string) Option { return func(o *options) { o.credentials = dir } }
 
+// Fingerprint is that of the master's key, as 'salt-key -F master' shows it, for connections over
+// TLS without credentials. Such a connection is good for [Conn.Login] alone, and then that
+// user's.
+func Fingerprint(fingerprint string) Option {
+	return func(o *options) { o.fingerprint = fingerprint }
+}
+
 // Connect connects to the daemon at address: the path of a Unix socket, or tls://HOST:PORT
-// with [Credentials]. An empty address is the one that the credentials name.
+// with [Credentials] or a [Fingerprint]. An empty address is the one that the credentials name.
 func Connect(ctx context.Context, address string, opts ...Option) (*Conn, error) {
 	if err := contextual(ctx); err != nil {
 		return nil, err
@@ -65,10 +72,16 @@ func dial(address string, o options) (*rpc.Conn, error) {
 	switch {
 	case o.credentials != "":
 		return rpc.DialCredentials(address, o.credentials)
+	case o.fingerprint != "":
+		url, err := rpc.MasterURL(address)
+		if err != nil {
+			return nil, err
+		}
+		return rpc.DialGuest(url, o.fingerprint)
 	case isPath, filepath.IsAbs(address):
 		return rpc.Dial(path)
 	}
 	return nil, fmt.Errorf("connect to %q: %w", address, errAddress)
 }
 
-var errAddress = errors.New("it is no path of a socket, and without Credentials nothing else can be reached")
+var errAddress = errors.New("it is no path of a socket, and without Credentials or a Fingerprint nothing else can be reached")

@@ -10,6 +10,11 @@
 //
 //	conn, err := client.Connect(ctx, "tls://salt.example.com:4506", client.Credentials("dashboard"))
 //
+// or, as a user of external_auth, with a login and the fingerprint of the master's key:
+//
+//	conn, err := client.Connect(ctx, "tls://salt.example.com:4506", client.Fingerprint("5e:11:..."))
+//	session, err := conn.Login(ctx, client.Login{Backend: "pam", User: "ada", Password: secret})
+//
 // [Conn.Login] makes the connection that of a user of external_auth. What a connection may do is decided by the
 // master for each request, by its rules; this package decides nothing.
 //

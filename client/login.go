@@ -30,12 +30,19 @@ type Session struct {
 }
 
 // Login makes the connection that of a user of external_auth. What it asks for from then on
-// is theirs, and no longer that of whoever has connected.
+// is theirs, and no longer that of whoever has connected. On a connection with [Fingerprint] it
+// comes before everything else, and nothing else goes on meanwhile.
 func (c *Conn) Login(ctx context.Context, l Login) (Session, error) {
 	q := protocol.Login{Backend: l.Backend, User: l.User, Password: l.Password, Token: l.Token, MakeToken: l.MakeToken, Expire: job.Seconds(l.Expire.Seconds())}
+	q.Next = c.rpc.Next()
 	var in protocol.LoggedIn
 	if err := c.rpc.Ask(ctx, protocol.OpLogin, q, &in); err != nil {
 		return Session{}, known(err)
 	}
+	entered, err := c.rpc.Enter(in.Backend, in.User)
+	if err != nil {
+		return Session{}, err
+	}
+	c.rpc = entered
 	return Session{Backend: in.Backend, User: in.User, Groups: in.Groups, Token: in.Token, Expires: in.Expires}, nil
 }

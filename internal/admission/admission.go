@@ -49,6 +49,15 @@ type Jobs interface {
 	Revoke() // some key is accepted no more
 }
 
+// Logins are those of users of external_auth.
+type Logins interface {
+	// Remote names the user for whom a login has announced a connection with this inbox,
+	// "" for nobody.
+	Remote(inbox string) string
+	// Holds says whether the login on a connection does.
+	Holds(ctx context.Context, i bus.Identity) bool
+}
+
 // Options are what an admission is made with.
 type Options struct {
 	Keys    *keyring.Keyring
@@ -66,6 +75,7 @@ type Admission struct {
 	Minions     Minions
 	Jobs        Jobs
 	Local       func(context.Context, bus.Identity) audit.Who // somebody of this machine, for the record
+	Logins      Logins
 
 	ctx     context.Context
 	wg      sync.WaitGroup

@@ -18,6 +18,9 @@ func (a *Admission) Admit(p broker.Peer) bus.Identity {
 	if p.TLS == nil {
 		return a.admitLocal(p)
 	}
+	if isGuest(p.TLS) {
+		return a.admitGuest(p)
+	}
 	if name, ok := claimedClient(p.TLS); ok {
 		return a.admitClient(p, name)
 	}

@@ -24,6 +24,7 @@ import (
 // says who somebody is, and decides nothing about what they may do.
 type Logins struct {
 	Gate *eauth.Gate
+	Came func(inbox string) bool // says whether a connection with it is there
 
 	apiUser  string // may log others in by their addresses; "" is operators only
 	log      *slog.Logger
@@ -46,6 +47,7 @@ type sessions struct {
 	mu         sync.Mutex
 	grants     map[string]*eauth.Grant
 	addresses  map[string]string // of whom a program has logged in, see protocol.Login
+	next       map[string]string // of guests who have logged in: the inbox of the connection that is theirs
 	challenges map[string][]byte
 }
 
@@ -78,10 +80,33 @@ func (l *sessions) set(inbox string, g *eauth.Grant, address string) {
 	}
 }
 
-// drop forgets a connection that has ended.
-func (l *sessions) drop(inbox string) {
+// promise lets the next connection of a guest, the one with the inbox next, be that of the
+// login. A guest logs in once.
+func (l *sessions) promise(guest, next string, g *eauth.Grant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.next[guest] != "" || l.grants[next] != nil {
+		return rpc.Errorf(rpc.Usage, "there is a login for this connection already")
+	}
+	if l.next == nil {
+		l.next = map[string]string{}
+	}
+	if l.grants == nil {
+		l.grants, l.addresses = map[string]*eauth.Grant{}, map[string]string{}
+	}
+	l.next[guest], l.grants[next] = next, g
+	return nil
+}
+
+// drop forgets a connection that has ended, and what it was promised where that connection
+// has not come.
+func (l *sessions) drop(inbox string, came func(inbox string) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if next := l.next[inbox]; next != "" && !came(next) {
+		delete(l.grants, next)
+	}
+	delete(l.next, inbox)
 	delete(l.grants, inbox)
 	delete(l.addresses, inbox)
 	delete(l.challenges, inbox)
@@ -120,6 +145,10 @@ func (l *Logins) Login(ctx context.Context, r *rpc.Request) error {
 		_ = r.Decide(allow(bus.Proof)) // who is asked for a proof has got nothing yet
 		return l.unlessGone(ctx, r, answer)
 	}
+	next, err := nextOf(r, q)
+	if err != nil {
+		return err
+	}
 	payer, err := l.behind(ctx, r, q.Address)
 	if err != nil {
 		return err
@@ -140,8 +169,46 @@ func (l *Logins) Login(ctx context.Context, r *rpc.Request) error {
 			return loginError(q, err)
 		}
 	}
+	if next != "" {
+		if err := l.sessions.promise(r.Inbox(), next, grant); err != nil {
+			return err
+		}
+		return l.unlessGone(ctx, r, answer)
+	}
 	l.sessions.set(r.Inbox(), grant, q.Address)
 	return l.unlessGone(ctx, r, answer)
+}
+
+// nextOf is the inbox of the connection that a guest's login is for, "" for others.
+func nextOf(r *rpc.Request, q protocol.Login) (string, error) {
+	if r.From.Role != bus.RoleGuest {
+		return "", nil
+	}
+	if err := bus.CheckNonce(q.Next); err != nil {
+		return "", rpc.Errorf(rpc.Usage, "a login from another machine names the connection that it is for: %v", err)
+	}
+	i := bus.Identity{Role: bus.RoleRemote, Key: r.From.Key, Nonce: q.Next}
+	return i.Inbox(), nil
+}
+
+// Remote is the LoginName of the user for whom a connection of the network with this inbox
+// was announced by their login, "" for nobody.
+func (l *Logins) Remote(inbox string) string {
+	g := l.sessions.of(inbox)
+	if g == nil {
+		return ""
+	}
+	return bus.LoginName(g.Backend, g.Name)
+}
+
+// Holds says whether the login on a connection does. Where that cannot be found out, it does.
+func (l *Logins) Holds(ctx context.Context, i bus.Identity) bool {
+	g := l.sessions.of(i.Inbox())
+	if g == nil {
+		return false
+	}
+	_, err := l.Gate.Check(ctx, g)
+	return !errors.Is(err, eauth.ErrRefused)
 }
 
 func (l *Logins) newToken(ctx context.Context, grant *eauth.Grant, q protocol.Login) (string, time.Time, error) {
@@ -177,7 +244,7 @@ func (l *Logins) behind(ctx context.Context, r *rpc.Request, address string) (pa
 // else would.
 func (l *Logins) unlessGone(ctx context.Context, r *rpc.Request, answer protocol.LoggedIn) error {
 	if ctx.Err() != nil {
-		l.sessions.drop(r.Inbox())
+		l.sessions.drop(r.Inbox(), l.Came)
 		return ctx.Err()
 	}
 	return r.Send(ctx, answer)
@@ -190,6 +257,7 @@ func (l *Logins) verify(ctx context.Context, r *rpc.Request, q protocol.Login, p
 		if c := l.sessions.takeChallenge(r.Inbox()); c != nil {
 			p.Statement = protocol.LoginStatement(r.Inbox(), q.User, c)
 		}
+		p.Remote = r.From.Role == bus.RoleGuest
 		return l.Gate.Login(ctx, payer, q.Backend, q.User, p)
 	}
 	grant, err := l.Gate.ShowToken(ctx, payer, q.Token)
@@ -313,4 +381,4 @@ func (l *Logins) loginEnd(ctx context.Context, who Principal) error {
 }
 
 // Ended forgets the login on a connection that has ended.
-func (l *Logins) Ended(inbox string) { l.sessions.drop(inbox) }
+func (l *Logins) Ended(inbox string) { l.sessions.drop(inbox, l.Came) }

@@ -117,7 +117,7 @@ func (a *Authorizer) external(ctx context.Context, i bus.Identity) *Principal {
 
 // unixNames are the names of the local user on a connection, whoever has logged in.
 func (a *Authorizer) unixNames(ctx context.Context, i bus.Identity) []string {
-	if i.Role == bus.RoleClient {
+	if i.Role != bus.RoleUser {
 		return nil
 	}
 	if i.Sudo != "" {

@@ -22,7 +22,7 @@ import (
 // allow is refused and reaches nobody.
 func TestEveryRoleOnEverySubject(t *testing.T) {
 	t.Parallel()
-	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleCaller, bus.RoleClient, bus.RoleUnaccepted, bus.RoleUser} {
+	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleCaller, bus.RoleClient, bus.RoleRemote, bus.RoleGuest, bus.RoleUnaccepted, bus.RoleUser} {
 		t.Run(string(role), func(t *testing.T) {
 			t.Parallel()
 			b := bustest.StartStore(t)
@@ -81,9 +81,10 @@ func probes(self, victim bus.Identity) []string {
 		}
 		list = append(list, fill("salt.minion.<id>.>", i), fill("salt.minion.<id>.ctl", i), fill("salt.minion.<id>.ret.*", i),
 			fill("<inbox>", i), fill("salt.user.<uid>.>", i), fill("salt.key.<key>.>", i), fill("salt.minion.<id>.job.x", i),
-			fill("salt.minion.<id>.req.*", i), fill("salt.user.<uid>.req.*", i), fill("salt.client.<client>.req.>", i))
+			fill("salt.minion.<id>.req.*", i), fill("salt.user.<uid>.req.*", i), fill("salt.client.<client>.req.>", i),
+			fill("salt.remote.<login>.req.>", i), fill("salt.guest.<key>.req.>", i))
 		for _, e := range append(slices.Clone(bustest.Endpoints), bus.MinionEndpoints...) {
-			for _, pattern := range []string{"salt.minion.<id>.req.", "salt.user.<uid>.req.", "salt.client.<client>.req.", "salt.key.<key>.req."} {
+			for _, pattern := range []string{"salt.minion.<id>.req.", "salt.user.<uid>.req.", "salt.client.<client>.req.", "salt.remote.<login>.req.", "salt.guest.<key>.req.", "salt.key.<key>.req."} {
 				list = append(list, fill(pattern, i)+e.Op)
 			}
 		}
@@ -103,7 +104,7 @@ func fill(pattern string, i bus.Identity) string {
 	if i.Role == bus.RoleUser {
 		inbox = i.Inbox()
 	}
-	return strings.NewReplacer("<id>", name, "<client>", name, "<uid>", name, "<key>", key, "<inbox>", inbox).Replace(pattern)
+	return strings.NewReplacer("<id>", name, "<client>", name, "<login>", name, "<uid>", name, "<key>", key, "<inbox>", inbox).Replace(pattern)
 }
 
 func concrete(pattern string) string {

@@ -66,6 +66,7 @@ type Peer struct {
 	Caller bool                 // it says that it is salt-call and wants no jobs
 	TLS    *tls.ConnectionState // nil for local peers
 	Local  socket.Peer          // for local peers
+	Nonce  string               // that it has chosen for its inbox
 	Sudo   string               // whom a local peer names as the user behind sudo; not checked
 }
 
@@ -412,7 +413,9 @@ func (b *Broker) ConnectionsOf(match func(bus.Identity) bool, f func(i bus.Ident
 
 // CutUnaccepted ends the connections of a key that is not accepted.
 func (b *Broker) CutUnaccepted(key string) {
-	match := func(i bus.Identity) bool { return i.Role == bus.RoleUnaccepted && i.Key == key }
+	match := func(i bus.Identity) bool {
+		return (i.Role == bus.RoleUnaccepted || i.Role == bus.RoleGuest) && i.Key == key
+	}
 	b.ConnectionsOf(match, func(_ bus.Identity, cut func()) { cut() })
 }
 

@@ -29,12 +29,13 @@ type gate struct {
 	rights  bus.Rights
 	meter   *meter
 
-	mu      sync.Mutex
-	local   map[string]*visitor     // one-time secrets of connections through the local socket
-	in      map[uint64]bus.Identity // by the server's connection number
-	inboxes map[string]bus.Identity
-	perKey  map[string]int
-	shares  map[uint64]*flow // as in
+	mu       sync.Mutex
+	local    map[string]*visitor     // one-time secrets of connections through the local socket
+	in       map[uint64]bus.Identity // by the server's connection number
+	inboxes  map[string]bus.Identity
+	perKey   map[string]int
+	perLogin map[string]int   // of remote users, by their names
+	shares   map[uint64]*flow // as in
 }
 
 // visitor is a connection through the local socket.
@@ -65,7 +66,7 @@ func newGate(o Options) *gate {
 	}
 	return &gate{
 		rights: o.Endpoints.Rights(), meter: newMeter(), opts: o, log: o.Log, daemon: secret(), local: map[string]*visitor{},
-		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, perKey: map[string]int{}, shares: map[uint64]*flow{},
+		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, perKey: map[string]int{}, perLogin: map[string]int{}, shares: map[uint64]*flow{},
 	}
 }
 
@@ -100,7 +101,7 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 	}
 	a := from.arrival
 	i, ok := g.admit(c, o, Peer{Remote: from.String(), Host: a.host, TLS: state, Caller: o.Name == callerName}, &a.tie)
-	return ok && g.porch.letIn(a, i.Role == bus.RoleUnaccepted) && g.register(c, i)
+	return ok && g.porch.letIn(a, i.Role == bus.RoleUnaccepted || i.Role == bus.RoleGuest) && g.register(c, i)
 }
 
 // callerName in CONNECT asks for the role of salt-call. It asks for less, so no
@@ -113,6 +114,7 @@ func (g *gate) admit(c server.ClientAuthentication, o *server.ClientOpts, p Peer
 		g.refused(hostOf(p.Remote), "remote", p.Remote, "err", err)
 		return bus.Identity{}, false
 	}
+	p.Nonce = o.Username
 	i := g.opts.Admit(p)
 	i.Nonce = o.Username
 	if i.Role == bus.RoleNobody || i.Role == bus.RoleMaster {
@@ -205,6 +207,8 @@ func (g *gate) enter(cid uint64, i bus.Identity, host string, t *tie) error {
 		return errors.New("a second CONNECT")
 	case taken:
 		return errors.New("its inbox belongs to another connection")
+	case i.Role == bus.RoleRemote && g.perLogin[i.Name] >= maxPerUser:
+		return fmt.Errorf("this user has %d connections, which is the limit", maxPerUser)
 	case i.Key != "" && g.perKey[i.Key] >= MaxPerKey:
 		return fmt.Errorf("its key has %d connections already", MaxPerKey)
 	case !t.enter(cid):
@@ -216,6 +220,9 @@ func (g *gate) enter(cid uint64, i bus.Identity, host string, t *tie) error {
 	t.share.Store(g.shares[cid])
 	if i.Key != "" {
 		g.perKey[i.Key]++
+	}
+	if i.Role == bus.RoleRemote {
+		g.perLogin[i.Name]++ // each may come with a key of its own
 	}
 	return nil
 }
@@ -233,6 +240,11 @@ func (g *gate) leave(cid uint64) (bus.Identity, bool) {
 	delete(g.inboxes, i.Inbox())
 	if g.perKey[i.Key]--; g.perKey[i.Key] <= 0 {
 		delete(g.perKey, i.Key)
+	}
+	if i.Role == bus.RoleRemote {
+		if g.perLogin[i.Name]--; g.perLogin[i.Name] <= 0 {
+			delete(g.perLogin, i.Name)
+		}
 	}
 	return i, true
 }

@@ -76,7 +76,7 @@ func newMeter() *meter {
 // join returns the share of an identity for one more connection, which leave gives back.
 func (m *meter) join(i bus.Identity, host string) *flow {
 	key, limit := shareKey(i, host), int64(maxShare)
-	if i.Role == bus.RoleUnaccepted {
+	if i.Role == bus.RoleUnaccepted || i.Role == bus.RoleGuest {
 		limit = strangeShare
 	}
 	m.mu.Lock()

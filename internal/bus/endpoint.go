@@ -111,6 +111,8 @@ var (
 	minions = []Role{RoleMinion, RoleCaller}
 	users   = []Role{RoleUser}
 	clients = []Role{RoleClient}
+	people  = []Role{RoleUser, RoleRemote}
+	guests  = []Role{RoleGuest}
 )
 
 // MasterEndpoints are all that a master can be asked.
@@ -143,20 +145,22 @@ var MasterEndpoints = Endpoints{
 	{"publish", clients, Published, peerBody, "publish", "a job on minions"},
 	{"run", clients, Published, peerBody, "run", "a runner, or a wheel function"},
 
+	{"login", guests, Proof, shortBody, "login", "be let in as a user of external_auth, with the next connection"},
+
 	{"complete", users, Own, tinyBody, "complete", "words that the sender's command line may go on with, of those that they may know"},
-	{"confirm", users, EventGrant, shortBody, "userConfirm", "a durable listener has done its work up to here"},
-	{"dead", users, EventGrant, LargeBody, "userDead", "events that a handler could not be brought to take"},
-	{"fire", users, EventGrant, LargeBody, "userFire", "events for the master's bus, answered when stored"},
-	{"follow", users, Started, tinyBody, "follow", "the course of a job"},
+	{"confirm", people, EventGrant, shortBody, "userConfirm", "a durable listener has done its work up to here"},
+	{"dead", people, EventGrant, LargeBody, "userDead", "events that a handler could not be brought to take"},
+	{"fire", people, EventGrant, LargeBody, "userFire", "events for the master's bus, answered when stored"},
+	{"follow", people, Started, tinyBody, "follow", "the course of a job"},
 	{"keyaction", users, Operator, callBody, "keyAction", "who is about to change keys, for the audit log"},
-	{"listen", users, EventGrant, shortBody, "userListen", "the events of the master's bus"},
+	{"listen", people, EventGrant, shortBody, "userListen", "the events of the master's bus"},
 	{"login", users, Proof, shortBody, "login", "be a user of external_auth"},
-	{"place", users, EventGrant, tinyBody, "userPlace", "where does the journal end?"},
+	{"place", people, EventGrant, tinyBody, "userPlace", "where does the journal end?"},
 	{"profile", users, Operator, tinyBody, "profile", "what the daemon spends its time and memory on"},
-	{"publish", users, Published, callBody, "publish", "a job on minions"},
-	{"purge", users, EventGrant, shortBody, "userPurge", "remove events; a position of one's own"},
-	{"run", users, Published, callBody, "run", "a runner, or a wheel function"},
-	{"stat", users, EventGrant, tinyBody, "userStat", "the state of the bus"},
+	{"publish", people, Published, callBody, "publish", "a job on minions"},
+	{"purge", people, EventGrant, shortBody, "userPurge", "remove events; a position of one's own"},
+	{"run", people, Published, callBody, "run", "a runner, or a wheel function"},
+	{"stat", people, EventGrant, tinyBody, "userStat", "the state of the bus"},
 }
 
 // MinionEndpoints are all that the daemon of a minion can be asked, by local users.
@@ -212,7 +216,7 @@ func (e Endpoints) Rights() Rights {
 }
 
 // roleOrder is that of tables: from the most to the least trusted, users apart.
-var roleOrder = []Role{RoleMaster, RoleMinion, RoleCaller, RoleClient, RoleUnaccepted, RoleUser}
+var roleOrder = []Role{RoleMaster, RoleMinion, RoleCaller, RoleClient, RoleRemote, RoleGuest, RoleUnaccepted, RoleUser}
 
 func order(r Rule) int {
 	n := 2 * slices.Index(roleOrder, r.Role)
@@ -227,7 +231,7 @@ func pattern(role Role, op string) string {
 	if op == OpAsk {
 		return "salt.key.<key>.req.ask"
 	}
-	mark := map[string]string{"minion": "<id>", "client": "<client>", "key": "<key>", "user": "<uid>"}[role.Kind()]
+	mark := map[string]string{"minion": "<id>", "client": "<client>", "key": "<key>", "guest": "<key>", "remote": "<login>", "user": "<uid>"}[role.Kind()]
 	root := "salt." + role.Kind() + "." + mark + "."
 	switch {
 	case role.Kind() == "minion" && op == opFire:

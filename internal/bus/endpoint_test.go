@@ -73,28 +73,46 @@ func TestRightsAreThoseOfTheEndpoints(t *testing.T) {
 		}
 	}
 	ops = append(ops, "nosuch", "ctl", "job")
-	for name, list := range map[string]Endpoints{"master": MasterEndpoints, "minion": MinionEndpoints} {
+	for daemon, list := range map[string]Endpoints{"master": MasterEndpoints, "minion": MinionEndpoints} {
 		rights := list.Rights()
 		for _, role := range roleOrder[1:] {
 			i := Identity{Role: role, Name: "7", Key: strings.Repeat("ab", 32), Nonce: NewNonce()}
+			name := "7"
+			if role == RoleGuest {
+				name = i.Key // they have no other name
+			}
 			may := rights.Allowed(i, Publish)
 			for _, s := range may {
 				if strings.HasSuffix(s, ".req.*") || strings.HasSuffix(s, ">") {
-					t.Errorf("%s: a %s may publish %s, all operations at once", name, role, s)
+					t.Errorf("%s: a %s may publish %s, all operations at once", daemon, role, s)
 				}
 			}
 			for _, op := range ops {
-				subject, declared := RequestSubject(role, "7", op), list.Find(role, op) != nil
+				subject, declared := RequestSubject(role, name, op), list.Find(role, op) != nil
 				if op == opRet {
-					subject = RequestSubject(role, "7", opReturn) + "*"
+					subject = RequestSubject(role, name, opReturn) + "*"
 				}
 				if op == OpAsk {
 					subject = AskSubject(i.Key)
 				}
 				if got := slices.Contains(may, subject); got != declared {
-					t.Errorf("%s: a %s asks %s: declared %v, may publish %s: %v", name, role, op, declared, subject, got)
+					t.Errorf("%s: a %s asks %s: declared %v, may publish %s: %v", daemon, role, op, declared, subject, got)
 				}
 			}
 		}
+	}
+}
+
+// A guest may log in and nothing else, whatever daemon it has reached.
+func TestGuestsMayLogInOnly(t *testing.T) {
+	i := Identity{Role: RoleGuest, Name: "192.0.2.1", Key: strings.Repeat("ab", 32), Nonce: NewNonce()}
+	if got, want := MasterEndpoints.Rights().Allowed(i, Publish), []string{"salt.guest." + i.Key + ".req.login"}; !slices.Equal(got, want) {
+		t.Errorf("a guest may publish %v, want %v", got, want)
+	}
+	if got, want := MasterEndpoints.Rights().Allowed(i, Subscribe), []string{i.Inbox() + ".>"}; !slices.Equal(got, want) {
+		t.Errorf("a guest may subscribe to %v, want %v", got, want)
+	}
+	if got := MinionEndpoints.Rights().Allowed(i, Publish); len(got) > 0 {
+		t.Errorf("a guest may publish %v to a minion's daemon", got)
 	}
 }

@@ -19,6 +19,10 @@ import (
 // names. Minions compare keys.
 const ServerName = "salt-master"
 
+// GuestCertificate is the name in the certificate of who has no credentials and wants to log
+// in from another machine. No minion id and no name of a client is like it.
+const GuestCertificate = salt.UserPrefix
+
 // Role is what a connection is on the bus. The zero value may do nothing.
 type Role string
 
@@ -30,6 +34,8 @@ const (
 	RoleMinion     Role = "minion"     // the daemon of an accepted minion
 	RoleCaller     Role = "caller"     // salt-call with the key of an accepted minion and no daemon
 	RoleClient     Role = "client"     // a program with credentials for the event bus, see doc/clients.md
+	RoleRemote     Role = "remote"     // a user of external_auth on another machine, once logged in
+	RoleGuest      Role = "guest"      // the same before: they may log in and nothing else
 	RoleUnaccepted Role = "unaccepted" // a key that is pending, rejected, denied or unknown
 	RoleUser       Role = "user"       // a local process, by its Unix user
 )
@@ -37,7 +43,7 @@ const (
 // Identity is who a connection is, as the broker verified it.
 type Identity struct {
 	Role  Role
-	Name  string // a minion id, the name of a client, or a uid in decimal
+	Name  string // a minion id, the name of a client, a uid in decimal, a LoginName; of a guest the host
 	Key   string // for connections with a key: its hexadecimal SHA-256, see KeyToken
 	Nonce string // what makes the connection's inbox its own
 
@@ -45,6 +51,9 @@ type Identity struct {
 	Source string // an address, or a process of this machine
 	Sudo   string // the user behind sudo, as a tool of an operator says
 }
+
+// LoginName is the name of a user of external_auth where there may be others of the same name.
+func LoginName(backend, user string) string { return backend + ":" + user }
 
 // String names the identity for logs and for the server's list of connections.
 func (i Identity) String() string { return string(i.Role) + ":" + i.Name }
@@ -129,8 +138,8 @@ func CheckNonce(s string) error {
 
 // The subjects on which the daemon hears its clients.
 var (
-	RequestSubjects = []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.client.*.req.*", "salt.key.*.req.*"}
-	CreditSubjects  = []string{"salt.user.*.credit", "salt.minion.*.credit"}
+	RequestSubjects = []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.client.*.req.*", "salt.key.*.req.*", "salt.guest.*.req.*", "salt.remote.*.req.*"}
+	CreditSubjects  = []string{"salt.user.*.credit", "salt.minion.*.credit", "salt.remote.*.credit"}
 	AckSubjects     = []string{"salt.client.*.ack.*.*"}
 )
 
@@ -143,8 +152,8 @@ func minionSubject(id salt.MinionID, leaf string) string {
 	return "salt.minion." + event.Escape(string(id)) + "." + leaf
 }
 
-// RequestSubject is where a minion (name is its id) or a local user (name is the
-// uid) asks the daemon to do op. A minion's returns (op is "ret." and the jid)
+// RequestSubject is where a minion (name is its id), a local user (name is the
+// uid) or a guest (name is the key) asks the daemon to do op. A minion's returns (op is "ret." and the jid)
 // and events ("fire") have subjects of their own.
 func RequestSubject(role Role, name, op string) string {
 	if role.Kind() == "minion" && (op == opFire || strings.HasPrefix(op, opReturn)) {
@@ -179,6 +188,8 @@ func (r Role) Kind() string {
 		return "client"
 	case RoleUnaccepted:
 		return "key"
+	case RoleGuest, RoleRemote:
+		return string(r)
 	}
 	return "user"
 }
@@ -226,6 +237,10 @@ func Sender(subject string) (Identity, string, bool) {
 		return Identity{Role: RoleUser, Name: name}, parts[3], true
 	case "key":
 		return Identity{Role: RoleUnaccepted, Name: name, Key: name}, parts[3], true
+	case "guest":
+		return Identity{Role: RoleGuest, Name: name, Key: name}, parts[3], true
+	case "remote":
+		return Identity{Role: RoleRemote, Name: name}, parts[3], true
 	}
 	return Identity{}, "", false
 }

@@ -8,7 +8,7 @@ import (
 
 // Rule lets a role publish to, or subscribe to, the subjects of one pattern.
 // In a pattern <id> is the escaped minion id, <client> the escaped name of a
-// client, <uid> the user's number, <key> the
+// client, <uid> the user's number, <login> the escaped LoginName, <key> the
 // SHA-256 of the connection's key and <inbox> its private prefix; * is one token
 // and > all that follow, as in NATS.
 type Rule struct {
@@ -48,6 +48,11 @@ var Table = Rights{
 	{RoleClient, Publish, "salt.client.<client>.ack.*.*", "so much of an answer was taken"},
 	{RoleClient, Subscribe, "<inbox>.>", "answers to this connection"},
 
+	{RoleRemote, Publish, "salt.remote.<login>.credit", "room for more of an answer"},
+	{RoleRemote, Subscribe, "<inbox>.>", "answers to this connection"},
+
+	{RoleGuest, Subscribe, "<inbox>.>", "the answer to the login"},
+
 	{RoleUnaccepted, Subscribe, "<inbox>.>", "the answer, and the word when it changes"},
 
 	{RoleUser, Publish, "salt.user.<uid>.credit", "room for more of an answer"},
@@ -74,7 +79,7 @@ func (i Identity) fill(pattern string) (string, bool) {
 	for _, part := range []struct {
 		mark, value string
 	}{
-		{"<id>", i.Name}, {"<client>", i.Name}, {"<uid>", i.Name}, {"<key>", i.Key},
+		{"<id>", i.Name}, {"<client>", i.Name}, {"<uid>", i.Name}, {"<login>", i.Name}, {"<key>", i.Key},
 	} {
 		if !strings.Contains(pattern, part.mark) {
 			continue

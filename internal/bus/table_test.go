@@ -73,7 +73,7 @@ func checkPattern(p string) error {
 		case token == ">", token == "*":
 			continue
 		case strings.HasPrefix(token, "<"):
-			if !slices.Contains([]string{"<id>", "<client>", "<uid>", "<key>", "<inbox>"}, token) {
+			if !slices.Contains([]string{"<id>", "<client>", "<uid>", "<login>", "<key>", "<inbox>"}, token) {
 				return fmt.Errorf("the unknown mark %s", token)
 			}
 		case strings.ContainsAny(token, "*<> \t"):
@@ -155,7 +155,7 @@ func checkBroken(t *testing.T, name string, i Identity, verb Verb) {
 			continue
 		}
 		got, ok := i.fill(r.Pattern)
-		needsName := strings.Contains(r.Pattern, "<id>") || strings.Contains(r.Pattern, "<client>") || strings.Contains(r.Pattern, "<uid>")
+		needsName := strings.Contains(r.Pattern, "<id>") || strings.Contains(r.Pattern, "<client>") || strings.Contains(r.Pattern, "<uid>") || strings.Contains(r.Pattern, "<login>")
 		inbox := strings.Contains(r.Pattern, "<inbox>")
 		lacks := needsName && i.Name == "" || strings.Contains(r.Pattern, "<key>") && i.Key == "" ||
 			inbox && CheckNonce(i.Nonce) != nil || inbox && i.Role == RoleUser && i.Name == "" || inbox && i.Role != RoleUser && i.Key == ""
@@ -198,6 +198,8 @@ var about = map[Role]string{
 	RoleMinion:     "The daemon of a minion whose key is accepted.",
 	RoleCaller:     "`salt-call` with the key of an accepted minion: it takes no jobs and reports none.",
 	RoleClient:     "A program with credentials of `salt-event creds`: events and nothing else. See [clients](clients.md).",
+	RoleRemote:     "A user of `external_auth` on another machine, on the connection after their login. See [clients](clients.md#the-tools-from-another-machine).",
+	RoleGuest:      "A program on another machine, without credentials: it may log in and nothing else.",
 	RoleUnaccepted: "The holder of a key that is waiting, rejected, denied or unknown.",
 	RoleUser:       "A local process, by the uid that the kernel names.",
 }
@@ -207,7 +209,7 @@ const docHead = `# Subjects of the bus
 Who may publish and subscribe to what, and what can be asked. Printed from the table in ` + "`internal/bus`" + `, which the embedded
 server enforces; what is not listed is refused, for queue subscriptions too. There are no rules that deny.
 
-In a subject ` + "`<id>`" + ` is the minion's id, ` + "`<client>`" + ` the client's name and ` + "`<uid>`" + ` the user's number, ` + "`<key>`" + ` the SHA-256 of the connection's
+In a subject ` + "`<id>`" + ` is the minion's id, ` + "`<client>`" + ` the client's name, ` + "`<login>`" + ` the backend and name of a login, ` + "`<uid>`" + ` the user's number, ` + "`<key>`" + ` the SHA-256 of the connection's
 public key, and ` + "`<inbox>`" + ` the prefix that belongs to this one connection. All of them come from what the server
 verified and never from a message. Requests of users are those to a master; a minion's daemon has its own, below. Names are escaped into one token: letters, digits, ` + "`-`" + ` and ` + "`_`" + ` stay, every
 other byte is ` + "`%`" + ` and two hexadecimal digits. ` + "`*`" + ` is one token and ` + "`>`" + ` all that follow.

@@ -39,7 +39,8 @@ type Backends struct {
 // guarded is a backend with its turns.
 type guarded struct {
 	Backend
-	slots chan struct{}
+	slots  chan struct{}
+	remote chan struct{} // turns of logins from other machines, each of which takes one of slots too
 }
 
 // Client is the name below external_auth of the programs that have credentials of
@@ -99,7 +100,7 @@ func Parse(cfg *config.Master, sys System) (*Backends, error) {
 			errs = append(errs, err)
 			continue
 		}
-		b.all[key.Value] = &guarded{made, make(chan struct{}, maxOfBackend)}
+		b.all[key.Value] = &guarded{made, make(chan struct{}, maxOfBackend), make(chan struct{}, maxOfBackend/2)}
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)

@@ -47,6 +47,10 @@ type Proof struct {
 	Certificate []byte
 	Signature   []byte
 	Statement   []byte // what was to be signed, as this side knows it; nil is none
+
+	// Remote is set for proofs that anybody may send from another machine. Of those a backend
+	// looks at half as many at a time as it can: the rest is for who is on this one.
+	Remote bool
 }
 
 // Backend knows the users of one system of authentication. It may be used by

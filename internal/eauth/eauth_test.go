@@ -789,6 +789,30 @@ func TestFloodOfLogins(t *testing.T) {
 // Others take some milliseconds.
 var costly = regexp.MustCompile(`rounds=|\$2|\$y|\$7|argon|scrypt`)
 
+// However many machines send logins, they have half of a backend: who is on the master's own
+// does not wait for them.
+func TestFloodOfRemoteLogins(t *testing.T) {
+	s := &slow{release: make(chan struct{})}
+	g := stubbed(t, s, "")
+	var flood sync.WaitGroup
+	for i := range 4 * maxOfBackend {
+		flood.Go(func() {
+			_, _ = g.Login(t.Context(), fmt.Sprint("guest:", i), "sharedsecret", "fred", Proof{Secret: "wrong", Remote: true})
+		})
+	}
+	for s.running.Load() < maxOfBackend/2 {
+		g.clock.now()
+	}
+	if _, err := g.Login(t.Context(), "fred", "sharedsecret", "fred", Proof{Secret: "right"}); err != nil {
+		t.Errorf("somebody on the master's machine meanwhile: %v", err)
+	}
+	close(s.release)
+	flood.Wait()
+	if s.most.Load() > maxOfBackend/2 {
+		t.Errorf("%d logins from other machines at a time, want at most %d", s.most.Load(), maxOfBackend/2)
+	}
+}
+
 // FuzzPasswordFile reads any file as one of users: nobody gets in whose entry it
 // has not.
 func FuzzPasswordFile(f *testing.F) {

@@ -132,12 +132,11 @@ func (g *Gate) verify(ctx context.Context, name, user string, p Proof) (Account,
 	if err := check(user, p); err != nil {
 		return Account{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	select {
-	case b.slots <- struct{}{}:
-		defer func() { <-b.slots }()
-	case <-ctx.Done():
-		return Account{}, context.Cause(ctx)
+	done, err := b.turn(ctx, p.Remote)
+	if err != nil {
+		return Account{}, err
 	}
+	defer done()
 	ctx, cancel := context.WithTimeout(ctx, verifyTime)
 	defer cancel()
 	account, err := b.Verify(ctx, user, p)
@@ -148,6 +147,30 @@ func (g *Gate) verify(ctx context.Context, name, user string, p Proof) (Account,
 		return Account{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return account, nil
+}
+
+// turn waits for a turn of the backend.
+func (b *guarded) turn(ctx context.Context, remote bool) (done func(), err error) {
+	turns := []chan struct{}{b.slots}
+	if remote {
+		turns = []chan struct{}{b.remote, b.slots}
+	}
+	var has []chan struct{}
+	done = func() {
+		for _, t := range has {
+			<-t
+		}
+	}
+	for _, t := range turns {
+		select {
+		case t <- struct{}{}:
+			has = append(has, t)
+		case <-ctx.Done():
+			done()
+			return nil, context.Cause(ctx)
+		}
+	}
+	return done, nil
 }
 
 // unavailable marks what is neither yes nor no.

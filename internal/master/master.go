@@ -297,6 +297,8 @@ func (m *Master) gone(i bus.Identity) {
 func (m *Master) openServer() error {
 	a := m.admission
 	a.Connections, a.Audit, a.Events, a.Minions, a.Jobs = m.broker, m.auditLog, m.events, m.fleet, m.dispatch
+	a.Logins = m.authz.Logins
+	m.authz.Logins.Came = func(inbox string) bool { _, here := m.broker.Owner(inbox); return here }
 	a.Local = func(ctx context.Context, i bus.Identity) audit.Who { return m.authz.Local(ctx, i).Who() }
 	m.undo = append(m.undo, a.Wait)
 	m.arrivals = &fleet.Arrivals{
@@ -347,6 +349,7 @@ func (m *Master) Run(ctx context.Context) error {
 	}
 	m.wg.Go(func() { m.authz.Logins.Gate.Keep(m.ctx) })
 	m.wg.Go(func() { m.admission.WatchExpiry(m.ctx) })
+	m.wg.Go(func() { m.admission.WatchLogins(m.ctx) })
 	m.wg.Go(func() { m.outboxes.Keep(m.ctx) })
 	hangups, stop := daemon.Hangups()
 	defer stop()

@@ -74,7 +74,7 @@ func (p *principal) revoke(ctx context.Context) error {
 		return err
 	}
 	defer c.close()
-	q := protocol.Run{Command: job.Command{Function: "auth.del_token", Args: []any{tokenID(p.session.token)}, Kwargs: map[string]any{}}}
+	q := protocol.Run{Command: job.Command{Function: "auth.del_token", Args: []any{protocol.TokenID(p.session.token)}, Kwargs: map[string]any{}}}
 	_, err = p.runOne(ctx, c, chunk{run: &q})
 	return err
 }

@@ -1,8 +1,6 @@
 package netapi
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"strings"
 	"time"
@@ -10,13 +8,6 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
 )
-
-// tokenID is the name of a token at the master, by which it can be revoked and not used.
-func tokenID(token string) string {
-	const digits = 16
-	sum := sha256.Sum256([]byte(token))
-	return hex.EncodeToString(sum[:])[:digits]
-}
 
 // ask does one chunk of the server's own making in the name of the session. It is the
 // login's own request all the same: the master judges it.

@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"time"
 
 	"github.com/brinebus/brine/internal/job"
@@ -8,7 +10,8 @@ import (
 )
 
 // OpLogin makes a connection that of a user of external_auth: Login → LoggedIn,
-// or Challenge first. What it asks for from then on is theirs.
+// or Challenge first. What it asks for from then on is theirs. A guest may ask for nothing
+// more, so it is the next connection that is the user's, see Login.Next.
 const OpLogin = "login"
 
 // Login is who somebody claims to be, and the proof: a token, a password or, for
@@ -32,6 +35,16 @@ type Login struct {
 	// Address is that of whom a program logs in. It is believed of operators and of
 	// api_user: guesses are counted for it, and the audit log has it as the source.
 	Address string `json:"address,omitempty"`
+	// Next is the nonce of the connection that a guest makes next, with the same key: that one
+	// is the user's. Others leave it out: theirs is the connection that asks.
+	Next string `json:"next,omitempty"`
+}
+
+// TokenID is the name of a token at the master, by which it can be revoked and not used.
+func TokenID(token string) string {
+	const digits = 16
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])[:digits]
 }
 
 // LoggedIn says that the connection is the user's. There is a Token if one was

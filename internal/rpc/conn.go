@@ -36,6 +36,7 @@ type Conn struct {
 	self  bus.Identity
 	inbox string
 	next  atomic.Uint64
+	entry *entry   // of a guest
 	asked *answers // nil where each question subscribes for its answer
 
 	hears   bool     // the server's complaints, see HearComplaints

@@ -14,7 +14,7 @@ const (
 	// A message that says how much of an answer was taken counts for a part of a request: it
 	// is looked up and forgotten. Readers that keep up send one for each message that they get.
 	windowWeight = 0.25
-	// A key that is not accepted has one question to ask, so it may ask fifty times a second.
+	// A key that is not accepted has one question to ask, and a guest one login, so it may ask fifty times a second.
 	unacceptedWeight = 100
 )
 
@@ -81,7 +81,7 @@ func (s *Server) keepPace(from bus.Identity, weight float64) (taken, cut bool) {
 	if from.IsOperator() {
 		return true, false
 	}
-	if from.Role == bus.RoleUnaccepted {
+	if from.Role == bus.RoleUnaccepted || from.Role == bus.RoleGuest {
 		weight = unacceptedWeight
 	}
 	s.mu.Lock()
@@ -97,7 +97,7 @@ func (s *Server) keepPace(from bus.Identity, weight float64) (taken, cut bool) {
 // can be answered. A key that is not accepted does not stay for many of them.
 func (s *Server) stray(from bus.Identity) {
 	_, cut := s.keepPace(from, 1)
-	if cut && from.Role == bus.RoleUnaccepted && s.CutKey != nil {
+	if cut && (from.Role == bus.RoleUnaccepted || from.Role == bus.RoleGuest) && s.CutKey != nil {
 		s.CutKey(from.Key)
 	}
 }
@@ -118,7 +118,7 @@ func (s *Server) tooFast(from bus.Identity, e *bus.Endpoint, reply string, data 
 		taken, cut = s.keepPace(from, e.Check.Weight())
 	}
 	part := len(data) > 0 && data[0] == framePart
-	if taken || part || from.Role == bus.RoleUser || from.Role == bus.RoleClient {
+	if taken || part || from.Role == bus.RoleUser || from.Role == bus.RoleClient || from.Role == bus.RoleRemote {
 		return nil
 	}
 	if cut && s.Cut != nil {

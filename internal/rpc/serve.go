@@ -313,6 +313,9 @@ func (s *Server) request(m *nats.Msg) {
 		return
 	}
 	from.Key, from.Nonce, from.Source, from.Sudo = owner.Key, nonceOf(m.Reply), owner.Source, owner.Sudo
+	if from.Role == bus.RoleGuest {
+		from.Name = owner.Name // the host, by which they are counted: anybody can make keys
+	}
 	if from.Role == bus.RoleMinion {
 		from.Role = owner.Role // salt-call speaks as its minion, and may do less
 	}
@@ -349,7 +352,7 @@ type partial struct {
 func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body []byte, done bool, err error) {
 	part := len(m.Data) > 0 && m.Data[0] == framePart
 	switch {
-	case from.Role == bus.RoleClient && len(m.Data) > e.Body, from.Role == bus.RoleUnaccepted && part:
+	case from.Role == bus.RoleClient && len(m.Data) > e.Body, (from.Role == bus.RoleUnaccepted || from.Role == bus.RoleGuest) && part:
 		return nil, false, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, e.Body)
 	case from.Role == bus.RoleClient:
 		return m.Data, true, nil // plain, and never in pieces
@@ -693,8 +696,11 @@ func (s *Server) ownInbox(from bus.Identity, reply string) (owner bus.Identity, 
 	if owner, ok = s.owner(inboxOf(reply)); !ok {
 		return owner, false
 	}
-	if from.Role == bus.RoleUnaccepted { // any key may ask whether it is accepted
+	switch from.Role {
+	case bus.RoleUnaccepted: // any key may ask whether it is accepted
 		return owner, owner.Key == from.Key
+	case bus.RoleGuest: // known by the key alone
+		return owner, owner.Key == from.Key && owner.Role == bus.RoleGuest
 	}
 	return owner, owner.Name == from.Name && owner.Role.Kind() == from.Role.Kind()
 }

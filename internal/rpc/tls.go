@@ -26,16 +26,7 @@ func dialTLS(url, name string, conf *tls.Config) (*Conn, error) {
 		return nil, err
 	}
 	self := bus.Identity{Role: bus.RoleClient, Name: name, Key: bus.KeyToken(leaf.PublicKey), Nonce: bus.NewNonce()}
-	nc, err := nats.Connect(url, nats.Secure(conf), nats.UserInfo(self.Nonce, ""), nats.Name("client:"+name), nats.CustomInboxPrefix(self.Inbox()),
-		nats.NoReconnect(), nats.Timeout(dialTime), nats.IgnoreDiscoveredServers(), nats.ErrorHandler(quiet),
-		nats.NoCallbacksAfterClientClose(), nats.SyncQueueLen(QueueLen))
-	if err != nil {
-		return nil, fmt.Errorf("connect to the master at %s: %w", url, dialTLSError(err))
-	}
-	c := NewConn(nc, self)
-	c.AsksOften()
-	c.HearComplaints(func(error) {})
-	return c, nil
+	return connectTLS(url, self, "client:"+name, conf)
 }
 
 // dialTLSError says what kind of failure that is, for errors.Is.

@@ -41,6 +41,7 @@ type Bus struct {
 
 	mu       sync.Mutex
 	accepted map[salt.MinionID]pki.PublicKey
+	remote   map[string]string // names of remote users, by their keys
 }
 
 // Endpoints are those of a master, and some for tests of the bus itself, which are the
@@ -75,7 +76,7 @@ func start(t testing.TB, store string) *Bus {
 	t.Helper()
 	b := &Bus{
 		Key: Key(t), Log: Log(t), Gone: make(chan bus.Identity, 1000),
-		accepted: map[salt.MinionID]pki.PublicKey{},
+		accepted: map[salt.MinionID]pki.PublicKey{}, remote: map[string]string{},
 	}
 	certificate, err := b.Key.Certificate("salt-master")
 	if err != nil {
@@ -124,6 +125,9 @@ func (b *Bus) admit(p broker.Peer) bus.Identity {
 		return bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(int(p.Local.UID))}
 	}
 	leaf := p.TLS.PeerCertificates[0]
+	if leaf.Subject.CommonName == bus.GuestCertificate {
+		return b.admitGuest(p)
+	}
 	name, isClient := strings.CutPrefix(leaf.Subject.CommonName, salt.ClientPrefix)
 	id, err := salt.ParseMinionID(name)
 	if err != nil {
@@ -147,6 +151,21 @@ func (b *Bus) admit(p broker.Peer) bus.Identity {
 		if p.Caller {
 			i.Role = bus.RoleCaller
 		}
+	}
+	return i
+}
+
+// admitGuest takes whoever shows an announced name for a remote user.
+func (b *Bus) admitGuest(p broker.Peer) bus.Identity {
+	key, err := pki.PublicFromCertificate(p.TLS.PeerCertificates[0])
+	if err != nil {
+		return bus.Identity{}
+	}
+	i := bus.Identity{Role: bus.RoleGuest, Name: p.Host, Key: bus.KeyToken(key.Key())}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if name, ok := b.remote[i.Key]; ok {
+		i.Role, i.Name = bus.RoleRemote, name
 	}
 	return i
 }
@@ -248,6 +267,18 @@ func (b *Bus) as(t testing.TB, role bus.Role, id salt.MinionID) (*Client, error)
 		return b.Dial(claim)
 	case bus.RoleUnaccepted:
 		return b.Dial(claim)
+	case bus.RoleGuest, bus.RoleRemote:
+		claim.ID = bus.GuestCertificate
+		if role == bus.RoleRemote {
+			b.mu.Lock()
+			b.remote[bus.KeyToken(claim.Key.Public().Key())] = string(id)
+			b.mu.Unlock()
+		}
+		c, err := b.Dial(claim)
+		if err == nil {
+			c.Self.Name = string(id)
+		}
+		return c, err
 	}
 	return nil, errors.New("nobody connects in this role")
 }

@@ -1,0 +1,59 @@
+package admission
+
+import (
+	"context"
+	"crypto/tls"
+	"time"
+
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/pki"
+)
+
+// isGuest says whether a peer has no credentials and says so.
+func isGuest(s *tls.ConnectionState) bool {
+	return len(s.PeerCertificates) > 0 && s.PeerCertificates[0].Subject.CommonName == bus.GuestCertificate
+}
+
+// admitGuest lets in who has no credentials, to log in and nothing else; their key is not
+// recorded. Who has just done so, with the same key on another connection, comes as the user
+// whose login announced this one.
+func (a *Admission) admitGuest(p broker.Peer) bus.Identity {
+	key, err := pki.PublicFromCertificate(p.TLS.PeerCertificates[0])
+	if err != nil {
+		a.refuseUnaccepted(p, err)
+		return bus.Identity{}
+	}
+	i := bus.Identity{Role: bus.RoleGuest, Name: p.Host, Key: bus.KeyToken(key.Key()), Nonce: p.Nonce, Source: p.Remote}
+	if name := a.Logins.Remote(i.Inbox()); name != "" {
+		i.Role, i.Name = bus.RoleRemote, name
+		a.Log.Info("remote user connected", "user", name, "remote", p.Remote)
+	}
+	return i
+}
+
+// WatchLogins cuts the connections of remote users whose login does not hold any more. They
+// could ask for nothing, and would keep their places.
+func (a *Admission) WatchLogins(ctx context.Context) {
+	tick := time.NewTicker(expiryLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		a.CutEnded(ctx)
+	}
+}
+
+// CutEnded cuts those of now.
+func (a *Admission) CutEnded(ctx context.Context) {
+	remote := func(i bus.Identity) bool { return i.Role == bus.RoleRemote }
+	a.Connections.ConnectionsOf(remote, func(i bus.Identity, cut func()) {
+		if !a.Logins.Holds(ctx, i) {
+			a.Log.Info("cutting a connection: its login has ended", "user", i.Name, "remote", i.Source)
+			cut()
+		}
+	})
+}
