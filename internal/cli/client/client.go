@@ -38,15 +38,9 @@ func Dial(env *cli.Env, dir, name string) (*rpc.Conn, error) {
 	return c, nil
 }
 
-// CredsFlag is the option by which a tool reaches a master on another machine.
-func CredsFlag() urcli.Flag {
-	return &urcli.StringFlag{Category: "Connection", Name: "creds", EnvVars: []string{"SALT_CREDS"},
-		Usage: "reach the master over the network, with the credentials of 'salt-event creds' in `DIR`"}
-}
-
-// DialMaster connects to the master: to that of the credentials, where CredsFlag names some,
+// dialMaster connects to the master: to that of the credentials, where the options name some,
 // or else to that of this machine.
-func DialMaster(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*rpc.Conn, error) {
+func dialMaster(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*rpc.Conn, error) {
 	dir := opts.String("creds")
 	if dir == "" {
 		env.Debug(opts, "connecting to the master", "socket", filepath.Join(cfg.SockDir, MasterSocket))

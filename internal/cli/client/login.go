@@ -107,9 +107,9 @@ func inHome(env *cli.Env, path string) string {
 	return path
 }
 
-// Do logs in on the connection. It takes the token of token_file where there is
+// do logs in on the connection. It takes the token of token_file where there is
 // one that fits, and else asks for the password.
-func (l *Login) Do(ctx context.Context, c *rpc.Conn) error {
+func (l *Login) do(ctx context.Context, c *rpc.Conn) error {
 	if l == nil {
 		return nil
 	}
@@ -119,18 +119,7 @@ func (l *Login) Do(ctx context.Context, c *rpc.Conn) error {
 	if err := l.canKeep(); err != nil {
 		return err
 	}
-	q := protocol.Login{Backend: l.backend, User: l.user, MakeToken: l.makeToken, Expire: l.expire}
-	var err error
-	if q.User == "" {
-		if q.User, err = l.askUser(ctx); err != nil {
-			return err
-		}
-	}
-	if l.certificate != "" {
-		err = l.prove(ctx, c, &q)
-	} else {
-		q.Password, err = l.password(ctx)
-	}
+	q, err := l.question(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -142,6 +131,23 @@ func (l *Login) Do(ctx context.Context, c *rpc.Conn) error {
 		return nil
 	}
 	return l.keep(answer)
+}
+
+// question is the login with its proof, which is asked for where it is not in a file.
+func (l *Login) question(ctx context.Context, c *rpc.Conn) (protocol.Login, error) {
+	q := protocol.Login{Backend: l.backend, User: l.user, MakeToken: l.makeToken, Expire: l.expire}
+	var err error
+	if q.User == "" {
+		if q.User, err = l.askUser(ctx); err != nil {
+			return q, err
+		}
+	}
+	if l.certificate != "" {
+		err = l.prove(ctx, c, &q)
+	} else {
+		q.Password, err = l.password(ctx)
+	}
+	return q, err
 }
 
 // loginTime bounds a login, in which a directory server may be asked.
@@ -217,25 +223,30 @@ const maxSecretFile = 4096
 
 // readSecret returns the first line of a file that nobody else may read.
 func readSecret(path, what string) (string, error) {
+	b, err := readPrivate(path, what)
+	line, _, _ := strings.Cut(string(b), "\n")
+	return strings.TrimSuffix(line, "\r"), err
+}
+
+// readPrivate reads a file that nobody else may read.
+func readPrivate(path, what string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrPermission) {
 		err = cli.Fail(cli.NoPermission, err)
 	}
 	if err != nil {
-		return "", fmt.Errorf("read %s: %w", what, err)
+		return nil, fmt.Errorf("read %s: %w", what, err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if s, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode().Perm()&0o077 != 0 || s.Uid != 0 && int(s.Uid) != os.Geteuid() {
-		return "", cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("read %s %s: its mode is %04o and its owner %d, so others may know it", what, path, info.Mode().Perm(), s.Uid),
+		return nil, cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("read %s %s: its mode is %04o and its owner %d, so others may know it", what, path, info.Mode().Perm(), s.Uid),
 			"chmod 600 it, or make a new one"))
 	}
-	b, err := io.ReadAll(io.LimitReader(f, maxSecretFile))
-	line, _, _ := strings.Cut(string(b), "\n")
-	return strings.TrimSuffix(line, "\r"), err
+	return io.ReadAll(io.LimitReader(f, maxSecretFile))
 }
 
 // mayMakeFiles is W_OK and X_OK of access(2).

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,12 +26,18 @@ import (
 )
 
 // Run runs salt.
-func Run(ctx context.Context, env *cli.Env) int { return env.Run(ctx, spec(run)) }
+func Run(ctx context.Context, env *cli.Env) int {
+	if c, rest, ok := subcommand(env.Args); ok {
+		env.Name, env.Args = "salt "+c.name, rest
+		return env.Run(ctx, c.spec())
+	}
+	return env.Run(ctx, spec(run))
+}
 
 // spec is the command line, and what is done with it.
 func spec(run func(context.Context, *cli.Env, *urcli.Context) error) cli.Spec {
 	return cli.Spec{
-		Synopsis: []string{"[options] TARGET FUNCTION [ARGUMENT...] [NAME=VALUE...]", "[options] -d [FUNCTION]"},
+		Synopsis: []string{"[options] TARGET FUNCTION [ARGUMENT...] [NAME=VALUE...]", "[options] -d [FUNCTION]", "login [options] URL", "logout [options]"},
 		Summary:  "Run a function on the minions that TARGET means, and show what each returns.",
 		Examples: []string{
 			"salt '*' test.ping", "salt web1 cmd.run 'uname -sr'", "salt -L web1,web2 grains.get os --out json",
@@ -38,7 +45,8 @@ func spec(run func(context.Context, *cli.Env, *urcli.Context) error) cli.Spec {
 			"salt '*' -b 10% --max-fail 3 cmd.run 'apt-get -y upgrade'", "salt '*' --queue 2h service.restart nginx", "salt web1 --follow cmd.run 'make world'",
 			"salt '*' --return=master_bus --tag=monitoring cmd.run_all '/usr/lib/nagios/plugins/check_procs -w 150 -c 200'",
 		},
-		Flags: flags(),
+		Commands: described(),
+		Flags:    flags(),
 		Refused: []cli.Refusal{
 			cli.RefuseUser(),
 			{Option: "range,R=", Reason: "there are no range servers", Hint: "-L a,b names minions, -N a nodegroup of the master, -E is a regular expression"},
@@ -103,7 +111,7 @@ func flags() []urcli.Flag {
 		list = append(list, &urcli.BoolFlag{Category: targeting, Name: t.name, Aliases: []string{t.alias}, Usage: t.usage})
 	}
 	list = append(list, &urcli.StringFlag{Category: targeting, Name: "delimiter", Value: ":", Usage: "`TEXT` between the levels of a grain or pillar target"})
-	return append(append(list, client.CredsFlag()), client.LoginFlags("a")...)
+	return slices.Concat(list, client.MasterFlags(), client.LoginFlags("a"))
 }
 
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
@@ -126,14 +134,11 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	conn, err := client.DialMaster(env, opts, cfg)
+	conn, err := client.Connect(ctx, env, opts, cfg, login)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := login.Do(ctx, conn); err != nil {
-		return err
-	}
 	return show.Follow(ctx, conn, protocol.OpPublish, q, end(q))
 }
 

@@ -70,7 +70,7 @@ func dead(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		if err != nil {
 			return err
 		}
-		conn, err := dial(env, opts)
+		conn, err := dial(ctx, env, opts)
 		if err != nil {
 			return err
 		}

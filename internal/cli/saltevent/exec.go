@@ -70,7 +70,7 @@ func execute(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	if h.session, err = openSession(env, opts); err != nil {
+	if h.session, err = openSession(ctx, env, opts); err != nil {
 		return err
 	}
 	defer h.session.close()

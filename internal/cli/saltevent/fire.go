@@ -34,8 +34,7 @@ func fireSpec() cli.Spec {
 			`salt-event fire --bus minion mytag '{"message": "a drop in the bucket"}'`, "vmstat -n 1 | salt-event fire --text --stdin --no-store load/web1", "df -h | salt-event fire --text disk/report -",
 			"jq -c '.[]' readings.json | salt-event fire sensors --stdin", "salt-event listen --until-end --bus minion | salt-event fire --stdin",
 		},
-		Flags: []urcli.Flag{
-			busFlag(), client.CredsFlag(),
+		Flags: append(client.MasterFlags(), busFlag(),
 			&urcli.BoolFlag{Category: "Events", Name: "stdin", Usage: "read one JSON document a line: the data of an event with TAG each, or without TAG objects with tag and data, as listen prints them"},
 			&urcli.BoolFlag{Category: "Events", Name: "skip-bad", Usage: "with --stdin: pass over a line that cannot be fired, tell which, and end with code 1; without it such a line ends the reading"},
 			&urcli.BoolFlag{Category: "Events", Name: "text", Usage: `DATA, or each line, is plain text; the event gets {"message": DATA}`},
@@ -43,7 +42,7 @@ func fireSpec() cli.Spec {
 			&urcli.StringFlag{Category: "Events", Name: "file", Usage: "read DATA from `FILE`"},
 			&urcli.BoolFlag{Category: "Events", Name: "no-store", Usage: "hand the events to those who listen now, and store them nowhere: no --durable listener, handler or sink gets them, and none can be read later"},
 			&urcli.StringFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Value: "10s", Usage: "give up when nothing is confirmed for `TIME`, as in 10s"},
-		},
+		),
 		Run: fire,
 	}
 }

@@ -34,8 +34,7 @@ func listenSpec() cli.Spec {
 			"salt-event listen --tag mytag", "salt-event listen --tag salt/job --count 1 --timeout 30s", "salt-event listen --since 1h --until-end --format tag",
 			`salt-event listen --tag salt/job/ --filter '(.data.retcode // 0) != 0'`, "salt-event listen --durable mailer --tag alarm/ | while read -r e; do notify \"$e\"; done",
 		},
-		Flags: append(chooseFlags(),
-			client.CredsFlag(),
+		Flags: append(append(chooseFlags(), client.MasterFlags()...),
 			&urcli.IntFlag{Category: "Events", Name: "count", Usage: "stop after `N` events"},
 			&urcli.BoolFlag{Category: "Events", Name: "until-end", Usage: "stop behind what is stored now"},
 			&urcli.StringFlag{Category: "Events", Name: "durable", Usage: "keep the place under `NAME` and go on there; an event counts as done once its line was written"},
@@ -130,7 +129,7 @@ func (c *choice) print(ctx context.Context, env *cli.Env, opts *urcli.Context, c
 		return err
 	}
 	defer unwatch()
-	s, err := openSession(env, opts)
+	s, err := openSession(ctx, env, opts)
 	if err != nil {
 		return err
 	}

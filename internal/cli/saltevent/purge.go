@@ -51,7 +51,7 @@ func purge(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 			return nil
 		}
 	}
-	conn, err := dial(env, opts)
+	conn, err := dial(ctx, env, opts)
 	if err != nil {
 		return err
 	}

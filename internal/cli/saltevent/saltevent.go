@@ -90,7 +90,7 @@ func subcommand(args []string) (name string, rest []string) {
 		switch a := args[i]; {
 		case a == "--":
 			return "", args
-		case a == "-c" || a == "-l" || a == "--config-dir" || a == "--log-level" || a == "--log-file" || a == "--log-file-level" || a == "--bus" || a == "--creds":
+		case a == "-c" || a == "-l" || a == "--config-dir" || a == "--log-level" || a == "--log-file" || a == "--log-file-level" || a == "--bus" || a == "--creds" || a == "--master" || a == "--fingerprint":
 			i++
 		case !strings.HasPrefix(a, "-"):
 			return a, slices.Concat(args[:i], args[i+1:])
@@ -105,14 +105,14 @@ func busFlag() urcli.Flag {
 }
 
 // dial connects to the daemon whose bus was chosen.
-func dial(env *cli.Env, opts *urcli.Context) (*rpc.Conn, error) {
+func dial(ctx context.Context, env *cli.Env, opts *urcli.Context) (*rpc.Conn, error) {
 	switch name := opts.String("bus"); name {
 	case "master":
 		cfg, err := client.MasterConfig(env, opts)
 		if err != nil {
 			return nil, err
 		}
-		return client.DialMaster(env, opts, cfg)
+		return client.Connect(ctx, env, opts, cfg, nil)
 	case "minion":
 		cfg, err := client.MinionConfig(env, opts, nil)
 		if err != nil {

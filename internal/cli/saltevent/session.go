@@ -19,7 +19,7 @@ import (
 // away. Its methods may be called concurrently.
 type session struct {
 	env  *cli.Env
-	dial func() (*rpc.Conn, error)
+	dial func(context.Context) (*rpc.Conn, error)
 	stay bool // do not come back
 
 	mu   sync.Mutex
@@ -28,9 +28,9 @@ type session struct {
 }
 
 // openSession connects; a daemon that is not there now is an error.
-func openSession(env *cli.Env, opts *urcli.Context) (*session, error) {
-	s := &session{env: env, dial: func() (*rpc.Conn, error) { return dial(env, opts) }}
-	conn, err := s.dial()
+func openSession(ctx context.Context, env *cli.Env, opts *urcli.Context) (*session, error) {
+	s := &session{env: env, dial: func(ctx context.Context) (*rpc.Conn, error) { return dial(ctx, env, opts) }}
+	conn, err := s.dial(ctx)
 	s.conn = conn
 	return s, err
 }
@@ -38,7 +38,7 @@ func openSession(env *cli.Env, opts *urcli.Context) (*session, error) {
 // awaitSession is openSession for a command that was told how long to wait for the
 // daemon: one that is away now is tried again until limit is over.
 func awaitSession(ctx context.Context, env *cli.Env, opts *urcli.Context, limit time.Duration) (*session, error) {
-	s, err := openSession(env, opts)
+	s, err := openSession(ctx, env, opts)
 	if cli.Code(err) != cli.Unavailable || !opts.IsSet("timeout") {
 		return s, err
 	}
@@ -62,7 +62,7 @@ const (
 // get returns the connection, waiting for the daemon while it is away.
 func (s *session) get(ctx context.Context) (*rpc.Conn, error) {
 	for pauses := new(backoff.Pauses); ; {
-		c, err := s.once()
+		c, err := s.once(ctx)
 		if err == nil || cli.Code(err) != cli.Unavailable {
 			return c, err
 		}
@@ -72,13 +72,13 @@ func (s *session) get(ctx context.Context) (*rpc.Conn, error) {
 	}
 }
 
-func (s *session) once() (*rpc.Conn, error) {
+func (s *session) once(ctx context.Context) (*rpc.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil {
 		return s.conn, nil
 	}
-	c, err := s.dial()
+	c, err := s.dial(ctx)
 	if err != nil {
 		if !s.told {
 			s.env.Warn(errors.New("the daemon is away; waiting for it"))

@@ -117,7 +117,7 @@ type sinkSource struct {
 const silence = 2 * time.Minute
 
 func newSinkSource(env *cli.Env, opts *urcli.Context, r sink.Rule) *sinkSource {
-	s := &session{env: env, dial: func() (*rpc.Conn, error) { return dial(env, opts) }}
+	s := &session{env: env, dial: func(ctx context.Context) (*rpc.Conn, error) { return dial(ctx, env, opts) }}
 	q := protocol.Listen{Tags: r.Tags, Match: r.Match, Senders: r.Senders, Durable: r.Position}
 	if r.Since.All {
 		q.FromSeq = 1

@@ -36,7 +36,7 @@ func stat(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if opts.Args().Len() > 0 {
 		return cli.Usagef("unexpected word %q", opts.Args().First())
 	}
-	conn, err := dial(env, opts)
+	conn, err := dial(ctx, env, opts)
 	if err != nil {
 		return err
 	}

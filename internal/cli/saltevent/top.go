@@ -55,7 +55,7 @@ func top(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer unwatch()
-	s, err := openSession(env, opts)
+	s, err := openSession(ctx, env, opts)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ func tokenSpec() cli.Spec {
 		Synopsis: []string{"[options]"},
 		Summary:  "Print a token for the present end of the journal: 'salt-event wait --since-now TOKEN' sees everything that is fired from here on.",
 		Examples: waitExamples,
-		Flags:    []urcli.Flag{busFlag()},
+		Flags:    append(client.MasterFlags(), busFlag()),
 		Run:      printToken,
 	}
 }
@@ -34,7 +34,7 @@ func printToken(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if opts.Args().Len() > 0 {
 		return cli.Usagef("unexpected word %q", opts.Args().First())
 	}
-	conn, err := dial(env, opts)
+	conn, err := dial(ctx, env, opts)
 	if err != nil {
 		return err
 	}
@@ -55,8 +55,7 @@ func waitSpec() cli.Spec {
 		Summary: "Print the first event that matches and end, also if it was fired before this command began: " +
 			"from the place of the token on nothing is missed.",
 		Examples: waitExamples,
-		Flags: append(chooseFlags(),
-			client.CredsFlag(),
+		Flags: append(append(chooseFlags(), client.MasterFlags()...),
 			&urcli.StringFlag{Category: "Events", Name: "since-now", Usage: "begin behind the place of the `TOKEN` that salt-event token has printed"}),
 		Run: wait,
 	}

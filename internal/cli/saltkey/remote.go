@@ -42,12 +42,8 @@ func (t *tool) reach(ctx context.Context, login *client.Login) error {
 
 // dial logs in at the master, where a login is asked for.
 func (t *tool) dial(ctx context.Context, login *client.Login) error {
-	conn, err := client.DialMaster(t.env, t.opts, t.cfg)
+	conn, err := client.Connect(ctx, t.env, t.opts, t.cfg, login)
 	if err != nil {
-		return err
-	}
-	if err := login.Do(ctx, conn); err != nil {
-		conn.Close()
 		return err
 	}
 	t.remote = &remote{ctx, conn}

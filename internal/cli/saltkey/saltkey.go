@@ -73,7 +73,7 @@ func spec() cli.Spec {
 			"salt-key -d 'web1@SHA256:0f:5b:13:aa' -y",
 			"salt-key --gen-signature --auto-create",
 		},
-		Flags:    slices.Concat(lookFlags(), changeFlags(), makeFlags(), []urcli.Flag{client.CredsFlag()}, client.LoginFlags()),
+		Flags:    slices.Concat(lookFlags(), changeFlags(), makeFlags(), client.MasterFlags(), client.LoginFlags()),
 		Ignored:  []string{"rotate-aes-key=", "preserve-minions"},
 		Refused:  []cli.Refusal{cli.RefuseUser()},
 		Output:   true,
@@ -183,8 +183,11 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	far := login != nil || opts.String("creds") != ""
-	if far {
+	far, err := client.IsRemote(env, opts)
+	if err != nil {
+		return err
+	}
+	if far = far || login != nil; far {
 		err = forMaster(asked)
 	}
 	if err == nil && (far || t.closed != nil && forMaster(asked) == nil) {

@@ -18,7 +18,6 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/output"
 	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -45,8 +44,7 @@ func flags() []urcli.Flag {
 		&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
 		&urcli.BoolFlag{Category: "Running", Name: "wheel", Usage: "run a wheel function, which manages the master itself: key.*, config.values"},
 		&urcli.BoolFlag{Category: "Running", Name: "quiet", Aliases: []string{"q"}, Usage: "show no result, and nothing but errors on standard error"},
-		client.CredsFlag(),
-	}, client.LoginFlags("a")...)
+	}, append(client.MasterFlags(), client.LoginFlags("a")...)...)
 }
 
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
@@ -95,7 +93,7 @@ func ask(ctx context.Context, env *cli.Env, opts *urcli.Context, q protocol.Run)
 	if err != nil {
 		return cli.Fail(cli.Usage, err)
 	}
-	conn, err := dial(ctx, env, opts, cfg, login)
+	conn, err := client.Connect(ctx, env, opts, cfg, login)
 	if err != nil {
 		return err
 	}
@@ -140,19 +138,6 @@ func isCheck(q protocol.Run) bool {
 	return q.Command.Function == "status.health" && !q.Async && !q.Wheel
 }
 
-// dial connects to the master, as who the options name.
-func dial(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *client.Login) (*rpc.Conn, error) {
-	conn, err := client.DialMaster(env, opts, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if err := login.Do(ctx, conn); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return conn, nil
-}
-
 // followed says which job jobs.follow is to show.
 func followed(q protocol.Run) (salt.JID, bool) {
 	if q.Command.Function != "jobs.follow" || q.Async || q.Wheel || len(q.Command.Args)+len(q.Command.Kwargs) != 1 {
@@ -173,7 +158,7 @@ func follow(ctx, wait context.Context, env *cli.Env, opts *urcli.Context, cfg *c
 	if err != nil {
 		return err
 	}
-	conn, err := dial(ctx, env, opts, cfg, login)
+	conn, err := client.Connect(ctx, env, opts, cfg, login)
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func watch(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.M
 		return err
 	}
 	defer unwatch()
-	conn, err := dial(ctx, env, opts, cfg, login)
+	conn, err := client.Connect(ctx, env, opts, cfg, login)
 	if err != nil {
 		return err
 	}
