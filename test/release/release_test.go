@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -113,6 +114,44 @@ func TestCompletions(t *testing.T) {
 			run(t, shell, "-n", script)
 		} else {
 			t.Logf("%s is not installed: its script was not read", shell)
+		}
+	}
+}
+
+// TestDockerfiles: what an image is built of and starts is in the sources, with the version of
+// Go that they need. No image is built: that needs a daemon, and images of others.
+func TestDockerfiles(t *testing.T) {
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(mod)
+	for _, daemon := range []string{"master", "minion"} {
+		b, err := os.ReadFile("../../packaging/docker/Dockerfile." + daemon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(b)
+		if from := "FROM golang:" + string(version[1]) + "-"; !strings.Contains(text, from) {
+			t.Errorf("%s: nothing begins with %s", daemon, from)
+		}
+		for _, start := range []string{"salt-" + daemon, "salt-template", "salt-event"} {
+			if !slices.Contains(strings.Fields(text), "./cmd/"+start) {
+				t.Errorf("%s: %s is not built", daemon, start)
+			}
+		}
+		for _, word := range strings.Fields(text) {
+			if dir, ours := strings.CutPrefix(word, "./cmd/"); ours {
+				if _, err := os.Stat(filepath.Join("../../cmd", dir, "main.go")); err != nil {
+					t.Errorf("%s: %v", daemon, err)
+				}
+			}
+		}
+		if _, err := os.Stat("../../packaging/etc/salt/" + daemon); err != nil || !strings.Contains(text, "COPY packaging/etc/salt/"+daemon+" ") {
+			t.Errorf("%s: the settings are not copied: %v", daemon, err)
+		}
+		if !strings.Contains(text, `ENTRYPOINT ["salt-`+daemon+`"]`) {
+			t.Errorf("%s: it does not start the daemon", daemon)
 		}
 	}
 }
