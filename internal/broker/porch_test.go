@@ -222,7 +222,7 @@ func TestConnectionsLeaveDescriptorsFree(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() {
-			if err := nc.FlushTimeout(5 * time.Second); err != nil {
+			if err := nc.FlushTimeout(time.Minute); err != nil {
 				t.Errorf("a minion was pushed out: %v", err)
 			}
 			nc.Close()

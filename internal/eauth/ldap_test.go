@@ -109,7 +109,7 @@ func (s *slapd) run(program string) bool {
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for limit := time.After(30 * time.Second); ; {
+	for limit := time.After(time.Minute); ; {
 		select {
 		case <-ended:
 			return false

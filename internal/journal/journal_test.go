@@ -80,7 +80,7 @@ func show(list []event.Event) string {
 }
 
 // limit bounds the waits of a test that fails.
-const limit = 20 * time.Second
+const limit = time.Minute
 
 // Sizes of events that are stored in three and in two pieces.
 const (

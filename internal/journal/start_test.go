@@ -141,7 +141,7 @@ func TestNamesAheadOfTheJournal(t *testing.T) {
 
 func waitFile(t *testing.T, path string) []byte {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if b, err := os.ReadFile(path); err == nil && len(b) > 0 {
 			return b
 		}

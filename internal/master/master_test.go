@@ -97,7 +97,7 @@ func (w *world) run() {
 			if err != nil {
 				w.t.Errorf("Run: %v", err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			w.t.Error("the master does not stop")
 		}
 		w.stop = func() {}
@@ -370,7 +370,7 @@ func TestAcceptRejectDelete(t *testing.T) {
 	}
 	accept(t, store, "web1")
 	accept(t, store, "web2")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := l.Wait(ctx); err != nil {
 		t.Fatalf("waiting to be accepted: %v", err)

@@ -111,7 +111,7 @@ func TestEveryRequestOfAnUnacceptedKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		b, err := s.Next(ctx)
 		cancel()
 		s.Close()

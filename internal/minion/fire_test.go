@@ -72,7 +72,7 @@ func (p *pair) back() {
 // fire fires on the minion's bus.
 func (p *pair) fire(events ...event.Item) (protocol.Fired, error) {
 	var fired protocol.Fired
-	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
 	err := p.local.Ask(ctx, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: events}, &fired)
 	return fired, err

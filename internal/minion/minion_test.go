@@ -41,7 +41,7 @@ func run(t testing.TB, serve func(context.Context) error) *daemonUnderTest {
 		cancel()
 		select {
 		case <-finished:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("a daemon does not stop")
 		}
 	}
@@ -180,7 +180,7 @@ func publish(t *testing.T, c *rpc.Conn, q protocol.Publish) (last job.Update, st
 		t.Fatal(err)
 	}
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var start job.Start
 	if err := s.Decode(ctx, &start); err != nil {
@@ -326,7 +326,7 @@ func TestOutbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var ready protocol.Ready
 	if err := s.Decode(ctx, &ready); err != nil {
@@ -349,7 +349,7 @@ func TestRefusedForGood(t *testing.T) {
 		if !errors.Is(err, upstream.ErrMasterKey) || salt.Hint(err) == "" {
 			t.Errorf("wrong master_finger: %v (hint %q)", err, salt.Hint(err))
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("a minion that refuses its master goes on")
 	}
 	if _, err := os.Stat(filepath.Join(cfg.PKIDir, "minion_master.pub")); err == nil {

@@ -125,7 +125,7 @@ func (r *replayed) start(id, dir string) (m *Minion, s *upstream.Session, stop f
 
 func (r *replayed) await(what string, f func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatalf("it did not happen: %s\n%s", what, r.log.String())
 		}

@@ -31,7 +31,7 @@ func TestSchedule(t *testing.T) {
     seconds: 0.05
     return_job: false
 `)
-	until(t, "the job has run often", func() bool { return len(p.atMaster("checks")) >= 5 })
+	until(t, "the job has run often", func() bool { return len(p.atMaster("checks")) >= 5 && len(p.atMaster("salt/job")) >= 5 })
 	jids := map[string]bool{}
 	for _, e := range p.atMaster("checks") {
 		var data struct{ JID, Return string }
@@ -113,18 +113,29 @@ func TestBadSchedule(t *testing.T) {
 	}
 }
 
+// soon is a moment that is far enough ahead for what a test does before it, which takes no
+// more than a few times as long as what the test has done since began.
+func soon(began time.Time) string {
+	now := time.Now()
+	return now.Add(3*time.Second + 5*now.Sub(began)).Format("2006-01-02T15:04:05")
+}
+
 // TestScheduleOnceForEachDueTime: a job that is due at one moment runs once, with two
 // masters of which the first is lost, and over restarts before and after.
 func TestScheduleOnceForEachDueTime(t *testing.T) {
 	first, a, firstRun := signedMaster(t, t.TempDir())
 	second, b, _ := signedMaster(t, first.PKIDir)
-	due := time.Now().Add(4 * time.Second).Truncate(time.Second)
-	cfg := verifying(t, first.PKIDir, fmt.Sprintf(`master_alive_interval: 1
-schedule:
-  once: {function: test.echo, args: [once], once: '%s', returner: master_bus, tag: once}
-  tick: {function: test.echo, args: [tick], seconds: 0.3, returner: master_bus, tag: tick}
-`, due.Format("2006-01-02T15:04:05")), a, b)
-	m := startMinion(t, cfg)
+	settings := func(more string) string {
+		return "master_alive_interval: 1\nschedule:\n  tick: {function: test.echo, args: [tick], seconds: 0.3, returner: master_bus, tag: tick}\n" + more
+	}
+	plain := verifying(t, first.PKIDir, settings(""), a, b)
+	began := time.Now()
+	m := startMinion(t, plain)
+	uses(t, plain, a)
+	m.stop()
+	cfg := verifying(t, first.PKIDir, settings("  once: {function: test.echo, args: [once], once: '"+soon(began)+"', returner: master_bus, tag: once}\n"), a, b)
+	cfg.PKIDir = plain.PKIDir // it is the same minion
+	m = startMinion(t, cfg)
 	uses(t, cfg, a)
 	m.stop()
 	m = startMinion(t, cfg)
@@ -146,6 +157,7 @@ schedule:
 // each job runs once for each moment at which it is due, over a restart of the minion and
 // with one master lost. The runs are counted where they happen.
 func TestScheduleOnceWithAllMasters(t *testing.T) {
+	began := time.Now()
 	acfg, a, arun := startMaster(t)
 	bcfg, b, _ := startMaster(t)
 	runs := filepath.Join(t.TempDir(), "runs")
@@ -156,7 +168,7 @@ func TestScheduleOnceWithAllMasters(t *testing.T) {
 	entry := func(name, due string) string {
 		return fmt.Sprintf("  %s: {function: cmd.run, args: ['echo %[1]s >>%s'], kwargs: {python_shell: true}, %s, returner: master_bus, tag: runs/%[1]s}\n", name, runs, due)
 	}
-	moment := func() string { return time.Now().Add(3 * time.Second).Format("2006-01-02T15:04:05") }
+	moment := func() string { return soon(began) }
 	cfg := listed(t, "schedule:\n"+entry("before", "once: '"+moment()+"'")+entry("daily", "days: 1, run_on_start: true"), a, b)
 	m := startMinion(t, cfg)
 	connected(t, cfg)
@@ -173,11 +185,14 @@ func TestScheduleOnceWithAllMasters(t *testing.T) {
 	until(t, "both masters are connected again", func() bool { return masterStates(t, again) == "++" })
 	add := func(from *config.Master, name string) {
 		t.Helper()
+		began = time.Now()
+		c := dial(t, from.SockDir, master.SocketName)
+		publish(t, c, protocol.Publish{Commands: call("test.ping")}) // how long one takes now
 		q := protocol.Publish{Commands: []job.Command{{Function: call("schedule.add")[0].Function, Args: []any{name}, Kwargs: map[string]any{
 			"function": "cmd.run", "job_args": []any{"echo " + name + " >>" + runs}, "job_kwargs": map[string]any{"python_shell": true},
 			"once": moment(), "returner": "master_bus", "tag": "runs/" + name,
 		}}}}
-		if u, _ := publish(t, dial(t, from.SockDir, master.SocketName), q); u.State != job.Done {
+		if u, _ := publish(t, c, q); u.State != job.Done {
 			t.Fatalf("add %s: %+v", name, u)
 		}
 	}

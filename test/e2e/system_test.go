@@ -22,10 +22,10 @@ import (
 // Bounds, far above what a loaded machine needs: a script that reaches one has
 // found a hang.
 const (
-	readyTime = 30 * time.Second // from the start of a daemon to its READY=1
-	runTime   = 60 * time.Second // of a command
-	waitTime  = 30 * time.Second // for something that must happen
-	stopTime  = 15 * time.Second // from SIGTERM to the end
+	readyTime = 60 * time.Second  // from the start of a daemon to its READY=1
+	runTime   = 120 * time.Second // of a command
+	waitTime  = 60 * time.Second  // for something that must happen
+	stopTime  = 30 * time.Second  // from SIGTERM to the end
 	pollTime  = 15 * time.Millisecond
 )
 

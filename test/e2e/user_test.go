@@ -50,7 +50,7 @@ var accounts sync.Mutex
 func manage(program string, args ...string) error {
 	accounts.Lock()
 	defer accounts.Unlock()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		out, err := exec.Command(program, args...).CombinedOutput()
 		if err == nil {

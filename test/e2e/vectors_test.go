@@ -204,6 +204,9 @@ func targets(_ *system, ts *testscript.TestScript, _ []string) error {
 		}
 		got, _ := printed(ts, append(command, "--", expr, "test.ping")...)
 		ran := returned(got)
+		if c.TgtType == "list" {
+			expr = withoutBlanks(expr)
+		}
 		if want := meant(expr, c.TgtType, target.Options{Delimiter: c.Delimiter, Nodegroups: groups}, facts); !slices.Equal(ran, want) {
 			return fmt.Errorf("%s: %s %q: %v ran it, want %v", c.ID, c.TgtType, expr, ran, want)
 		}
@@ -256,6 +259,14 @@ func meant(expr, kindName string, o target.Options, facts []target.Facts) []stri
 		}
 	}
 	return ids
+}
+
+// withoutBlanks is a list as salt gives it on: people put blanks between names.
+func withoutBlanks(list string) string {
+	if strings.Contains(list, ",") {
+		return strings.ReplaceAll(list, " ", "")
+	}
+	return strings.Join(strings.Fields(list), ",")
 }
 
 // returned are the ids whose return is true, sorted.
