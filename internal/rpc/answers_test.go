@@ -75,7 +75,7 @@ func TestAsksAgainAtOnce(t *testing.T) {
 	for range 128 {
 		wg.Go(func() {
 			for i := range 20 {
-				if err := c.Ask(t.Context(), "echo", i, nil); err != nil {
+				if err := c.Ask(t.Context(), "last", i, nil); err != nil {
 					t.Errorf("question %d: %v", i, err)
 					return
 				}
