@@ -229,6 +229,17 @@ func TestPlaces(t *testing.T) {
 }
 
 // A nil *Rules and one without settings refuse everybody but operators.
+// Who is on the blacklist is barred by whatever name they log in.
+func TestBarredByTheirUnixName(t *testing.T) {
+	r := rules(t, "external_auth: {file: {steve: [.*]}}\npublisher_acl_blacklist: {users: [eve]}\n")
+	for unix, allow := range map[string]bool{"eve": false, "bob": true} {
+		s := Subject{Kind: External, Backend: "file", Name: "steve", Unix: []string{"wheel", unix}}
+		if d := r.Decide(ask(s, "test.ping", "web1")); (d.Verdict == Allow) != allow {
+			t.Errorf("steve, who is %s on this machine: %+v", unix, d)
+		}
+	}
+}
+
 func TestNoRules(t *testing.T) {
 	for name, r := range map[string]*Rules{"nil": nil, "empty": rules(t, "{}"), "null": rules(t, "publisher_acl: {}")} {
 		if d := r.Decide(ask(local("fred"), "test.ping", "web1")); d.Verdict != Deny {

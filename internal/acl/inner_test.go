@@ -69,6 +69,8 @@ publisher_acl:
     - '*': [run.here, store.run, test.ping]
   bob:
     - '*': [{store.run: {runs: any}}, run.*]
+  joe:
+    - '*': [{store.run: {args: [job]}}]
   eve:
     - '@runner'
     - run.*
@@ -116,6 +118,7 @@ func TestInner(t *testing.T) {
 		"publishing by a minion without rules":     {call(fred, "web2", "push.to", "web*", "test.ping"), false, "peer has no rule for web2"},
 		"hidden without a word":                    {call(ann, "web1", "store.run", "job"), false, "cannot be read"},
 		"hidden inside":                            {call(ann, "web1", "run.here", "store.run", "job"), false, "cannot be read"},
+		"hidden with arguments alone":              {call(local("joe"), "web1", "store.run", "job"), false, "cannot be read"},
 		"hidden with the word":                     {call(bob, "web1", "store.run", "job"), true, "runs: any"},
 		"hidden inside with the word":              {call(bob, "web1", "run.here", "store.run", "job"), true, "run"},
 		"hidden for root":                          {call(root, "web1", "store.run", "job"), true, ""},

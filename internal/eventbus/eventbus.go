@@ -50,6 +50,7 @@ type Bus struct {
 
 	mu        sync.Mutex
 	listeners []*listener
+	changes   atomic.Uint64 // of the rules
 
 	dead      *DeadLetters
 	positions *positions

@@ -35,6 +35,7 @@ type world struct {
 	bus    *bustest.Bus
 	events *Bus
 	user   *atomic.Pointer[string] // nil within is the operator
+	after  *atomic.Pointer[func()] // what happens once when the next who asks was looked at
 }
 
 const limit = 4 << 20 // bytes of an event
@@ -49,8 +50,13 @@ func startWith(t testing.TB, set func(*rpc.Server)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, bus: b, events: New(j, limit, b.Log), user: &atomic.Pointer[string]{}}
+	w := &world{t: t, bus: b, events: New(j, limit, b.Log), user: &atomic.Pointer[string]{}, after: &atomic.Pointer[func()]{}}
 	who := func(_ context.Context, i bus.Identity) eventacl.Principal {
+		defer func() {
+			if f := w.after.Swap(nil); f != nil {
+				(*f)()
+			}
+		}()
 		if name := w.user.Load(); name != nil {
 			return w.events.Rules().User(1234, *name, false)
 		}

@@ -19,10 +19,16 @@ func (r *Bus) SetGrants(g *event.Grants) {
 	r.rules.Set(g)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.changes.Add(1)
 	for _, l := range r.listeners {
-		if !l.who.Operator() || l.who.Sudo != "" {
-			l.recall()
-		}
+		l.askAnew()
+	}
+}
+
+// askAnew ends the answer to a listener whose rules are no longer those in force.
+func (l *listener) askAnew() {
+	if !l.who.Operator() || l.who.Sudo != "" {
+		l.recall()
 	}
 }
 

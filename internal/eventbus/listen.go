@@ -36,8 +36,9 @@ const (
 )
 
 // Listen answers a request with events until the caller is gone, or until the end
-// of what is stored if that was asked for.
-func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
+// of what is stored if that was asked for. rules is the number of the change of rules by
+// which who was looked at.
+func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who eventacl.Principal, rules uint64) error {
 	l, err := r.listener(req, who)
 	if err != nil {
 		return err
@@ -58,11 +59,12 @@ func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who eventacl.Princip
 	defer l.endTurn()
 	r.tail.join()
 	defer r.tail.leave()
-	defer r.enter(l)()
-	if err := l.begin(ctx); err != nil {
-		return err
+	defer r.enter(l, rules)()
+	err = l.begin(ctx)
+	if err == nil {
+		err = l.serve(ctx)
 	}
-	if err := l.serve(ctx); !errors.Is(err, context.Canceled) {
+	if !errors.Is(err, context.Canceled) {
 		return err
 	}
 	// To a caller that is gone this is not sent; who is there may come back.
@@ -566,10 +568,13 @@ func (l *listener) finish(ctx context.Context) error {
 }
 
 // enter books the listener for Stat.
-func (r *Bus) enter(l *listener) (leave func()) {
+func (r *Bus) enter(l *listener, rules uint64) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.listeners = append(r.listeners, l)
+	if rules != r.changes.Load() { // which SetGrants has told everybody but this one
+		l.askAnew()
+	}
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -15,15 +15,15 @@ import (
 func (r *Bus) Register(s *rpc.Server, who func(context.Context, bus.Identity) eventacl.Principal) {
 	for name, h := range map[string]func(context.Context, *rpc.Request, eventacl.Principal) error{
 		"complete":    r.Complete,
-		"userListen":  r.Listen,
 		"userPlace":   r.Place,
 		"userConfirm": r.Confirm,
 		"userDead":    r.Dead,
 		"userStat":    r.Stat,
 		"userPurge":   r.Purge,
 	} {
-		s.Handle(name, r.handler(h, who))
+		s.Handle(name, handler(r, h, who))
 	}
+	s.Handle("userListen", r.listening(who))
 	s.Handle("profile", profile.Handle)
 }
 
@@ -35,7 +35,7 @@ func (r *Bus) SetWhile(while func(ctx context.Context, i bus.Identity, f func(co
 
 // RegisterFire serves the events that local users fire, where they are for this bus alone.
 func (r *Bus) RegisterFire(s *rpc.Server, who func(context.Context, bus.Identity) eventacl.Principal) {
-	s.Handle("userFire", r.handler(r.FireFor, who))
+	s.Handle("userFire", handler(r, r.FireFor, who))
 }
 
 // RegisterClients serves what clients may ask. who says what one is and may hear: by its
@@ -43,15 +43,30 @@ func (r *Bus) RegisterFire(s *rpc.Server, who func(context.Context, bus.Identity
 func (r *Bus) RegisterClients(s *rpc.Server, who func(context.Context, bus.Identity) eventacl.Principal) {
 	for name, h := range map[string]func(context.Context, *rpc.Request, eventacl.Principal) error{
 		"clientFire":    r.FireFor,
-		"clientListen":  r.Listen,
 		"clientPlace":   r.Place,
 		"clientConfirm": r.Confirm,
 	} {
-		s.Handle(name, r.handler(h, who))
+		s.Handle(name, handler(r, h, who))
 	}
+	s.Handle("clientListen", r.listening(who))
 }
 
-func (r *Bus) handler(h func(context.Context, *rpc.Request, eventacl.Principal) error, who func(context.Context, bus.Identity) eventacl.Principal) rpc.Handler {
+// listening serves listeners. By the time that one is at work the rules may be others than
+// those by which it was looked at, and SetGrants does not know of it yet.
+func (r *Bus) listening(who func(context.Context, bus.Identity) eventacl.Principal) rpc.Handler {
+	type seen struct {
+		who   eventacl.Principal
+		rules uint64
+	}
+	look := func(ctx context.Context, i bus.Identity) seen {
+		rules := r.changes.Load() // before anything of them is read
+		return seen{who(ctx, i), rules}
+	}
+	return handler(r, func(ctx context.Context, req *rpc.Request, s seen) error { return r.Listen(ctx, req, s.who, s.rules) }, look)
+}
+
+// handler answers requests for who asks, as who describes them.
+func handler[P any](r *Bus, h func(context.Context, *rpc.Request, P) error, who func(context.Context, bus.Identity) P) rpc.Handler {
 	return func(ctx context.Context, req *rpc.Request) error {
 		if r.while == nil {
 			return h(ctx, req, who(ctx, req.From))

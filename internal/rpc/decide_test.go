@@ -2,6 +2,8 @@ package rpc_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -34,7 +36,21 @@ func ask(t *testing.T, table bus.Endpoints, authorize func(context.Context, *rpc
 		t.Fatal(err)
 	}
 	defer c.Close()
-	return c.Ask(t.Context(), "echo", 1, nil)
+	answer, err := c.Call("echo", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Close()
+	var last error
+	for sent := []byte(nil); last == nil; sent, last = answer.Next(t.Context()) {
+		if strings.Contains(string(sent), "secret") {
+			t.Errorf("the user gets %s", sent)
+		}
+	}
+	if errors.Is(last, io.EOF) {
+		return nil
+	}
+	return last
 }
 
 // A handler that forgets to ask for a permission has no answer, however it answers.
@@ -46,19 +62,19 @@ func TestNothingIsAnsweredWithoutADecision(t *testing.T) {
 		"nothing at all": func(context.Context, *rpc.Request) error { return nil },
 		"a refusal": func(ctx context.Context, r *rpc.Request) error {
 			_ = r.Decide(decision.Refuse(rpc.Errorf(rpc.Denied, "no")))
-			return r.Send(ctx, 1)
+			return r.Send(ctx, "secret")
 		},
 		"the zero value": func(ctx context.Context, r *rpc.Request) error {
 			_ = r.Decide(decision.Decision{})
-			return r.Send(ctx, 1)
+			return r.Send(ctx, "secret")
 		},
 		"what another check allows": func(ctx context.Context, r *rpc.Request) error {
 			_ = r.Decide(authztest.Allow(string(bus.EventGrant)))
-			return r.Send(ctx, 1)
+			return r.Send(ctx, "secret")
 		},
 		"one's own": func(ctx context.Context, r *rpc.Request) error {
 			_ = r.Decide(decision.Own())
-			return r.Send(ctx, 1)
+			return r.Send(ctx, "secret")
 		},
 	} {
 		if err := ask(t, check(bus.Published), nil, h); rpc.CodeOf(err) != rpc.Internal {

@@ -1,0 +1,35 @@
+package eventbus
+
+import (
+	"testing"
+
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+)
+
+// TestRulesChangeWhileAListenerBegins: who was looked at by rules that are no longer in force
+// when their listener is at work is asked anew. Operators go on.
+func TestRulesChangeWhileAListenerBegins(t *testing.T) {
+	w := start(t)
+	root, c := w.dial(), w.dial()
+	w.grant("fred: {listen: [app/*]}")
+	w.as("fred")
+	change := func() { w.grant("eve: {listen: ['*']}") }
+	w.after.Store(&change)
+	h, err := w.listen(c, protocol.Listen{Tags: []string{"app/"}})
+	w.as("")
+	w.mustFire(root, "app/1")
+	if err == nil {
+		_, err = h.stream.Next(w.bounded())
+	}
+	if rpc.CodeOf(err) != rpc.Unavailable {
+		t.Errorf("by the old rules: %v, want the listener to end", err)
+	}
+	w.as("fred")
+	if _, err := w.listen(c, protocol.Listen{Tags: []string{"app/"}}); rpc.CodeOf(err) != rpc.Denied {
+		t.Errorf("by the new rules: %v, want a refusal", err)
+	}
+	w.as("")
+	w.after.Store(&change)
+	w.mustListen(root, protocol.Listen{FromSeq: 1, Tags: []string{"app/"}}).wantTag("app/1")
+}
