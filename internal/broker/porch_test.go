@@ -437,3 +437,23 @@ type text string
 
 func (t text) Network() string { return "tcp" }
 func (t text) String() string  { return string(t) }
+
+// One host has no more than its part of the places of those who are not let in yet, so that
+// another always finds some.
+func TestOneHostHasItsPartOfThePlaces(t *testing.T) {
+	p := newPorch(nil, descriptors{halfOpen: 10, unaccepted: 6}, nil, nil)
+	for name, c := range map[string]struct {
+		of   *crowd
+		most int
+	}{"half open": {p.halfOpen, 5}, "unaccepted": {p.unaccepted, 3}} {
+		taken := 0
+		for range 2 * c.of.most {
+			if victim, ok := c.of.add(&arrival{host: "127.0.0.1"}, func(*arrival) bool { return false }); ok && victim == nil {
+				taken++
+			}
+		}
+		if _, ok := c.of.add(&arrival{host: "127.0.0.2"}, func(*arrival) bool { return false }); taken != c.most || !ok {
+			t.Errorf("%s: one host has %d places, want %d; another host is taken: %v", name, taken, c.most, ok)
+		}
+	}
+}
