@@ -35,7 +35,7 @@ type Event struct {
 	Tag  string          `json:"tag"`
 	From string          `json:"from,omitempty"` // the sender as the bus verified it: a minion id, "user:NAME", "" for the daemon itself
 	Data json.RawMessage `json:"data"`           // never empty; an object carries Salt's _stamp
-	Seq  uint64          `json:"seq,omitempty"`  // the place in the journal, from 1; 0 before it is stored
+	Seq  uint64          `json:"seq,omitempty"`  // the sequence in the journal, from 1; 0 before it is stored
 
 	text []byte // of NewLong: the text, of which Data is a part; else nil
 }

@@ -192,7 +192,7 @@ func (j *Journal) Read(ctx context.Context, q Query, f func(event.Event) error) 
 	return c.each(ctx, f)
 }
 
-// Cursor is a place in the journal from which events are read.
+// Cursor is a position in the journal from which events are read.
 type Cursor struct {
 	consumer jetstream.Consumer
 	reader   Reader

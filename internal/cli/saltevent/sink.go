@@ -104,7 +104,7 @@ func checkSink(ctx context.Context, env *cli.Env, load func() (*sink.Config, err
 	return nil
 }
 
-// sinkSource is a rule's place in the journal. It has a connection of its own: to
+// sinkSource is a rule's position in the journal. It has a connection of its own: to
 // give up an answer that nobody takes, the connection must end.
 type sinkSource struct {
 	session *session

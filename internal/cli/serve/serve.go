@@ -117,7 +117,7 @@ func Reopen(log *logging.Log, opts *urcli.Context, cfg config.Common) error {
 }
 
 // Run serves until ctx ends, with little garbage, and gives memory back to the system
-// whenever the daemon is at rest.
+// whenever the daemon is idle.
 func Run(ctx context.Context, d interface{ Run(context.Context) error }) error {
 	daemon.Lean()
 	defer daemon.Rest(ctx)()
