@@ -498,8 +498,8 @@ func (w *world) await(n int) {
 // awaitIn waits until the files have n lines together.
 func (w *world) awaitIn(n int, files ...string) {
 	w.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
+	deadline := time.Now().Add(time.Minute)
+	for ; ; time.Sleep(time.Millisecond) {
 		lines := 0
 		var err error
 		for _, name := range files {
@@ -577,8 +577,8 @@ func TestCopyFails(t *testing.T) {
 // told waits until the log has these words.
 func (w *world) told(read func() string, words string) {
 	w.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !strings.Contains(read(), words) {
+	deadline := time.Now().Add(time.Minute)
+	for ; !strings.Contains(read(), words); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			w.Fatalf("the log does not say %q", words)
 		}

@@ -20,8 +20,8 @@ import (
 // The flood that two listeners do not read: together it is far more than any process
 // may grow by.
 const (
-	floodEvents = 250_000
-	floodSize   = 2000      // bytes of one, so that all are 500 MB
+	floodEvents = 60_000
+	floodSize   = 8400      // bytes of one, so that all are 500 MB
 	floodBound  = 350 << 20 // bytes that a daemon may have in memory; the flood itself costs half of that
 	earBound    = 96 << 20  // and a listener
 )
