@@ -28,6 +28,7 @@ var socket, port, root, credentials string
 const settings = `
 interface: 127.0.0.1
 auto_accept: True
+remote_login: True
 event_acl:
   client:dash: {fire: dash/*, listen: dash/*}
   'sharedsecret:ada': {listen: ada/*}

@@ -27,6 +27,7 @@ type Logins struct {
 	Came func(inbox string) bool // says whether a connection with it is there
 
 	apiUser  string // may log others in by their addresses; "" is operators only
+	remote   bool   // guests may log in
 	log      *slog.Logger
 	local    func(context.Context, bus.Identity) Principal // who asks, whoever has logged in
 	record   func(context.Context, audit.Entry) error      // before it takes effect
@@ -136,6 +137,9 @@ func (l *sessions) takeChallenge(inbox string) []byte {
 
 // Login lets a user of external_auth in on the connection that asks.
 func (l *Logins) Login(ctx context.Context, r *rpc.Request) error {
+	if r.From.Role == bus.RoleGuest && !l.remote {
+		return rpc.Errorf(rpc.Denied, "this master lets nobody log in from another machine").WithHint("set remote_login: True in its configuration, and restart it")
+	}
 	var q protocol.Login
 	if err := r.Decode(&q); err != nil {
 		return err

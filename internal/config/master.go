@@ -175,6 +175,8 @@ type Master struct {
 	PublisherACLBlacklist Located `yaml:"publisher_acl_blacklist"`
 	// What is done about which events.
 	Reactor Located `yaml:"reactor"`
+	// Users of external_auth may log in from other machines, over the master's port.
+	RemoteLogin bool `yaml:"remote_login"`
 	// How salt-api serves HTTP.
 	RestCherrypy Located `yaml:"rest_cherrypy"`
 	// The one port of the master.

@@ -137,7 +137,7 @@ func (m *Master) open(ctx context.Context) error {
 		return err // with a mistake in the rules the master does not serve
 	}
 	m.authz = authz.New(authz.Options{
-		Users: &m.settings.Users, Tables: authz.NewTables(m.host.Custom), FileRecv: m.cfg.FileRecv, KeyRevoke: m.cfg.AllowMinionKeyRevoke, APIUser: m.cfg.APIUser, Log: m.log,
+		Users: &m.settings.Users, Tables: authz.NewTables(m.host.Custom), FileRecv: m.cfg.FileRecv, KeyRevoke: m.cfg.AllowMinionKeyRevoke, APIUser: m.cfg.APIUser, Remote: m.cfg.RemoteLogin, Log: m.log,
 	}, m.start.Rules)
 	m.files = fileapi.New(fileapi.Options{
 		Roots: m.cfg.FileRoots, CacheDir: m.cfg.CacheDir, Uploads: m.cfg.FileRecv, MaxUpload: int64(m.cfg.FileRecvMaxSize) << 20, Audit: m.authz, Log: m.log,
