@@ -116,6 +116,10 @@ func TestEveryRequestOfAnUnacceptedKey(t *testing.T) {
 		cancel()
 		s.Close()
 		switch code := rpc.CodeOf(err); {
+		case op == protocol.OpComplete: // who presses a key is not refused: they are told no word
+			if err != nil || string(b) != `{"words":null}` {
+				t.Errorf("complete answers %s, %v", b, err)
+			}
 		case err == nil, errors.Is(err, io.EOF):
 			t.Errorf("%s answers %s", op, b)
 		case code != rpc.Denied && code != rpc.NotFound:
