@@ -145,13 +145,19 @@ func (e *Env) candidates(ctx context.Context, spec Spec, c Completion) []string 
 		return output.Names()
 	case c.Flag == "log-level" || c.Flag == "log-file-level":
 		return slices.Clone(logLevels)
-	case c.Flag == "" && len(c.Words) == 0 && len(spec.Commands) > 0:
-		var list []string
+	}
+	var commands []string
+	if c.Flag == "" && len(c.Words) == 0 {
 		for _, command := range spec.Commands {
-			list = append(list, command.Name)
+			commands = append(commands, command.Name)
 		}
-		return list
-	case spec.Complete == nil:
+	}
+	return append(commands, e.asked(ctx, spec, c)...)
+}
+
+// asked are the candidates that the program itself knows.
+func (e *Env) asked(ctx context.Context, spec Spec, c Completion) []string {
+	if spec.Complete == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, completeTime)

@@ -12,7 +12,7 @@ import (
 // Words asks the daemon of this machine for words of a kind that begin so, with the rights of
 // who types. Whatever goes wrong there are none.
 func Words(ctx context.Context, env *cli.Env, c cli.Completion, kind protocol.WordKind, prefix string) []string {
-	if c.Opts.String("creds") != "" || c.Opts.String("auth") != "" || c.Opts.Bool("make-token") {
+	if c.Opts.String("creds") != "" || c.Opts.String("master") != "" || c.Opts.String("auth") != "" || c.Opts.Bool("make-token") {
 		return nil // somebody else, or elsewhere
 	}
 	path, err := daemonSocket(env, c)
