@@ -383,7 +383,7 @@ func TestNothingIsToldOfHiddenMinions(t *testing.T) {
 	if err := login.Ask(t.Context(), protocol.OpLogin, protocol.Login{Backend: "file", User: "fred", Password: "gruener-hering"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	askers := []struct {
+	principals := []struct {
 		name      string
 		conn      *rpc.Conn
 		few, many []question
@@ -397,7 +397,7 @@ func TestNothingIsToldOfHiddenMinions(t *testing.T) {
 	first, answers, asked := map[string]string{}, map[string]bool{}, 0
 	for _, state := range states {
 		state.next(h)
-		for _, a := range askers {
+		for _, a := range principals {
 			list := a.few
 			if !state.few {
 				list = slices.Concat(a.few, a.many)

@@ -6,15 +6,18 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime/pprof"
 	"testing"
 
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// TestKinds: each profile is what 'go tool pprof' reads, compressed by gzip, and has samples
-// of this program in it.
+// TestKinds: each profile is what 'go tool pprof' reads, compressed by gzip, with what it
+// counts. That of goroutines has this one in it; of memory and the processor, which are
+// sampled, a short program need have nothing.
 func TestKinds(t *testing.T) {
+	counts := map[string]string{"allocs": "alloc_space", "cpu": "nanoseconds", "goroutine": "TestKinds", "heap": "inuse_space"}
 	for _, kind := range Kinds() {
 		data, err := take(t.Context(), protocol.Profile{Kind: kind, Seconds: 0.01})
 		if err != nil {
@@ -27,8 +30,8 @@ func TestKinds(t *testing.T) {
 			continue
 		}
 		text, err := io.ReadAll(z)
-		if err != nil || kind != "cpu" && !bytes.Contains(text, []byte("runtime.")) { // in so short a time nothing need be seen
-			t.Errorf("%s: %v: %d bytes without a function", kind, err, len(text))
+		if err != nil || counts[kind] == "" || !bytes.Contains(text, []byte(counts[kind])) {
+			t.Errorf("%s: %v: %d bytes without %q", kind, err, len(text), counts[kind])
 		}
 	}
 }
@@ -41,32 +44,22 @@ func TestNoProfile(t *testing.T) {
 	}
 }
 
-// TestNobodyWaits: who goes away leaves the processor to the next one, and two at a time are
-// told so.
+// TestNobodyWaits: who comes while the processor is watched is told so, and who goes away
+// leaves it to the next one.
 func TestNobodyWaits(t *testing.T) {
-	var b bytes.Buffer
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := processor(ctx, &b, protocol.Profile{Seconds: MaxSeconds}); !errors.Is(err, context.Canceled) {
-		t.Error(err)
+	if err := pprof.StartCPUProfile(io.Discard); err != nil {
+		t.Fatal(err)
 	}
-	ctx, cancel = context.WithCancel(t.Context())
-	done := make(chan error)
-	began := make(chan struct{})
-	go func() {
-		close(began)
-		done <- processor(ctx, new(bytes.Buffer), protocol.Profile{Seconds: MaxSeconds})
-	}()
-	<-began
-	for ended := false; !ended; {
-		err := processor(t.Context(), new(bytes.Buffer), protocol.Profile{})
-		ended = rpc.CodeOf(err) == rpc.Busy
-		if !ended && err != nil {
-			t.Fatal(err)
+	err := processor(t.Context(), new(bytes.Buffer), protocol.Profile{Seconds: MaxSeconds})
+	pprof.StopCPUProfile()
+	if rpc.CodeOf(err) != rpc.Busy {
+		t.Errorf("beside another one: %v", err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		if err := processor(gone, new(bytes.Buffer), protocol.Profile{Seconds: MaxSeconds}); !errors.Is(err, context.Canceled) {
+			t.Errorf("for who has gone: %v", err)
 		}
-	}
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Error(err)
 	}
 }
