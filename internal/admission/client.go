@@ -82,6 +82,17 @@ const expiryLook = 10 * time.Second
 
 // WatchExpiry cuts the clients whose time is over. There are few of them.
 func (a *Admission) WatchExpiry(ctx context.Context) {
+	look(ctx, func() {
+		a.Connections.ConnectionsOf(nil, func(i bus.Identity, cut func()) {
+			if i.Role == bus.RoleClient {
+				a.cutClient(i, cut)
+			}
+		})
+	})
+}
+
+// look calls f every expiryLook until ctx ends.
+func look(ctx context.Context, f func()) {
 	tick := time.NewTicker(expiryLook)
 	defer tick.Stop()
 	for {
@@ -89,11 +100,7 @@ func (a *Admission) WatchExpiry(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			f()
 		}
-		a.Connections.ConnectionsOf(nil, func(i bus.Identity, cut func()) {
-			if i.Role == bus.RoleClient {
-				a.cutClient(i, cut)
-			}
-		})
 	}
 }

@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"crypto/tls"
-	"time"
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
@@ -35,16 +34,7 @@ func (a *Admission) admitGuest(p broker.Peer) bus.Identity {
 // WatchLogins cuts the connections of remote users whose login does not hold any more. They
 // could ask for nothing, and would keep their places.
 func (a *Admission) WatchLogins(ctx context.Context) {
-	tick := time.NewTicker(expiryLook)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		a.CutEnded(ctx)
-	}
+	look(ctx, func() { a.CutEnded(ctx) })
 }
 
 // CutEnded cuts those of now.
