@@ -26,7 +26,7 @@ func (a *Admission) CheckVersion(s tls.ConnectionState) error {
 func (a *Admission) Certificate(key *pki.PrivateKey, signature []byte) (tls.Certificate, error) {
 	var shown []pkix.Extension
 	if signature != nil {
-		shown = append(shown, pkix.Extension{Id: upstream.SignatureOID, Value: signature})
+		shown = append(shown, pkix.Extension{Id: pki.SignatureOID, Value: signature})
 	}
 	speaks, err := upstream.Spoken(a.Version).Extension()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
@@ -21,6 +22,22 @@ var (
 	certificateFrom = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	certificateTo   = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
+
+// SignatureOID marks the certificate extension in which a master shows the signature of
+// its public key, so that whoever is to trust it has that within the handshake, before
+// anything is sent.
+var SignatureOID = asn1.ObjectIdentifier{2, 25, 1298494721, 1}
+
+// SignatureIn returns the signature that a certificate shows, nil where there is none. It
+// is not checked.
+func SignatureIn(c *x509.Certificate) []byte {
+	for _, e := range c.Extensions {
+		if e.Id.Equal(SignatureOID) {
+			return e.Value
+		}
+	}
+	return nil
+}
 
 // Certificate returns a self-signed certificate for k, for the server and the
 // client side of TLS, made anew at each call and never stored. commonName is the

@@ -2,8 +2,6 @@ package upstream
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/asn1"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,11 +13,6 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 )
-
-// SignatureOID marks the certificate extension in which a master shows the
-// signature of its public key, so that a minion has it within the handshake,
-// before it sends anything.
-var SignatureOID = asn1.ObjectIdentifier{2, 25, 1298494721, 1}
 
 // Trust says which master keys a minion takes. The zero value pins the key of
 // the first contact.
@@ -195,7 +188,7 @@ func (h *handshake) verify(s tls.ConnectionState) error {
 	if err != nil {
 		return err
 	}
-	h.shown, h.sig = key, signatureOf(s.PeerCertificates[0])
+	h.shown, h.sig = key, pki.SignatureIn(s.PeerCertificates[0])
 	signed := h.sig != nil && h.trust.Verify
 	if signed {
 		h.log.Debug("salt.crypt.verify_signature: Loading public key")
@@ -217,15 +210,6 @@ func (h *handshake) verify(s tls.ConnectionState) error {
 		h.unfit = err
 	}
 	return h.refusal
-}
-
-func signatureOf(c *x509.Certificate) []byte {
-	for _, e := range c.Extensions {
-		if e.Id.Equal(SignatureOID) {
-			return e.Value
-		}
-	}
-	return nil
 }
 
 // pin keeps the key that the handshake has proven, unless it is kept already.

@@ -139,7 +139,7 @@ func meet(t *testing.T, o Options, master *pki.PrivateKey, sig []byte) error {
 	o.Name, o.Log, o.Speaks = "m:4506", slog.New(slog.DiscardHandler), Spoken("")
 	var shown []pkix.Extension
 	if sig != nil {
-		shown = append(shown, pkix.Extension{Id: SignatureOID, Value: sig})
+		shown = append(shown, pkix.Extension{Id: pki.SignatureOID, Value: sig})
 	}
 	certificate, err := master.ServerCertificate("m", shown...)
 	if err != nil {

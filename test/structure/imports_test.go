@@ -76,6 +76,7 @@ var layers = []layer{
 	{"localapi", "auth authz/decision authz/eventacl bus eventbus forwarder outbox peer protocol rpc salt scheduler upstream value", "answers programs of this machine: what they want is done by the parts of the daemon"},
 	{"logging", "salt", "lines for people and files"},
 	{"master", "admission audit authz broker bus config daemon dispatch eventbus fileapi fleet grain journal keyring outbox pki reactor rpc runner runnerjob settings", "carries what happens between the rules and the bus; never minion"},
+	{"member", "pki salt", "which masters are one system, by their keys; what goes over a link between them is not its affair"},
 	{"metrics", "salt socket", "names, and figures that it is handed; whose they are is not its affair"},
 	{"mine", "salt value", "the words about the mine, which functions, the master and what goes between them have in common"},
 	{"minion", "authz/eventacl beacon broker bus config daemon eventbus executor forwarder host journal localapi logging outbox pki rpc salt scheduler upstream", "the daemon: it opens its parts in order, and ends them; never master or runner"},

@@ -1,0 +1,97 @@
+package member
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/brinebus/brine/internal/pki"
+)
+
+// cardOID marks the certificate extension with the Card of a member. Certificates for
+// minions have none, nor have those of minions.
+var cardOID = asn1.ObjectIdentifier{2, 25, 1298494721, 3}
+
+// The protocol between members. The newest grows with each change that the other side
+// has to know of; the oldest when what is older is no longer understood. Members of two
+// versions that follow each other must have one in common: they are upgraded one by one.
+const (
+	newestProtocol = 1
+	oldestProtocol = 1
+)
+
+// Card is what a member says of itself. Whose card it is, the handshake has proven;
+// whether what it says is true, nobody has: it is compared, and shown, and no more.
+type Card struct {
+	Cluster string // the name of the system, "" for two masters that mirror each other
+	Name    string // of the member, within it
+	Version string // of its program
+	Newest  int    // protocol that it speaks
+	Oldest  int
+}
+
+// wireCard is how a certificate has it.
+type wireCard struct {
+	Cluster string `asn1:"utf8"`
+	Name    string `asn1:"utf8"`
+	Version string `asn1:"utf8"`
+	Newest  int
+	Oldest  int
+}
+
+// NewCard is the card of a member that is this program.
+func NewCard(cluster, name, version string) Card {
+	return Card{Cluster: cluster, Name: name, Version: version, Newest: newestProtocol, Oldest: oldestProtocol}
+}
+
+// Certificate is what a member shows at both ends of a link: its key, the signature of
+// that key, and its card.
+func (c Card) Certificate(key *pki.PrivateKey, signature []byte) (tls.Certificate, error) {
+	if len(signature) == 0 {
+		return tls.Certificate{}, errors.New("a member shows the signature of its key, and there is none")
+	}
+	card, err := asn1.Marshal(wireCard(c))
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("make the certificate of member %q: %w", c.Name, err)
+	}
+	return key.Certificate(c.Name, pkix.Extension{Id: pki.SignatureOID, Value: signature}, pkix.Extension{Id: cardOID, Value: card})
+}
+
+// cardOf reads the card of a certificate; ok is false where there is none.
+func cardOf(cert *x509.Certificate) (c Card, ok bool, err error) {
+	for _, e := range cert.Extensions {
+		if !e.Id.Equal(cardOID) {
+			continue
+		}
+		var w wireCard
+		if rest, err := asn1.Unmarshal(e.Value, &w); err != nil || len(rest) > 0 {
+			return Card{}, true, errors.New("what it says of itself cannot be read")
+		}
+		return Card(w), true, nil
+	}
+	return Card{}, false, nil
+}
+
+// agree says whether two members have a protocol in common.
+func (c Card) agree(other Card) error {
+	if other.Newest >= c.Oldest && c.Newest >= other.Oldest {
+		return nil
+	}
+	older := "the other one"
+	if c.Newest < other.Oldest {
+		older = "this one"
+	}
+	return fmt.Errorf("the versions do not fit together: this member speaks %s, the other %s; upgrade %s", c.protocol(), other.protocol(), older)
+}
+
+func (c Card) protocol() string {
+	numbers := strconv.Itoa(c.Newest)
+	if c.Oldest != c.Newest {
+		numbers = strconv.Itoa(c.Oldest) + " to " + numbers
+	}
+	return fmt.Sprintf("protocol %s (version %.40q)", numbers, c.Version)
+}

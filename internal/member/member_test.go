@@ -1,0 +1,298 @@
+package member
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// system is masters that share a signing key.
+type system struct {
+	t      *testing.T
+	signer *pki.PrivateKey
+	id     string
+}
+
+func newSystem(t *testing.T, id string) system { return system{t, newKey(t), id} }
+
+func newKey(t *testing.T) *pki.PrivateKey {
+	t.Helper()
+	key, err := pki.Generate(pki.Ed25519, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func (s system) sign(key *pki.PrivateKey) []byte {
+	s.t.Helper()
+	sig, err := s.signer.SignPublic(key.Public())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return sig
+}
+
+func (s system) rule(name string) Rule {
+	return Rule{Card: NewCard(s.id, name, "1.0"), Signer: s.signer.Public()}
+}
+
+func (s system) shows(name string, key *pki.PrivateKey, sig []byte) tls.Certificate {
+	s.t.Helper()
+	cert, err := NewCard(s.id, name, "1.0").Certificate(key, sig)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return cert
+}
+
+// end is one end of a link.
+type end struct {
+	conf   *tls.Config
+	refuse error
+}
+
+// member is a good member's end.
+func (s system) member(name string, set ...func(*Rule)) *end {
+	s.t.Helper()
+	key := newKey(s.t)
+	e := &end{}
+	r := s.rule(name)
+	for _, f := range set {
+		f(&r)
+	}
+	var err error
+	if e.conf, err = r.TLS(key, s.sign(key), func(err error) { e.refuse = err }); err != nil {
+		s.t.Fatal(err)
+	}
+	return e
+}
+
+// attacker is an end that takes everybody and shows what it likes.
+func attacker(certs ...tls.Certificate) *end {
+	return &end{conf: &tls.Config{Certificates: certs, InsecureSkipVerify: true, ClientAuth: tls.RequestClientCert}}
+}
+
+// link makes the two shake hands, and says whether a word went through to each.
+func link(t *testing.T, client, server *end) (toClient, toServer bool) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done := make(chan bool, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			done <- false
+			return
+		}
+		done <- talk(tls.Server(c, server.conf))
+	}()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	toClient = talk(tls.Client(c, client.conf))
+	return toClient, <-done
+}
+
+// talk says whether the other end has said something after the handshake.
+func talk(c *tls.Conn) bool {
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute)) // which is a hang
+	if _, err := c.Write([]byte("hello")); err != nil {
+		return false
+	}
+	_, err := io.ReadFull(c, make([]byte, 5))
+	return err == nil
+}
+
+func TestMembersTakeEachOther(t *testing.T) {
+	s := newSystem(t, "prod")
+	one, two := s.member("a-1"), s.member("b-1")
+	if a, b := link(t, one, two); !a || !b {
+		t.Errorf("heard %v, %v; refused %v, %v", a, b, one.refuse, two.refuse)
+	}
+}
+
+// TestAttackersAreRefused: each comes as a client and waits as a server, and neither way is
+// a byte said to it.
+func TestAttackersAreRefused(t *testing.T) {
+	s, other := newSystem(t, "prod"), newSystem(t, "prod")
+	mine, gone, twin := newKey(t), newKey(t), newKey(t)
+	minion, err := mine.Certificate("web1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	victim := newKey(t)
+	stolen := s.shows("b-1", victim, s.sign(victim)) // it is public: every member shows it
+	stolen.PrivateKey = newPrivate(t)
+	old := NewCard(s.id, "b-1", "9.0")
+	old.Newest, old.Oldest = 99, 98
+	tooNew, err := old.Certificate(mine, s.sign(mine))
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := system{t, s.signer, "test"}
+	for _, test := range []struct {
+		name  string
+		end   *end
+		want  error // nil where the handshake itself fails
+		words string
+	}{
+		{"no certificate", attacker(), nil, ""},
+		{"a minion's key", attacker(minion), ErrNoMember, "web1"},
+		{"a key that signed itself", attacker(s.shows("b-1", mine, selfSigned(t, mine))), ErrForeign, "not by"},
+		{"rubbish for a signature", attacker(s.shows("b-1", mine, []byte{1})), ErrForeign, ""},
+		{"the signature of another key", attacker(s.shows("b-1", mine, s.sign(victim))), ErrForeign, ""},
+		{"another system's signature", attacker(other.shows("b-1", mine, other.sign(mine))), ErrForeign, s.signer.Public().SHA256()},
+		{"another system of the same signing key", attacker(elsewhere.shows("b-1", mine, s.sign(mine))), ErrCluster, "test"},
+		{"a member's certificate without its key", attacker(stolen), nil, ""},
+		{"a removed member", attacker(s.shows("b-1", gone, s.sign(gone))), ErrRemoved, gone.Public().SHA256()},
+		{"a copy of this member's key", attacker(s.shows("b-1", twin, s.sign(twin))), ErrSame, ""},
+		{"this member's name", attacker(s.shows("a-1", mine, s.sign(mine))), ErrSame, "a-1"},
+		{"no name", attacker(s.shows("", mine, s.sign(mine))), ErrSame, ""},
+		{"a protocol that is too new", attacker(tooNew), ErrVersion, "protocol 98 to 99"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, way := range []string{"client", "server"} {
+				e := &end{}
+				r := s.rule("a-1")
+				r.Removed = func() (Fingerprints, error) { return Fingerprints{gone.Public().SHA256(): true}, nil }
+				var err error
+				if e.conf, err = r.TLS(twin, s.sign(twin), func(err error) { e.refuse = err }); err != nil {
+					t.Fatal(err)
+				}
+				heard := false
+				if way == "client" {
+					heard, _ = link(t, test.end, e)
+				} else {
+					if len(test.end.conf.Certificates) == 0 {
+						continue // there is no such server
+					}
+					_, heard = link(t, e, test.end)
+				}
+				if heard {
+					t.Errorf("as %s it heard something", way)
+				}
+				if test.want == nil {
+					continue
+				}
+				if !errors.Is(e.refuse, test.want) || !strings.Contains(fmt.Sprint(e.refuse), test.words) || salt.Hint(e.refuse) == "" {
+					t.Errorf("as %s: %v, want %v with %q and a hint", way, e.refuse, test.want, test.words)
+				}
+			}
+		})
+	}
+}
+
+func newPrivate(t *testing.T) any {
+	t.Helper()
+	c, err := newKey(t).Certificate("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.PrivateKey
+}
+
+func selfSigned(t *testing.T, key *pki.PrivateKey) []byte {
+	t.Helper()
+	sig, err := key.SignPublic(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sig
+}
+
+// TestUnsignedIsRefused: a card without a signature is what no member of ours makes.
+func TestUnsignedIsRefused(t *testing.T) {
+	s := newSystem(t, "prod")
+	key := newKey(t)
+	cert := s.shows("b-1", key, s.sign(key))
+	for i, e := range cert.Leaf.Extensions {
+		if e.Id.Equal(pki.SignatureOID) {
+			cert.Leaf.Extensions[i].Value = nil
+		}
+	}
+	if m, err := s.rule("a-1").Judge(cert.Leaf); !errors.Is(err, ErrUnsigned) || m != (Member{}) {
+		t.Errorf("%v, %v", m, err)
+	}
+	if _, err := s.rule("a-1").TLS(key, nil, nil); !errors.Is(err, ErrUnsigned) || salt.Hint(err) == "" {
+		t.Errorf("a member without a signature starts: %v", err)
+	}
+	if _, err := s.rule("a-1").TLS(key, newSystem(t, "prod").sign(key), nil); !errors.Is(err, ErrForeign) {
+		t.Errorf("a member whose own signature is another system's starts: %v", err)
+	}
+}
+
+// TestTheZeroRuleTakesNobody, nor does one whose list cannot be read.
+func TestTheZeroRuleTakesNobody(t *testing.T) {
+	s := newSystem(t, "")
+	key := newKey(t)
+	cert := s.shows("b-1", key, s.sign(key))
+	if m, err := (Rule{}).Judge(cert.Leaf); err == nil || m != (Member{}) {
+		t.Errorf("the zero rule: %v, %v", m, err)
+	}
+	if m, err := s.rule("a-1").Judge(nil); !errors.Is(err, ErrNoMember) || m != (Member{}) {
+		t.Errorf("no certificate: %v, %v", m, err)
+	}
+	r := s.rule("a-1")
+	r.Removed = func() (Fingerprints, error) { return nil, os.ErrPermission }
+	if m, err := r.Judge(cert.Leaf); !errors.Is(err, ErrRemoved) || m != (Member{}) {
+		t.Errorf("an unreadable list: %v, %v", m, err)
+	}
+}
+
+// TestRemovalCountsAtTheNextHandshake, without a restart.
+func TestRemovalCountsAtTheNextHandshake(t *testing.T) {
+	s := newSystem(t, "prod")
+	list := filepath.Join(t.TempDir(), "removed")
+	one := s.member("a-1", func(r *Rule) { r.Removed = func() (Fingerprints, error) { return ReadRemoved(list) } })
+	key := newKey(t)
+	two := attacker(s.shows("b-1", key, s.sign(key)))
+	if _, heard := link(t, one, two); !heard {
+		t.Fatal("a member was refused", one.refuse)
+	}
+	text := "# stolen\n\n" + strings.ToUpper(key.Public().SHA256()) + "  b, 2026-01-01\n"
+	if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, heard := link(t, one, two); heard || !errors.Is(one.refuse, ErrRemoved) {
+		t.Errorf("heard %v, %v", heard, one.refuse)
+	}
+}
+
+func TestReadRemoved(t *testing.T) {
+	finger := newKey(t).Public().SHA256()
+	for _, test := range []struct {
+		text string
+		want int // -1 is an error
+	}{
+		{"", 0}, {"# " + finger, 0}, {finger, 1}, {finger + " b-1\r\n" + finger, 1},
+		{"b-1", -1}, {finger + "\nSHA256:" + finger, -1}, {finger[:40], -1}, {strings.Repeat(finger+"\n", 20000), -1},
+	} {
+		path := filepath.Join(t.TempDir(), "removed")
+		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadRemoved(path)
+		if (err != nil) != (test.want < 0) || err == nil && len(got) != test.want || err != nil && got != nil {
+			t.Errorf("%.60q: %v, %v, want %d", test.text, got, err, test.want)
+		}
+	}
+	if got, err := ReadRemoved(filepath.Join(t.TempDir(), "none")); err != nil || got != nil {
+		t.Errorf("without a file: %v, %v", got, err)
+	}
+}

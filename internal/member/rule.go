@@ -1,0 +1,176 @@
+package member
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// What a refusal is of: errors of Judge are one of these.
+var (
+	ErrNoMember = errors.New("it is no master of this system") // no card: a minion's key, or a tool's
+	ErrUnsigned = errors.New("its key is not signed")
+	ErrForeign  = errors.New("its key is signed by another signing key")
+	ErrCluster  = errors.New("it is a member of another system")
+	ErrRemoved  = errors.New("it was removed")
+	ErrSame     = errors.New("it has the key of this member")
+	ErrVersion  = errors.New("its version does not fit")
+)
+
+// Rule says who is a member. The zero value takes nobody.
+type Rule struct {
+	Card   Card          // of this member
+	Key    pki.PublicKey // of this member
+	Signer pki.PublicKey // the public half of master_sign, which all members share
+	// Removed returns the fingerprints of keys that are members no more. It is asked at
+	// each handshake, so that a removal counts at once. Nobody is taken while it fails;
+	// nil is for none.
+	Removed func() (Fingerprints, error)
+}
+
+// Member is who was judged to be one.
+type Member struct {
+	Card
+	Key pki.PublicKey
+}
+
+// Judge says whether the owner of this certificate is a member, as each end of a link asks
+// of the other. It falls through to a refusal.
+func (r Rule) Judge(cert *x509.Certificate) (Member, error) {
+	if cert == nil {
+		return Member{}, refusal(ErrNoMember, pki.PublicKey{}, "", "it has shown no certificate")
+	}
+	key, err := pki.PublicFromCertificate(cert)
+	if err != nil {
+		return Member{}, refusal(ErrNoMember, key, "", err.Error())
+	}
+	card, ok, err := cardOf(cert)
+	if !ok || err != nil {
+		return Member{}, refusal(ErrNoMember, key, "only masters with the same cluster_id may connect to the cluster_port; minions and tools use the ret_port", cardFault(cert, err))
+	}
+	m := Member{card, key}
+	if err := r.judgeKey(cert, m); err != nil {
+		return Member{}, err
+	}
+	if err := r.judgeCard(m); err != nil {
+		return Member{}, err
+	}
+	return m, nil
+}
+
+func cardFault(cert *x509.Certificate, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("its certificate is that of a minion or a tool, %.80q", cert.Subject.CommonName)
+}
+
+// judgeKey asks what only the holder of the signing key can have given.
+func (r Rule) judgeKey(cert *x509.Certificate, m Member) error {
+	sig := pki.SignatureIn(cert)
+	switch {
+	case r.Signer.IsZero():
+		return refusal(ErrUnsigned, m.Key, "put the public half of the signing pair to the keys of this master", "this member has no key to check signatures with")
+	case len(sig) == 0:
+		return refusal(ErrUnsigned, m.Key, "sign it with the master_sign pair of this system: set master_sign_pubkey: True there, and copy the pair to it", fmt.Sprintf("%.80q shows no signature", m.Name))
+	}
+	if err := r.Signer.VerifyPublic(m.Key, sig); err != nil {
+		return refusal(ErrForeign, m.Key, "members share one master_sign pair: compare master_sign.pub of both, then sign the key of that one anew",
+			fmt.Sprintf("%.80q shows a signature that is not by %s", m.Name, r.Signer.SHA256()))
+	}
+	if m.Key == r.Key {
+		return refusal(ErrSame, m.Key, "each member has a master key of its own: make a new one there (salt-key --gen-keys master)", fmt.Sprintf("%.80q was copied from here, or this member reaches itself under another address", m.Name))
+	}
+	return r.judgeRemoved(m)
+}
+
+func (r Rule) judgeRemoved(m Member) error {
+	if r.Removed == nil {
+		return nil
+	}
+	gone, err := r.Removed()
+	if err != nil {
+		return refusal(ErrRemoved, m.Key, "", fmt.Sprintf("nobody is taken while the list of removed members cannot be read: %v", err))
+	}
+	if gone.Has(m.Key) {
+		return refusal(ErrRemoved, m.Key, "give it a new key if it is to come back", fmt.Sprintf("the fingerprint of %.80q is in the list of removed members", m.Name))
+	}
+	return nil
+}
+
+// judgeCard compares what a member with a good key says of itself.
+func (r Rule) judgeCard(m Member) error {
+	if m.Cluster != r.Card.Cluster {
+		return refusal(ErrCluster, m.Key, "cluster_id must be the same on all members", fmt.Sprintf("%.80q belongs to %.80q, this one to %.80q", m.Name, m.Cluster, r.Card.Cluster))
+	}
+	if m.Name == r.Card.Name || m.Name == "" {
+		return refusal(ErrSame, m.Key, "the name of a member follows from its own address in cluster_peers, which no other may have", fmt.Sprintf("it says that its name is %.80q, as this member's is %.80q", m.Name, r.Card.Name))
+	}
+	if err := r.Card.agree(m.Card); err != nil {
+		return refusal(ErrVersion, m.Key, "members are upgraded one after the other, each by one version", err.Error())
+	}
+	return nil
+}
+
+func refusal(kind error, key pki.PublicKey, hint, why string) error {
+	err := fmt.Errorf("no member: %w: %s", kind, why)
+	if !key.IsZero() {
+		err = fmt.Errorf("no member: %w: %s (key %s)", kind, why, key.SHA256())
+	}
+	if hint == "" {
+		return err
+	}
+	return salt.WithHint(err, hint)
+}
+
+// Own is the certificate of this member, if it is one by its own rule: else the others
+// would refuse it, and know why, and this one would not.
+func (r Rule) Own(key *pki.PrivateKey, signature []byte) (tls.Certificate, error) {
+	if r.Signer.IsZero() {
+		return tls.Certificate{}, refusal(ErrUnsigned, key.Public(), "put the public half of the signing pair to the keys of this master", "this member has no key to check signatures with")
+	}
+	cert, err := r.Card.Certificate(key, signature)
+	if err != nil {
+		return tls.Certificate{}, refusal(ErrUnsigned, key.Public(), "set master_sign_pubkey: True, with the master_sign pair that all members share", err.Error())
+	}
+	other := r
+	other.Key, other.Card.Name = pki.PublicKey{}, r.Card.Name+" elsewhere"
+	_, err = other.Judge(cert.Leaf)
+	return cert, err
+}
+
+// TLS is the configuration of both ends of a link, for the member with this key. Each end
+// shows its certificate and judges that of the other before anything is said. refused is
+// told of who is not taken; nil is for nobody.
+//
+// Names, dates and issuers of certificates decide nothing, here as elsewhere: the key does,
+// which is what Rule looks at. So the library is told not to look.
+func (r Rule) TLS(key *pki.PrivateKey, signature []byte, refused func(error)) (*tls.Config, error) {
+	cert, err := r.Own(key, signature)
+	if err != nil {
+		return nil, err
+	}
+	r.Key = key.Public()
+	return &tls.Config{
+		Certificates:           []tls.Certificate{cert},
+		MinVersion:             tls.VersionTLS13,
+		ClientAuth:             tls.RequireAnyClientCert,
+		InsecureSkipVerify:     true,
+		SessionTicketsDisabled: true, // each link is judged from its beginning
+		VerifyConnection: func(s tls.ConnectionState) error {
+			var shown *x509.Certificate
+			if len(s.PeerCertificates) > 0 {
+				shown = s.PeerCertificates[0]
+			}
+			_, err := r.Judge(shown)
+			if err != nil && refused != nil {
+				refused(err)
+			}
+			return err
+		},
+	}, nil
+}
