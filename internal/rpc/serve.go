@@ -489,7 +489,7 @@ func (s *Server) schedule(b booked, h Handler) {
 		go s.serve(b, h)
 		return
 	}
-	s.begins.add(b.principal, func() { s.serve(b, h) })
+	s.begins.add(b.principal, len(b.Body), func() { s.serve(b, h) })
 }
 
 // booked is a request that is counted among those under way.

@@ -12,7 +12,14 @@ const (
 	// Those of others then wait behind a few of that sender's, not behind a hundred.
 	maxBegun  = 8
 	beginTime = 5 * time.Millisecond
+	// A long request counts for as many as its bytes have of beginSize, up to all of them: it
+	// takes the processor for longer than a short one, to be decoded before anything else. It
+	// is given beginTime for each of those.
+	beginSize = 16 << 10
 )
+
+// weigh returns for how many requests one of so many bytes counts.
+func weigh(size int) int { return min(maxBegun, 1+size/beginSize) }
 
 // begins lets the work of each sender wait behind that sender's own. What waits is bounded
 // by who adds it.
@@ -23,12 +30,18 @@ type begins struct {
 
 // begun is what one sender has.
 type begun struct {
-	running int
-	waiting []func()
+	running int // by weight
+	waiting []start
 }
 
-// add runs f in a goroutine of its own, when it is its turn.
-func (b *begins) add(sender string, f func()) {
+// start is one request that is begun.
+type start struct {
+	weight int
+	f      func()
+}
+
+// add runs f in a goroutine of its own, when it is its turn. size is that of the request.
+func (b *begins) add(sender string, size int, f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.of == nil {
@@ -39,37 +52,39 @@ func (b *begins) add(sender string, f func()) {
 		own = &begun{}
 		b.of[sender] = own
 	}
-	if own.running >= maxBegun {
-		own.waiting = append(own.waiting, f)
-		return
-	}
-	own.running++
-	go b.run(sender, f)
+	own.waiting = append(own.waiting, start{weigh(size), f})
+	b.begin(sender, own)
 }
 
-func (b *begins) run(sender string, f func()) {
+// begin begins what has waited for longest, as far as there is room. Its caller holds mu.
+func (b *begins) begin(sender string, own *begun) {
+	for len(own.waiting) > 0 && own.running+own.waiting[0].weight <= maxBegun {
+		next := own.waiting[0]
+		own.waiting = own.waiting[1:]
+		own.running += next.weight
+		go b.run(sender, next)
+	}
+}
+
+func (b *begins) run(sender string, s start) {
 	var once sync.Once
-	next := func() { b.next(sender) }
-	late := time.AfterFunc(beginTime, func() { once.Do(next) })
+	end := func() { b.end(sender, s.weight) }
+	late := time.AfterFunc(time.Duration(s.weight)*beginTime, func() { once.Do(end) })
 	defer func() {
 		late.Stop()
-		once.Do(next)
+		once.Do(end)
 	}()
-	f()
+	s.f()
 }
 
-// next begins what has waited for longest, in the place of one that needs it no more.
-func (b *begins) next(sender string) {
+// end gives back the room of one that needs it no more.
+func (b *begins) end(sender string, weight int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	own := b.of[sender]
-	if len(own.waiting) > 0 {
-		f := own.waiting[0]
-		own.waiting = own.waiting[1:]
-		go b.run(sender, f)
-		return
-	}
-	if own.running--; own.running == 0 {
+	own.running -= weight
+	b.begin(sender, own)
+	if own.running == 0 {
 		delete(b.of, sender)
 	}
 }

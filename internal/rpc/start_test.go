@@ -18,14 +18,14 @@ func TestOneSenderBeginsLittleAtOnce(t *testing.T) {
 		end := make(chan struct{})
 		for range 5 * maxBegun {
 			all.Add(1)
-			b.add("minion:a", func() {
+			b.add("minion:a", 100, func() {
 				begun.Add(1)
 				<-end
 				all.Done()
 			})
 		}
 		other := make(chan struct{})
-		b.add("minion:b", func() { close(other) })
+		b.add("minion:b", 100, func() { close(other) })
 		<-other
 		synctest.Wait()
 		if n := begun.Load(); n != maxBegun {
@@ -36,6 +36,35 @@ func TestOneSenderBeginsLittleAtOnce(t *testing.T) {
 		}
 		close(end)
 		all.Wait()
+		synctest.Wait()
+		if len(b.of) > 0 {
+			t.Errorf("%d senders are remembered that have nothing under way", len(b.of))
+		}
+	})
+}
+
+// TestLongRequestsAreBegunOneByOne: a long request takes the room of many short ones, and
+// gives it away when it only waits; what came behind it begins behind it.
+func TestLongRequestsAreBegunOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b begins
+		var begun atomic.Int64
+		end := make(chan struct{})
+		wait := func() {
+			begun.Add(1)
+			<-end
+		}
+		b.add("minion:a", 200<<10, wait)
+		b.add("minion:a", 200<<10, wait)
+		b.add("minion:a", 100, wait)
+		for _, want := range []int64{1, 2, 3} {
+			synctest.Wait()
+			if n := begun.Load(); n != want {
+				t.Errorf("%d are begun, want %d", n, want)
+			}
+			time.Sleep(maxBegun * beginTime)
+		}
+		close(end)
 		synctest.Wait()
 		if len(b.of) > 0 {
 			t.Errorf("%d senders are remembered that have nothing under way", len(b.of))
