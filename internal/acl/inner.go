@@ -22,7 +22,7 @@ type Reading struct {
 	Inner []Inner
 	// Targets say whom it serves later. Whoever may not look at pillar by the target of a
 	// job may not by these.
-	Targets []Named
+	Targets []salt.Target
 	// Hidden says that it also does what its arguments do not tell. It is then for
 	// operators, and for those whose rule names it and says {runs: any}.
 	Hidden bool
@@ -31,9 +31,6 @@ type Reading struct {
 	// Own says that a person who has no rule for it may have it for what is their own.
 	Own bool
 }
-
-// Named is a target as it is written.
-type Named struct{ Target, TargetType string }
 
 // Naming is how a rule must name a function to grant it. The zero value is in any way
 // at all.
@@ -105,7 +102,7 @@ func (in *inside) decide(q *Question, d Decision) Decision {
 }
 
 // within is what the command of that number amounts to.
-func (q *Question) within(i int) (list []Inner, targets []Named) {
+func (q *Question) within(i int) (list []Inner, targets []salt.Target) {
 	if i == 0 {
 		list = slices.Clip(q.Beside)
 	}
@@ -118,12 +115,12 @@ func (q *Question) within(i int) (list []Inner, targets []Named) {
 
 // judgeTargets refuses a command that has targets that look at pillar, where no rule
 // grants that: nil when nothing is to be refused.
-func (in *inside) judgeTargets(q *Question, outer salt.Function, targets []Named) *Decision {
+func (in *inside) judgeTargets(q *Question, outer salt.Function, targets []salt.Target) *Decision {
 	if in.r.standing(q.Subject).Operator {
 		return nil
 	}
 	for _, n := range targets {
-		t, err := q.parse(n.Target, n.TargetType)
+		t, err := q.parse(n.Expression, n.Kind)
 		why := ""
 		if err != nil {
 			why = err.Error()

@@ -140,7 +140,7 @@ func (a *Admission) announceKeys(changes []keyring.Change) {
 	}
 }
 
-func (a *Admission) tellKey(name keyring.Name, act string) {
+func (a *Admission) tellKey(name pki.Name, act string) {
 	who, rule := a.Keys.TakeAction(name, act)
 	a.Log.Info("key "+act, "minion", name.ID, "user", who.User, "rule", rule)
 	a.Audit.Note(audit.Entry{
@@ -157,7 +157,7 @@ func (a *Admission) KeyAction(ctx context.Context, r *rpc.Request) error {
 	}
 	who := a.Local(ctx, r.From)
 	for _, k := range q.Keys {
-		a.Keys.Expect(keyring.Name{ID: k.ID, Finger: k.Finger}, q.Act, who)
+		a.Keys.Expect(k, q.Act, who)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/auth"
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -81,17 +80,14 @@ func setting(key string, l config.Located) acl.Setting {
 }
 
 // Lint returns what is strange about rules without mistakes.
-func (r *Rules) Lint(ctx context.Context, users *auth.Users) []runner.Finding {
-	var list []runner.Finding
-	for _, w := range r.rules.Lint() {
-		list = append(list, runner.Finding{Where: w.Where, Column: w.Column, Key: w.Key, Text: w.Text, Dead: w.Dead})
-	}
+func (r *Rules) Lint(ctx context.Context, users *auth.Users) []acl.Warning {
+	list := r.rules.Lint()
 	if !r.verify {
 		return list
 	}
 	for _, name := range r.rules.LocalUsers() {
 		if n, err := salt.ParseUserName(name); err != nil || !users.Exists(ctx, n) {
-			list = append(list, runner.Finding{Key: "publisher_acl: " + name, Text: "this machine has no user of this name", Dead: true})
+			list = append(list, acl.Warning{Key: "publisher_acl: " + name, Text: "this machine has no user of this name", Dead: true})
 		}
 	}
 	return list

@@ -45,10 +45,7 @@ func (t Tables) Read(s acl.Scope, c salt.Command) acl.Reading {
 		return out // the runner has told what is inside
 	}
 	r := table.Read(c)
-	out.Hidden = r.Hidden
-	for _, n := range r.Targets {
-		out.Targets = append(out.Targets, acl.Named(n))
-	}
+	out.Hidden, out.Targets = r.Hidden, r.Targets
 	out.Own = s == acl.Runner && table.Own(c.Function)
 	for _, i := range r.Inner {
 		out.Inner = append(out.Inner, asked(s, i))

@@ -10,52 +10,85 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// MakeToken makes a token for the runner auth.mk_token: of the login that asks,
-// or, for operators, of anybody whom the backend knows.
-func (l *Logins) MakeToken(ctx context.Context, who Principal, t runner.NewToken) (runner.Token, error) {
-	made := runner.Token{User: t.User, Backend: t.Backend}
-	var err error
-	switch g := who.login; {
-	case g != nil && (t.User != "" && t.User != g.Name || t.Backend != "" && t.Backend != g.Backend):
-		return made, rpc.Errorf(rpc.Denied, "%s may make tokens of %s by %s only", who.name, g.Name, g.Backend)
+// tokens are all of them, for those who may run the runners about them.
+type tokens struct {
+	who  Principal
+	gate *eauth.Gate
+}
+
+// Tokens are all that there are, in the hands of who.
+func (l *Logins) Tokens(who Principal) runner.Tokens { return tokens{who, l.Gate} }
+
+// Make makes one of the login that asks, or, for operators, of anybody whom the backend
+// knows.
+func (t tokens) Make(ctx context.Context, n runner.NewToken) (made eauth.Token, secret string, err error) {
+	made.User, made.Backend = n.User, n.Backend
+	switch g := t.who.login; {
+	case g != nil && (n.User != "" && n.User != g.Name || n.Backend != "" && n.Backend != g.Backend):
+		return made, "", rpc.Errorf(rpc.Denied, "%s may make tokens of %s by %s only", t.who.name, g.Name, g.Backend)
 	case g != nil:
 		made.User, made.Backend = g.Name, g.Backend
-		made.Token, made.Expires, err = l.Gate.MakeToken(ctx, g, t.Life, false)
-	case !who.operator:
+		secret, made.Expires, err = t.gate.MakeToken(ctx, g, n.Life, false)
+	case !t.who.operator:
 		err = rpc.Errorf(rpc.Denied, "only operators make tokens without a login").WithHint("log in: salt-run -a BACKEND auth.mk_token")
-	case t.User == "" || t.Backend == "":
+	case n.User == "" || n.Backend == "":
 		err = salt.WithHint(errors.New("a token is of a user whom a backend knows: username and eauth are needed"),
 			"salt-run auth.mk_token username=fred eauth=pam, or log in: salt-run -a BACKEND auth.mk_token")
 	default:
-		made.Token, made.Expires, err = l.Gate.Issue(ctx, t.Backend, t.User, t.Life)
+		secret, made.Expires, err = t.gate.Issue(ctx, n.Backend, n.User, n.Life)
 	}
 	if err == nil {
-		made.ID = eauth.TokenID(made.Token)
+		made.ID = eauth.TokenID(secret)
 	} else if errors.Is(err, eauth.ErrLifetime) {
 		err = rpc.Errorf(rpc.Denied, "%v", err)
 	}
-	return made, err
+	return made, secret, err
 }
 
-// DeleteToken forgets a token: of a login, or anybody's for nil. record, if there is one,
-// comes before.
-func (l *Logins) DeleteToken(ctx context.Context, id string, of *eauth.Grant, record func() error) error {
-	key, err := l.Gate.Find(ctx, id, of)
-	if err == nil && record != nil {
-		err = record()
+func (t tokens) List(ctx context.Context) ([]eauth.Token, error) { return t.gate.List(ctx, nil) }
+
+func (t tokens) Delete(ctx context.Context, id string) error {
+	key, err := t.gate.Find(ctx, id, nil)
+	if err != nil {
+		return err
+	}
+	return t.gate.Delete(ctx, key)
+}
+
+// ownTokens are those of the login that asks, for people who have no rule for runners
+// about tokens. Whoever comes without a login has none.
+type ownTokens struct {
+	who    Principal
+	gate   *eauth.Gate
+	record func(context.Context) error
+}
+
+// OwnTokens are those of who. p permits them to be deleted, and is written down before.
+func (a *Authorizer) OwnTokens(who Principal, p Permission) runner.Tokens {
+	return ownTokens{who, a.Logins.Gate, func(ctx context.Context) error { return a.Record(ctx, p, "") }}
+}
+
+func (t ownTokens) Make(context.Context, runner.NewToken) (eauth.Token, string, error) {
+	return eauth.Token{}, "", rpc.Errorf(rpc.Denied, "tokens are made by those only whose rule names auth.mk_token")
+}
+
+func (t ownTokens) List(ctx context.Context) ([]eauth.Token, error) {
+	if t.who.login == nil {
+		return nil, nil
+	}
+	return t.gate.List(ctx, t.who.login)
+}
+
+func (t ownTokens) Delete(ctx context.Context, id string) error {
+	if t.who.login == nil {
+		return rpc.Errorf(rpc.Denied, "tokens are of logins, and this is none").WithHint("log in: salt-run -a BACKEND auth.del_token ID")
+	}
+	key, err := t.gate.Find(ctx, id, t.who.login)
+	if err == nil {
+		err = t.record(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	return l.Gate.Delete(ctx, key)
-}
-
-// ListTokens lists them for the runner auth.list_tokens: those of a login, or all for nil.
-func (l *Logins) ListTokens(ctx context.Context, of *eauth.Grant) ([]runner.Token, error) {
-	list, err := l.Gate.List(ctx, of)
-	out := make([]runner.Token, len(list))
-	for i, t := range list {
-		out[i] = runner.Token{ID: t.ID, User: t.User, Backend: t.Backend, Groups: t.Groups, Issued: t.Issued, Expires: t.Expires, KeepsRules: t.KeepsRules}
-	}
-	return out, err
+	return t.gate.Delete(ctx, key)
 }

@@ -52,9 +52,9 @@ type stored struct {
 	By      []string  `json:"by,omitempty"` // the tokens it was made by, the first one first
 }
 
-// Listed is a token as operators see it. Its id is the beginning of its digest:
+// Token is a token as people see it. Its id is the beginning of its digest:
 // it names the token and cannot be used as one.
-type Listed struct {
+type Token struct {
 	ID, Backend, User string
 	Groups            []string
 	Issued, Expires   time.Time
@@ -257,17 +257,17 @@ func (s *stored) lives(all map[string]stored, now time.Time) bool {
 }
 
 // List returns the tokens that have not expired, by user and time.
-func (g *Gate) List(ctx context.Context, of *Grant) ([]Listed, error) {
+func (g *Gate) List(ctx context.Context, of *Grant) ([]Token, error) {
 	now := g.clock.now()
 	all, err := g.all(ctx)
 	keep := g.backends.Load().keep
-	var list []Listed
+	var list []Token
 	for key, s := range all {
 		if s.lives(all, now) && of.owns(s.Backend, s.User) {
-			list = append(list, Listed{idOf(key), s.Backend, s.User, s.Groups, s.Issued, s.Expires, keep && s.Rules != ""})
+			list = append(list, Token{idOf(key), s.Backend, s.User, s.Groups, s.Issued, s.Expires, keep && s.Rules != ""})
 		}
 	}
-	slices.SortFunc(list, func(a, b Listed) int {
+	slices.SortFunc(list, func(a, b Token) int {
 		return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Backend, b.Backend), a.Issued.Compare(b.Issued))
 	})
 	return list, err

@@ -28,14 +28,11 @@ type Reading struct {
 	Inner []Inner
 	// Targets are those among the arguments that the master will look at later, to
 	// decide for whom something is.
-	Targets []Named
+	Targets []salt.Target
 	// Hidden says that the function also does what its arguments do not tell: what
 	// the minion has stored, or what a file or the pillar names.
 	Hidden bool
 }
-
-// Named is a target as it is written.
-type Named struct{ Target, TargetType string }
 
 // Way is where a command inside another runs.
 type Way int

@@ -16,7 +16,7 @@ type actions struct {
 }
 
 type actionName struct {
-	Name
+	pki.Name
 	act string
 }
 
@@ -34,7 +34,7 @@ const (
 
 // expect notes who is about to change a key, and by which rule. act is that of the
 // event salt/key.
-func (a *actions) expect(name Name, act string, who audit.Who, rule string) {
+func (a *actions) expect(name pki.Name, act string, who audit.Who, rule string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.list == nil || len(a.list) >= maxActions {
@@ -45,7 +45,7 @@ func (a *actions) expect(name Name, act string, who audit.Who, rule string) {
 
 // take returns who did it. Of a change that nobody has announced it is known only
 // where it happened.
-func (a *actions) take(name Name, act string) action {
+func (a *actions) take(name pki.Name, act string) action {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	one, ok := a.list[actionName{name, act}]
@@ -57,12 +57,12 @@ func (a *actions) take(name Name, act string) action {
 }
 
 // Expect notes that somebody is about to change a key by files of their own.
-func (k *Keyring) Expect(name Name, act string, who audit.Who) {
+func (k *Keyring) Expect(name pki.Name, act string, who audit.Who) {
 	k.actions.expect(name, act, who, "")
 }
 
 // TakeAction returns who changed a key, and by which rule, "" for none.
-func (k *Keyring) TakeAction(name Name, act string) (who audit.Who, rule string) {
+func (k *Keyring) TakeAction(name pki.Name, act string) (who audit.Who, rule string) {
 	one := k.actions.take(name, act)
 	return one.who, one.rule
 }
@@ -78,7 +78,7 @@ type Store struct {
 	who     audit.Who
 }
 
-func (h *Store) expect(e pki.Entry, act string) { h.actions.expect(nameOf(e), act, h.who, "") }
+func (h *Store) expect(e pki.Entry, act string) { h.actions.expect(e.Name(), act, h.who, "") }
 
 // Accept is that of pki.Store.
 func (h *Store) Accept(e pki.Entry) error {

@@ -50,7 +50,7 @@ func (k *Keyring) Admit(id salt.MinionID, key pki.PublicKey, source, host string
 func (k *Keyring) apply(decided string, e pki.Entry, rules rules, source string) (pki.State, error) {
 	switch {
 	case decided == Reject:
-		k.actions.expect(nameOf(e), Reject, Remote(e.ID, source), "autoreject_file: "+rules.autorej)
+		k.actions.expect(e.Name(), Reject, Remote(e.ID, source), "autoreject_file: "+rules.autorej)
 		return pki.Rejected, k.Store.Reject(e)
 	case rules.auto:
 		return k.accept(e, source, "auto_accept")
@@ -85,7 +85,7 @@ func Remote(id salt.MinionID, source string) audit.Who {
 
 // accept accepts the key of a minion that knocks, by a rule.
 func (k *Keyring) accept(e pki.Entry, source, rule string) (pki.State, error) {
-	k.actions.expect(nameOf(e), Accept, Remote(e.ID, source), rule)
+	k.actions.expect(e.Name(), Accept, Remote(e.ID, source), rule)
 	if err := k.Store.Accept(e); err != nil {
 		return e.State, err
 	}
@@ -112,7 +112,7 @@ func (k *Keyring) admitOpen(id salt.MinionID, key pki.PublicKey, source string) 
 	}
 	for _, e := range entries {
 		if e.State == pki.Accepted {
-			k.actions.expect(nameOf(e), Delete, Remote(id, source), "open_mode")
+			k.actions.expect(e.Name(), Delete, Remote(id, source), "open_mode")
 			if err := k.Store.Delete(e); err != nil {
 				return Verdict{pki.Denied, "denied", false}, err
 			}

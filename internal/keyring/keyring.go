@@ -27,19 +27,11 @@ type Keyring struct {
 	accepted []salt.MinionID                        // sorted
 	known    map[salt.MinionID]map[string]pki.State // by fingerprint
 	holders  map[salt.MinionID]string               // the token of the accepted key, see bus.KeyToken
-	changed  map[Name]history                       // of keys that changed since Take
-	gaveWay  map[Name]bool                          // those of them that were removed to make room
+	changed  map[pki.Name]history                   // of keys that changed since Take
+	gaveWay  map[pki.Name]bool                      // those of them that were removed to make room
 	rules    rules
 	actions  actions
 }
-
-// Name is one key of one id.
-type Name struct {
-	ID     salt.MinionID
-	Finger string
-}
-
-func nameOf(e pki.Entry) Name { return Name{e.ID, e.Key.SHA256()} }
 
 // Open opens the key store of a configuration. Nothing is known of it before Refresh.
 func Open(cfg *config.Master, log *slog.Logger) (*Keyring, error) {
@@ -47,7 +39,7 @@ func Open(cfg *config.Master, log *slog.Logger) (*Keyring, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keyring{Store: store, log: log, known: map[salt.MinionID]map[string]pki.State{}, holders: map[salt.MinionID]string{}, changed: map[Name]history{}, gaveWay: map[Name]bool{}}
+	k := &Keyring{Store: store, log: log, known: map[salt.MinionID]map[string]pki.State{}, holders: map[salt.MinionID]string{}, changed: map[pki.Name]history{}, gaveWay: map[pki.Name]bool{}}
 	store.GivesWay = k.givesWay
 	return k, k.Configure(cfg)
 }
@@ -164,7 +156,7 @@ func (k *Keyring) compare(id salt.MinionID, now map[string]pki.State) (accepted 
 			return
 		}
 		accepted = accepted || was == pki.Accepted || is == pki.Accepted
-		name := Name{id, finger}
+		name := pki.Name{ID: id, Finger: finger}
 		h, already := k.changed[name]
 		if !already {
 			h.was = was
@@ -222,7 +214,7 @@ type history struct {
 
 // Change is what became of a key.
 type Change struct {
-	Name
+	pki.Name
 	Before, After pki.State // Unknown where there is none
 	GaveWay       bool      // it was removed to make room
 }
@@ -252,7 +244,7 @@ func (k *Keyring) givesWay(e pki.Entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, known := k.known[e.ID][e.Key.SHA256()]; known {
-		k.gaveWay[nameOf(e)] = true
+		k.gaveWay[e.Name()] = true
 	}
 }
 

@@ -128,7 +128,7 @@ func TestAcceptedInBetween(t *testing.T) {
 	if err := k.Look("web1"); err != nil {
 		t.Fatal(err)
 	}
-	name := Name{"web1", key.SHA256()}
+	name := pki.Name{ID: "web1", Finger: key.SHA256()}
 	want := []Change{{Name: name, Before: pki.Unknown, After: pki.Accepted}, {Name: name, Before: pki.Accepted, After: pki.Unknown}}
 	if got := k.Take(); !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)

@@ -18,7 +18,7 @@ func TestAChangeWakesWhomItConcerns(t *testing.T) {
 	if _, _, again := w.Wait("web1", "a"); again {
 		t.Error("a connection waits twice")
 	}
-	w.Wake([]Change{{Name: Name{"web1", "x"}, After: pki.Accepted}})
+	w.Wake([]Change{{Name: pki.Name{ID: "web1", Finger: "x"}, After: pki.Accepted}})
 	if len(web1) != 1 || len(web2) != 0 {
 		t.Errorf("signals: %d for web1, %d for web2; want 1, 0", len(web1), len(web2))
 	}

@@ -97,7 +97,7 @@ func New(ctx context.Context, o Options) (*Master, error) {
 	m.host.Custom = settings.Runners(o.Config, o.Log)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
-	m.settings = settings.New(settings.Options{Start: o.Config, Read: o.Reload, Apply: m.apply, Status: m.status, Log: o.Log})
+	m.settings = settings.New(settings.Options{Start: o.Config, Read: o.Reload, Apply: m.apply, Rules: func() *authz.Rules { return m.authz.Rules() }, Status: m.status, Log: o.Log})
 	if err := m.open(ctx); err != nil {
 		m.close()
 		return nil, err
@@ -123,12 +123,6 @@ func (m *Master) status(line string) {
 	if err := daemon.Notify("STATUS=" + line); err != nil {
 		m.log.Debug("the service manager was not told", "err", err)
 	}
-}
-
-// lint reports what is strange about the rules in force, and why those that were
-// written since are not.
-func (m *Master) lint(ctx context.Context) []runner.Finding {
-	return append(m.settings.Findings(), m.authz.Rules().Lint(ctx, &m.settings.Users)...)
 }
 
 func (m *Master) open(ctx context.Context) error {

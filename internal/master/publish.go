@@ -27,7 +27,7 @@ func (m *Master) openDispatch() (err error) {
 func (m *Master) openRunners() {
 	h := &m.host
 	h.Accepted, h.Presence, h.Grains, h.Mine, h.Pillar = m.keys.IDs, m.fleet.Connected, m.fleet.Grains, m.fleet.Mine, m.fleet.CompilePillar
-	h.Lint, h.Reload, h.Unreloaded, h.Verify = m.lint, m.settings.Reload, m.settings.Unreloaded, m.verifyJournal
+	h.Lint, h.Reload, h.Unreloaded, h.Verify = m.settings.Lint, m.settings.Reload, m.settings.Unreloaded, m.verifyJournal
 	h.StoreErr = m.broker.Store().Err
 	h.Files, h.Reactions, h.RetryReaction = m.files.Files, m.reactions, m.reactor.Retry
 	h.MasterKey, h.Version, h.Log = m.key.Public(), m.version, m.log

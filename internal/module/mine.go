@@ -83,11 +83,11 @@ var mineModule = &function.Module{
 }
 
 // readers is the target of those who may read the entry, if it is not for everybody.
-func readers(e mine.Entry) []function.Named {
+func readers(e mine.Entry) []salt.Target {
 	if e.Allow == "" {
 		return nil
 	}
-	return []function.Named{{Target: e.Allow, TargetType: cmp.Or(e.AllowType, "glob")}}
+	return []salt.Target{{Expression: e.Allow, Kind: cmp.Or(e.AllowType, "glob")}}
 }
 
 // runMined runs a mine function and returns the entry for what it returned. The mine's

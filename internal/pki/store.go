@@ -36,6 +36,15 @@ type Entry struct {
 	Modified time.Time
 }
 
+// Name returns which key of which id it is.
+func (e Entry) Name() Name { return Name{e.ID, e.Key.SHA256()} }
+
+// Name is one key of one id, by its default fingerprint.
+type Name struct {
+	ID     salt.MinionID `json:"id"`
+	Finger string        `json:"finger"`
+}
+
 // Problem is a file in the store that is no usable key.
 type Problem struct {
 	Path string

@@ -13,6 +13,7 @@ import (
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
@@ -107,14 +108,8 @@ const (
 // KeyAction says what the asking user is about to do with keys: accept, reject or
 // delete. It changes nothing and gives no right: the files decide.
 type KeyAction struct {
-	Act  string    `json:"act"`
-	Keys []KeyName `json:"keys"`
-}
-
-// KeyName is one key of one id, with its default fingerprint.
-type KeyName struct {
-	ID     salt.MinionID `json:"id"`
-	Finger string        `json:"finger"`
+	Act  string     `json:"act"`
+	Keys []pki.Name `json:"keys"`
 }
 
 // AskAnswer tells the state of the key, at once and again when it changes.

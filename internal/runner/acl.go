@@ -50,13 +50,6 @@ type Right struct {
 	Held        bool   // to arguments that the rule lists
 }
 
-// Finding is something strange about the access rules.
-type Finding struct {
-	Where, Key, Text string
-	Column           int  // 0 when it is not known
-	Dead             bool // it can have no effect
-}
-
 // aclModule explains the access rules.
 func aclModule(h *Host) *function.Module {
 	a := access{h}

@@ -9,47 +9,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target/fnmatch"
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Audit is the master's audit log.
-type Audit struct {
-	Each   func(ctx context.Context, q AuditQuery, f func(line []byte) error) error
-	Verify func(ctx context.Context, kept ...string) (AuditReport, error)
-	Repair func(ctx context.Context) (AuditRepaired, error)
-	Digest func(args []any, kwargs map[string]any) (string, error)
-	Hash   func(line []byte) string
+// AuditLog is the master's audit log, in the hands of who asks.
+type AuditLog interface {
+	Each(ctx context.Context, q audit.Query, f func(line []byte) error) error
+	Verify(ctx context.Context, kept ...string) (audit.Report, error)
+	Repair(ctx context.Context) (audit.Repaired, error)
+	Digest(args []any, kwargs map[string]any) (string, error)
 }
-
-// AuditQuery says which entries to read. The zero value is all.
-type AuditQuery struct {
-	Since time.Time // from then on
-	Last  int       // or the newest so many
-}
-
-// AuditReport is what a verification found.
-type AuditReport struct {
-	OK       bool
-	Entries  uint64
-	First    uint64
-	Last     uint64
-	Head     string
-	Problems []string
-}
-
-// AuditRepaired is what a repair found and did; without Files nothing was damaged.
-type AuditRepaired struct {
-	Files    []AuditFile
-	Good     uint64 // the last entry up to which all fit together
-	Problems []string
-	Entry    uint64 // that tells of it
-}
-
-// AuditFile is a damaged file, and where it is kept.
-type AuditFile struct{ File, Reason, Aside string }
 
 // Bounds of what is returned at once.
 const (
@@ -60,7 +33,7 @@ const (
 // auditModule reads the log of decisions. It is for operators, and for those
 // whose rule names it.
 func auditModule(h *Host) *function.Module {
-	a := audit{h.Audit}
+	a := auditReader{h.Audit}
 	return &function.Module{Name: "audit", Doc: "The log of decisions: who wanted what, and whether it was allowed.", Functions: []function.Function{
 		{Name: "export", Class: function.Secret, Doc: "Return the entries as they are stored, one line each: the hash of one line is the prev of the next.", Example: "salt-run audit.export > audit.jsonl\nsalt-run audit.export since=24h",
 			Params: []function.Param{{Name: "since", Kind: function.String}}, Out: "txt", Run: a.export},
@@ -81,9 +54,10 @@ func auditModule(h *Host) *function.Module {
 	}}
 }
 
-type audit struct{ Audit }
+// auditReader runs the functions over a log.
+type auditReader struct{ AuditLog }
 
-func (a audit) verify(ctx context.Context, c *function.Call) (any, error) {
+func (a auditReader) verify(ctx context.Context, c *function.Call) (any, error) {
 	var kept []string
 	if head := c.String("head"); head != "" {
 		kept = append(kept, head)
@@ -100,7 +74,7 @@ func (a audit) verify(ctx context.Context, c *function.Call) (any, error) {
 	}, nil
 }
 
-func (a audit) repair(ctx context.Context, _ *function.Call) (any, error) {
+func (a auditReader) repair(ctx context.Context, _ *function.Call) (any, error) {
 	r, err := a.Repair(ctx)
 	if err != nil {
 		return nil, err
@@ -123,11 +97,11 @@ func anyTexts(texts []string) []any {
 	return list
 }
 
-func (a audit) tail(ctx context.Context, c *function.Call) (any, error) {
+func (a auditReader) tail(ctx context.Context, c *function.Call) (any, error) {
 	if c.Int("count") < 1 {
 		return nil, errors.New("count is below 1")
 	}
-	return a.collect(ctx, AuditQuery{Last: c.Int("count")}, c.Int("count"), func(auditLine) bool { return true })
+	return a.collect(ctx, audit.Query{Last: c.Int("count")}, c.Int("count"), func(auditLine) bool { return true })
 }
 
 // auditLine is what of an entry is searched.
@@ -144,7 +118,7 @@ type auditLine struct {
 }
 
 // collect returns the newest entries of those that match.
-func (a audit) collect(ctx context.Context, q AuditQuery, limit int, match func(auditLine) bool) ([]any, error) {
+func (a auditReader) collect(ctx context.Context, q audit.Query, limit int, match func(auditLine) bool) ([]any, error) {
 	var lines [][]byte
 	err := a.Each(ctx, q, func(line []byte) error {
 		var l auditLine
@@ -167,13 +141,13 @@ func (a audit) collect(ctx context.Context, q AuditQuery, limit int, match func(
 		if err != nil || !ok {
 			continue
 		}
-		entry["hash"] = a.Hash(line)
+		entry["hash"] = audit.Hash(line)
 		out = append(out, entry)
 	}
 	return out, nil
 }
 
-func (a audit) search(ctx context.Context, c *function.Call) (any, error) {
+func (a auditReader) search(ctx context.Context, c *function.Call) (any, error) {
 	from, err := since(c)
 	if err != nil {
 		return nil, err
@@ -187,7 +161,7 @@ func (a audit) search(ctx context.Context, c *function.Call) (any, error) {
 	}
 	fun := globs(c.String("fun"))
 	is := func(name, have string) bool { return c.String(name) == "" || c.String(name) == have }
-	return a.collect(ctx, AuditQuery{Since: from}, c.Int("limit"), func(l auditLine) bool {
+	return a.collect(ctx, audit.Query{Since: from}, c.Int("limit"), func(l auditLine) bool {
 		return is("user", l.User) && is("verdict", l.Verdict) && is("kind", l.Kind) && is("tgt", l.Target) && is("jid", l.JID) &&
 			(digest == "" || digest == l.Digest) && fun(l.Fun) && about(c.String("minion"), l)
 	})
@@ -217,7 +191,7 @@ func globs(pattern string) func(list string) bool {
 }
 
 // digest is that of the arguments that are searched for, "" for none.
-func (a audit) digest(c *function.Call) (string, error) {
+func (a auditReader) digest(c *function.Call) (string, error) {
 	if !c.Has("arg") && !c.Has("kwarg") {
 		return "", nil
 	}
@@ -232,13 +206,13 @@ func (a audit) digest(c *function.Call) (string, error) {
 	return a.Digest(args, kwargs)
 }
 
-func (a audit) export(ctx context.Context, c *function.Call) (any, error) {
+func (a auditReader) export(ctx context.Context, c *function.Call) (any, error) {
 	from, err := since(c)
 	if err != nil {
 		return nil, err
 	}
 	var text strings.Builder
-	err = a.Each(ctx, AuditQuery{Since: from}, func(line []byte) error {
+	err = a.Each(ctx, audit.Query{Since: from}, func(line []byte) error {
 		if text.Len()+len(line) > exportBytes {
 			return salt.WithHint(fmt.Errorf("the entries have more than %d bytes", exportBytes), "name a later since=, or let audit_file have them all")
 		}

@@ -10,25 +10,24 @@ import (
 	"strings"
 	"time"
 
+	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/salt"
 )
+
+// Tokens are those of external_auth that who asks may know of.
+type Tokens interface {
+	Make(ctx context.Context, t NewToken) (made eauth.Token, secret string, err error)
+	List(ctx context.Context) ([]eauth.Token, error)
+	Delete(ctx context.Context, id string) error
+}
 
 // NewToken is a token that somebody asks for. User and Backend are empty for
 // that of the asking login.
 type NewToken struct {
 	User, Backend string
 	Life          time.Duration // 0 is the usual one
-}
-
-// Token is a token of external_auth. Token itself is there only when it was just
-// made; the ID names it and cannot be used as one.
-type Token struct {
-	ID, Token, User, Backend string
-	Groups                   []string
-	Issued, Expires          time.Time
-	KeepsRules               bool
 }
 
 // makeToken is the one function whose return is a secret, and deleteToken one that
@@ -41,7 +40,7 @@ const (
 
 // authModule has the tokens of external_auth.
 func authModule(h *Host) *function.Module {
-	t := tokens{h}
+	t := tokens{h.Tokens}
 	return &function.Module{Name: "auth", Doc: "Tokens of external_auth.", Functions: []function.Function{
 		{Name: "del_token", Class: function.Changes, Own: true, Doc: "Forget a token, named by the beginning of its id, and those that were made with it, so that nobody can use them any more.", Example: "salt-run auth.del_token 5f3a0c11",
 			Params: []function.Param{{Name: tokenParam, Kind: function.String, Required: true}}, Run: t.forget},
@@ -87,22 +86,22 @@ func Shown(f salt.Function, ret any) any {
 	return shown
 }
 
-type tokens struct{ *Host }
+type tokens struct{ Tokens }
 
 func (t tokens) make(ctx context.Context, c *function.Call) (any, error) {
-	made, err := t.MakeToken(ctx, NewToken{
+	made, secret, err := t.Make(ctx, NewToken{
 		User: c.String("username"), Backend: c.String("eauth"), Life: time.Duration(c.Float("token_expire") * float64(time.Second)),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"id": made.ID, "token": made.Token, "name": made.User, "eauth": made.Backend, "expire": moment(made.Expires)}, nil
+	return map[string]any{"id": made.ID, "token": secret, "name": made.User, "eauth": made.Backend, "expire": moment(made.Expires)}, nil
 }
 
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 func (t tokens) list(ctx context.Context, _ *function.Call) (any, error) {
-	list, err := t.ListTokens(ctx)
+	list, err := t.List(ctx)
 	out := []any{}
 	for _, k := range list {
 		groups := []any{}
@@ -117,6 +116,6 @@ func (t tokens) list(ctx context.Context, _ *function.Call) (any, error) {
 }
 
 func (t tokens) forget(ctx context.Context, c *function.Call) (any, error) {
-	err := t.DeleteToken(ctx, c.String(tokenParam))
+	err := t.Delete(ctx, c.String(tokenParam))
 	return err == nil, err
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/function"
@@ -40,7 +41,7 @@ type Host struct {
 	SendEvent func(ctx context.Context, tag string, data any) error
 	Explain   func(ctx context.Context, e Explain) (Explained, error) // whether somebody may do something
 	Rights    func(ctx context.Context) (Rights, error)               // what who asks may do
-	Lint      func(ctx context.Context) []Finding                     // what is strange about the access rules
+	Lint      func(ctx context.Context) []acl.Warning                 // what is strange about the access rules
 
 	// Reload reads the configuration anew. What is wrong with it is in the error,
 	// and then nothing has changed.
@@ -50,7 +51,7 @@ type Host struct {
 	Unreloaded func() string
 	StoreErr   func() error // why the journal cannot be written, nil when it can
 
-	Audit     Audit
+	Audit     AuditLog
 	Verify    func(context.Context) (JournalReport, error) // the files of the journal
 	Keys      KeyStore
 	MasterKey pki.PublicKey
@@ -61,9 +62,7 @@ type Host struct {
 	Files  FileServer
 	Custom *extension.Set // runners that people have added; nil for none
 
-	MakeToken   func(ctx context.Context, t NewToken) (Token, error)
-	ListTokens  func(ctx context.Context) ([]Token, error)
-	DeleteToken func(ctx context.Context, id string) error
+	Tokens Tokens
 
 	Reactions     func() []Reaction                                                    // handlers of events, by name
 	RetryReaction func(ctx context.Context, name string, seq uint64) ([]uint64, error) // hands dead letters to one again; 0 is all

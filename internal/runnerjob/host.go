@@ -45,13 +45,9 @@ func (s *Server) host(who authz.Principal, long *longRead) *runner.Host {
 		return s.Authz.Explain(ctx, who, e, "")
 	}
 	h.Rights = func(ctx context.Context) (runner.Rights, error) { return s.Authz.Rights(ctx, who) }
-	h.MakeToken = func(ctx context.Context, t runner.NewToken) (runner.Token, error) {
-		return s.Authz.Logins.MakeToken(ctx, who, t)
-	}
-	h.ListTokens = func(ctx context.Context) ([]runner.Token, error) { return s.Authz.Logins.ListTokens(ctx, nil) }
-	h.DeleteToken = func(ctx context.Context, id string) error { return s.Authz.Logins.DeleteToken(ctx, id, nil, nil) }
+	h.Tokens = s.Authz.Logins.Tokens(who)
 	h.Functions = module.Builtin()
-	h.Audit, h.Keys, h.Config, h.Machine = s.audit(who), s.Keys(who.Who()), s.Config(), s.machine()
+	h.Audit, h.Keys, h.Config, h.Machine = auditLog{s.AuditLog, who.Who()}, s.Keys(who.Who()), s.Config(), s.machine()
 	return &h
 }
 

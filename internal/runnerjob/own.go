@@ -70,24 +70,10 @@ func (s *Server) ownHost(who authz.Principal, p authz.Permission, long *longRead
 		Explain: func(ctx context.Context, x runner.Explain) (runner.Explained, error) {
 			return s.Authz.Explain(ctx, who, x, p.Own())
 		},
-		Rights: func(ctx context.Context) (runner.Rights, error) { return s.Authz.Rights(ctx, who) },
-		ListTokens: func(ctx context.Context) ([]runner.Token, error) {
-			if who.Login() == nil {
-				return nil, nil // tokens are of logins
-			}
-			return s.Authz.Logins.ListTokens(ctx, who.Login())
-		},
-		DeleteToken: func(ctx context.Context, id string) error { return s.deleteOwn(ctx, who, p, id) },
-		Version:     s.Host.Version, Log: s.Host.Log,
+		Rights:  func(ctx context.Context) (runner.Rights, error) { return s.Authz.Rights(ctx, who) },
+		Tokens:  s.Authz.OwnTokens(who, p),
+		Version: s.Host.Version, Log: s.Host.Log,
 	}
-}
-
-// deleteOwn forgets a token of the principal's login.
-func (s *Server) deleteOwn(ctx context.Context, who authz.Principal, p authz.Permission, id string) error {
-	if who.Login() == nil {
-		return rpc.Errorf(rpc.Denied, "tokens are of logins, and this is none").WithHint("log in: salt-run -a BACKEND auth.del_token ID")
-	}
-	return s.Authz.Logins.DeleteToken(ctx, id, who.Login(), func() error { return s.Authz.Record(ctx, p, "") })
 }
 
 // ownEvents reads what the journal has of the jobs that the principal has started. It looks

@@ -9,6 +9,9 @@ type Command struct {
 	Kwargs   map[string]any
 }
 
+// Target is a target as it is written: package target reads it.
+type Target struct{ Expression, Kind string }
+
 // Reach is what a call may make other functions do. The zero value is nothing.
 type Reach struct {
 	Free     bool     `json:"free,omitempty"`     // anything: an operator has asked, or it was decided about when it was stored

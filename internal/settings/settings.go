@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/auth"
 	"github.com/brinebus/brine/internal/authz"
@@ -38,7 +39,7 @@ func Check(cfg *config.Master) error {
 }
 
 // Lint returns what is strange about the rules of a configuration without mistakes.
-func Lint(ctx context.Context, cfg *config.Master) []runner.Finding {
+func Lint(ctx context.Context, cfg *config.Master) []acl.Warning {
 	a, err := authz.ParseRules(cfg, tables(cfg))
 	if err != nil {
 		return nil
@@ -91,7 +92,8 @@ type Options struct {
 	Read  func() (*config.Master, error) // reads it anew; nil where there is nothing to read
 	// Apply puts a new configuration in force, or nothing of it.
 	Apply  func(*config.Master, Compiled) error
-	Status func(line string) // shows the service manager what is in force
+	Rules  func() *authz.Rules // those in force
+	Status func(line string)   // shows the service manager what is in force
 	Audit  Audit
 	Log    *slog.Logger
 }
@@ -191,17 +193,21 @@ func (s *Settings) Unreloaded() string {
 	return fmt.Sprintf("the configuration of %s is not in force: %s", f.at.Format(time.DateTime), strings.Join(places, ", "))
 }
 
-// Findings are the mistakes for acl.lint, none when the configuration that was read last
-// is in force.
-func (s *Settings) Findings() []runner.Finding {
+// Lint returns what is strange about the rules in force, behind the mistakes for which the
+// configuration that was read last is not.
+func (s *Settings) Lint(ctx context.Context) []acl.Warning {
+	return append(s.mistakes(), s.Rules().Lint(ctx, &s.Users)...)
+}
+
+func (s *Settings) mistakes() []acl.Warning {
 	f := s.failed.Load()
 	if f == nil {
 		return nil
 	}
-	var list []runner.Finding
+	var list []acl.Warning
 	for _, err := range config.Mistakes(f.err) {
 		p := config.PlaceOf(err)
-		list = append(list, runner.Finding{Where: p.Where, Column: p.Column, Key: p.Key, Dead: true,
+		list = append(list, acl.Warning{Where: p.Where, Column: p.Column, Key: p.Key, Dead: true,
 			Text: "since " + f.at.Format(time.DateTime) + " the configuration is not in force: " + p.Text})
 	}
 	return list

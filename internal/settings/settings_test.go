@@ -92,8 +92,8 @@ func TestReload(t *testing.T) {
 	if port := fmt.Sprint(w.InForce()["ret_port"]); port != "4506" {
 		t.Errorf("ret_port in force: %v, which needs a restart", port)
 	}
-	if w.status != "serving" || w.Unreloaded() != "" || w.Findings() != nil {
-		t.Errorf("told: %q, %q, %v", w.status, w.Unreloaded(), w.Findings())
+	if w.status != "serving" || w.Unreloaded() != "" || w.mistakes() != nil {
+		t.Errorf("told: %q, %q, %v", w.status, w.Unreloaded(), w.mistakes())
 	}
 	if len(w.notes) != 1 || w.notes[0].Fun != "config.reload" || w.notes[0].Reason != "" {
 		t.Errorf("the audit log has %+v", w.notes)
@@ -112,7 +112,7 @@ func TestMistakesLeaveTheOldInForce(t *testing.T) {
 	if !strings.Contains(why, "master:3 publisher_acl") || !strings.Contains(why, "not in force") || strings.Contains(why, "secret-program") || w.status != why {
 		t.Errorf("told: %q, %q", why, w.status)
 	}
-	list := w.Findings()
+	list := w.mistakes()
 	if len(list) != 2 || !list[0].Dead || !strings.Contains(list[1].Text, "secret-program") {
 		t.Errorf("findings: %+v", list)
 	}
@@ -120,8 +120,8 @@ func TestMistakesLeaveTheOldInForce(t *testing.T) {
 		t.Errorf("the audit log has %+v", n)
 	}
 	w.write("")
-	if _, err := w.Reload(); err != nil || w.Unreloaded() != "" || w.Findings() != nil || w.status != "serving" {
-		t.Errorf("mended: %v, %q, %v, %q", err, w.Unreloaded(), w.Findings(), w.status)
+	if _, err := w.Reload(); err != nil || w.Unreloaded() != "" || w.mistakes() != nil || w.status != "serving" {
+		t.Errorf("mended: %v, %q, %v, %q", err, w.Unreloaded(), w.mistakes(), w.status)
 	}
 }
 

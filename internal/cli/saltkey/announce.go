@@ -33,7 +33,7 @@ func (t *tool) announce(ctx context.Context, act string, entries []pki.Entry) {
 	}
 	q := protocol.KeyAction{Act: act}
 	for _, e := range entries {
-		q.Keys = append(q.Keys, protocol.KeyName{ID: e.ID, Finger: e.Key.SHA256()})
+		q.Keys = append(q.Keys, e.Name())
 	}
 	ctx, cancel := context.WithTimeout(ctx, announceTime)
 	defer cancel()
