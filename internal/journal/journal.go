@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"syscall"
 	"time"
@@ -101,9 +102,9 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if o.MaxBytes > 0 {
 		most = o.MaxBytes + o.MaxBytes/streamOver
 	}
-	s, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: stream, Subjects: subjects, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy,
-		Discard: jetstream.DiscardOld, MaxAge: o.MaxAge, MaxBytes: most, Duplicates: noWindow, AllowDirect: true,
+	s, err := openStream(ctx, js, stream, func(c *jetstream.StreamConfig) {
+		c.Subjects, c.Storage, c.Retention, c.AllowDirect = subjects, jetstream.FileStorage, jetstream.LimitsPolicy, true
+		c.Discard, c.MaxAge, c.MaxBytes, c.Duplicates = jetstream.DiscardOld, o.MaxAge, most, noWindow
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", storageError(err))
@@ -127,6 +128,27 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 		j.wg.Go(j.keepNames)
 	}
 	return j, nil
+}
+
+// openStream opens the stream of this name as settle wants it, making it when it is missing.
+// One that is so already is not updated: for that the server reads all of the oldest block,
+// to look whether a message in it is too old, which it does by itself in time.
+func openStream(ctx context.Context, js jetstream.JetStream, name string, settle func(*jetstream.StreamConfig)) (jetstream.Stream, error) {
+	want := jetstream.StreamConfig{Name: name}
+	settle(&want)
+	s, err := js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return js.CreateStream(ctx, want)
+	}
+	if err != nil {
+		return nil, err
+	}
+	settled := s.CachedInfo().Config
+	settle(&settled)
+	if reflect.DeepEqual(settled, s.CachedInfo().Config) {
+		return s, nil
+	}
+	return js.UpdateStream(ctx, want)
 }
 
 // Close writes down what the next start is to know and is not written yet. Without it the

@@ -50,9 +50,9 @@ func OpenQueue(ctx context.Context, nc *nats.Conn, name string, store Store) (*Q
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)
 	}
 	q := &Queue{nc: nc, name: name, subject: "salt.queue." + name, writer: w, closed: w.closed}
-	q.stream, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: name, Subjects: []string{q.subject}, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, AllowDirect: true,
-		Duplicates: repeatWindow,
+	q.stream, err = openStream(ctx, js, name, func(c *jetstream.StreamConfig) {
+		c.Subjects, c.Storage, c.Retention, c.AllowDirect = []string{q.subject}, jetstream.FileStorage, jetstream.LimitsPolicy, true
+		c.Duplicates = repeatWindow
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)

@@ -149,3 +149,44 @@ func waitFile(t *testing.T, path string) []byte {
 	t.Fatalf("%s is not written", path)
 	return nil
 }
+
+// A stream that is as it is to be is not written anew at a start, for which the server would
+// read a block of it into memory; one whose limits were changed is.
+func TestAStartUpdatesOnlyWhatWasChanged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	open := func(o journal.Options) [2]os.FileInfo {
+		b := startStore(t, dir)
+		defer b.Stop()
+		j, err := journal.Open(t.Context(), b.Conn(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		if _, err := journal.OpenQueue(t.Context(), b.Conn(), "WAITING", nil); err != nil {
+			t.Fatal(err)
+		}
+		var metas [2]os.FileInfo
+		for i, stream := range []string{journal.Stream, "WAITING"} {
+			found, _ := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", stream, "meta.inf"))
+			if len(found) != 1 {
+				t.Fatalf("the stream %s has the files %v", stream, found)
+			}
+			if metas[i], err = os.Stat(found[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return metas
+	}
+	limits := journal.Options{MaxAge: time.Hour, MaxBytes: 64 << 20}
+	first, again := open(limits), open(limits)
+	for i, stream := range []string{journal.Stream, "WAITING"} {
+		if !os.SameFile(first[i], again[i]) || !first[i].ModTime().Equal(again[i].ModTime()) {
+			t.Errorf("the stream %s was updated, and nothing of it has changed", stream)
+		}
+	}
+	limits.MaxAge = time.Minute
+	if changed := open(limits); os.SameFile(again[0], changed[0]) && again[0].ModTime().Equal(changed[0].ModTime()) {
+		t.Error("the limits were changed, and the stream was not updated")
+	}
+}
