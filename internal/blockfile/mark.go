@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/brinebus/brine/internal/atomicfile"
@@ -71,7 +72,8 @@ func boot() string {
 
 // Recover prepares a store that is not open for the server: after anything but an orderly
 // stop it looks at all of it that it does not know, repairs it, and writes the indexes, so
-// that the server does not read everything again. A sequence that may have been shown is
+// that the server does not read everything again. What could not be synced before it was
+// closed is written anew first. A sequence that may have been shown is
 // not given out again, whatever was lost: the streams of High go on behind it. It returns
 // what was found, and the mark, which is written, for the time to come.
 func Recover(dir string) (Mark, *Report, error) {
@@ -79,12 +81,20 @@ func Recover(dir string) (Mark, *Report, error) {
 	if err != nil {
 		return m, nil, err
 	}
+	doubtful, err := noted(dir)
+	if err == nil {
+		err = renewNoted(dir, doubtful)
+	}
+	if err != nil {
+		return m, nil, err
+	}
+	m.Clean = m.Clean && len(doubtful) == 0
 	r, err := inspect(dir, m)
 	if err != nil {
 		return m, nil, err
 	}
 	for stream, high := range m.High {
-		last, torn := r.Last[stream], r.Torn[stream]
+		last, torn := r.Last[stream], r.Torn[stream] || slices.Contains(doubtful, stream)
 		if last >= high || !m.Clean && !torn && m.sameBoot() {
 			continue // nothing was lost with the power
 		}
@@ -98,7 +108,13 @@ func Recover(dir string) (Mark, *Report, error) {
 		return m, nil, fmt.Errorf("write the index of the store: %w", err)
 	}
 	m.Clean, m.Boot, m.Lost = false, boot(), append(m.Lost, r.Lost...)
-	return m, r, m.Write(dir)
+	if err := m.Write(dir); err != nil {
+		return m, r, err
+	}
+	for _, stream := range doubtful {
+		err = errors.Join(err, dropNote(dir, stream))
+	}
+	return m, r, err
 }
 
 // inspect looks at the ends of the streams after an orderly stop, and at all else if they

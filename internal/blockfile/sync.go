@@ -19,7 +19,7 @@ import (
 //
 // After a sync that failed the kernel takes what it could not write for written: the next
 // one succeeds, and the disk does not have it. So a stream whose sync has failed stays
-// failed until Renew.
+// failed until Renew, or until the Recover of the next start, which finds it noted.
 type Syncer struct {
 	dir     string // of the store
 	mu      sync.Mutex
@@ -68,6 +68,7 @@ func (s *Syncer) Sync(stream string) error {
 		err = fmt.Errorf("sync the store: %w", err)
 		if !errors.Is(err, fs.ErrNotExist) {
 			one.failed = err
+			err = errors.Join(err, one.note(s.dir, stream))
 		}
 		return err
 	})
@@ -79,13 +80,15 @@ func (s *Syncer) Sync(stream string) error {
 func (s *Syncer) Renew() (renewed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, one := range s.streams {
+	for stream, one := range s.streams {
 		one.mu.Lock()
 		if one.failed != nil {
 			renewed = true
-			if e := one.renew(s.dir, s.data); e != nil {
-				err = errors.Join(err, fmt.Errorf("write anew what could not be synced: %w", e))
+			e := one.renew(s.dir, s.data)
+			if e == nil {
+				e = dropNote(s.dir, stream)
 			}
+			err = errors.Join(err, e)
 		}
 		one.mu.Unlock()
 	}
@@ -93,6 +96,14 @@ func (s *Syncer) Renew() (renewed bool, err error) {
 }
 
 func (o *synced) renew(dir string, data func(string) error) error {
+	if err := o.write(dir, data); err != nil {
+		return fmt.Errorf("write anew what could not be synced: %w", err)
+	}
+	o.failed, o.way = nil, true
+	return nil
+}
+
+func (o *synced) write(dir string, data func(string) error) error {
 	files := metaFiles(o.dir)
 	if o.way {
 		blocks, err := blocksOf(o.dir)
@@ -111,11 +122,7 @@ func (o *synced) renew(dir string, data func(string) error) error {
 			return err
 		}
 	}
-	if err := errors.Join(syncFile(o.dir), syncWay(dir, o.dir)); err != nil {
-		return err
-	}
-	o.failed, o.way = nil, true
-	return nil
+	return errors.Join(syncFile(o.dir), syncWay(dir, o.dir))
 }
 
 // rewrite replaces a file by a copy that is synced.
@@ -137,11 +144,11 @@ func rewrite(path string, data func(path string) error) error {
 func (o *synced) sync(dir, stream string, data func(path string) error) error {
 	first := !o.way
 	if o.dir == "" {
-		found, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", stream, "msgs"))
-		if err != nil || len(found) == 0 {
-			return fmt.Errorf("%s has no files: %w", stream, fs.ErrNotExist)
+		found, err := folderOf(dir, stream)
+		if err != nil {
+			return err
 		}
-		o.dir = found[0]
+		o.dir = found
 	}
 	if first {
 		if err := syncWay(dir, o.dir); err != nil {
@@ -179,6 +186,15 @@ func (o *synced) sync(dir, stream string, data func(path string) error) error {
 		return syncFile(o.dir)
 	}
 	return nil
+}
+
+// folderOf returns the folder of a stream's blocks.
+func folderOf(dir, stream string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", stream, "msgs"))
+	if err != nil || len(found) == 0 {
+		return "", fmt.Errorf("%s has no files: %w", stream, fs.ErrNotExist)
+	}
+	return found[0], nil
 }
 
 // metaFiles are those that describe the stream with these blocks.

@@ -114,8 +114,14 @@ func TestAFailedSyncStays(t *testing.T) {
 	if err := s.Sync("EVENTS"); !errors.Is(err, syscall.EIO) {
 		t.Errorf("after that: %v", err)
 	}
+	if left, err := noted(dir); len(left) != 1 || err != nil {
+		t.Errorf("the next start is told of %v, %v", left, err)
+	}
 	if renewed, err := s.Renew(); !renewed || err != nil {
 		t.Fatal(renewed, err)
+	}
+	if left, err := noted(dir); len(left) > 0 || err != nil {
+		t.Errorf("the next start is told of what is done: %v, %v", left, err)
 	}
 	if !same(1) || same(2) || same(3) {
 		t.Error("written anew is not what was not synced")

@@ -171,3 +171,59 @@ func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 		t.Errorf("what is behind it: %v", err)
 	}
 }
+
+// A daemon that ends after a failed sync, before it has opened the store anew, leaves that to
+// the next one: the kernel says of these blocks that they are on the disk.
+func TestAFailedSyncIsKnownToTheNextStart(t *testing.T) {
+	b, dir, _ := stored(t)
+	b.health.stop() // it ends before anything is done about it
+	found, err := filepath.Glob(filepath.Join(dir, "jetstream/*/streams/EVENTS/msgs/1.blk"))
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	aside := filepath.Join(t.TempDir(), "1.blk")
+	if err := errors.Join(os.Rename(found[0], aside), os.Symlink(os.DevNull, found[0])); err != nil { // which cannot be synced
+		t.Fatal(err)
+	}
+	if err := b.health.Flush("EVENTS"); err == nil {
+		t.Fatal("what cannot be synced was")
+	}
+	if err := errors.Join(os.Remove(found[0]), os.Link(aside, found[0])); err != nil {
+		t.Fatal(err)
+	}
+	b.Stop()
+
+	same := func() bool {
+		now, err := os.Stat(found[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		then, err := os.Stat(aside)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return os.SameFile(now, then)
+	}
+	b, _, _ = startLocal(t, dir)
+	if same() {
+		t.Error("what could not be synced was not written anew")
+	}
+	js, err := b.Conn().JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := js.GetMsg("EVENTS", 1); err != nil || string(m.Data) != "kept" {
+		t.Errorf("what it had stored is %v, %v", m, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "unsynced", "*")); len(left) > 0 {
+		t.Errorf("it is done once more at the next start: %v", left)
+	}
+	b.Stop()
+	if err := errors.Join(os.Remove(aside), os.Link(found[0], aside)); err != nil {
+		t.Fatal(err)
+	}
+	startLocal(t, dir)
+	if !same() {
+		t.Error("a start after one that was well writes everything anew")
+	}
+}

@@ -18,14 +18,15 @@ const diskSize = 192 << 20
 // disk is a filesystem of a daemon's own, in an image on a loop device. Without the right to
 // mount one it is a directory.
 type disk struct {
-	image string
-	dir   string
-	real  bool
+	image   string
+	dir     string
+	real    bool
+	options string // with which it is mounted
 }
 
 // newDisk makes a disk and mounts it, if it may.
 func newDisk(dir string, mayMount bool) (*disk, error) {
-	d := &disk{image: dir + ".image", dir: dir, real: mayMount}
+	d := &disk{image: dir + ".image", dir: dir, real: mayMount, options: "loop,commit=300,errors=remount-ro"}
 	if err := os.MkdirAll(dir, 0o755); err != nil || !mayMount {
 		return d, err
 	}
@@ -41,7 +42,7 @@ func newDisk(dir string, mayMount bool) (*disk, error) {
 // mount leaves the moment of each write to the daemon: the filesystem itself writes nothing
 // that was not synced for five minutes, so that a power cut takes as much as it can.
 func (d *disk) mount() error {
-	return run("mount", "-o", "loop,commit=300,errors=remount-ro", d.image, d.dir)
+	return run("mount", "-o", d.options, d.image, d.dir)
 }
 
 // forbid makes the disk read-only under its users, as the kernel does when it finds an error.
