@@ -111,6 +111,9 @@ func (t *tally) add(r record, subject []byte) {
 		t.subjects = append(t.subjects, string(subject))
 		t.numbers[t.subjects[n]] = n
 	}
+	if len(t.live) == cap(t.live) {
+		t.live = slices.Grow(t.live, max(1024, len(t.live))) // append leaves several times as much garbage
+	}
 	t.live = append(t.live, entry{at, r.size, n})
 }
 
