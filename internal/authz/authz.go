@@ -42,10 +42,10 @@ type Targets interface {
 type Options struct {
 	Users     *auth.Users
 	Tables    Tables
-	FileRecv  bool   // minions may hand in files
-	KeyRevoke bool   // minions may have their keys forgotten
-	APIUser   string // may log others in by their addresses; "" is operators only
-	Remote    bool   // users of external_auth may log in from other machines
+	FileRecv  bool     // minions may hand in files
+	KeyRevoke bool     // minions may have their keys forgotten
+	APIUser   []string // may log others in by their addresses, beside operators
+	Remote    bool     // users of external_auth may log in from other machines
 	Log       *slog.Logger
 }
 
@@ -65,7 +65,7 @@ type Authorizer struct {
 func New(o Options, r *Rules) *Authorizer {
 	a := &Authorizer{Options: o}
 	a.Logins = &Logins{
-		apiUser: o.APIUser, remote: o.Remote, log: o.Log, local: a.Local,
+		apiUsers: o.APIUser, remote: o.Remote, log: o.Log, local: a.Local,
 		record: func(ctx context.Context, e audit.Entry) error { return a.Unwritten(a.Audit.Record(ctx, e)) },
 		note:   func(e audit.Entry) bool { return a.Audit.Note(e) },
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -26,8 +28,8 @@ type Logins struct {
 	Gate *eauth.Gate
 	Came func(inbox string) bool // says whether a connection with it is there
 
-	apiUser  string // may log others in by their addresses; "" is operators only
-	remote   bool   // guests may log in
+	apiUsers []string // may log others in by their addresses, beside operators
+	remote   bool     // guests may log in
 	log      *slog.Logger
 	local    func(context.Context, bus.Identity) Principal // who asks, whoever has logged in
 	record   func(context.Context, audit.Entry) error      // before it takes effect
@@ -235,13 +237,45 @@ func (l *Logins) behind(ctx context.Context, r *rpc.Request, address string) (pa
 	if a, err := netip.ParseAddr(address); err != nil || a.Zone() != "" {
 		return "", rpc.Errorf(rpc.Usage, "%.60q is no address", address)
 	}
-	who := l.local(ctx, r.From)
-	if !who.operator && (who.subject.Kind != acl.Local || l.apiUser == "" || who.subject.Name != l.apiUser) {
+	if who := l.local(ctx, r.From); !l.believed(who) {
 		return "", rpc.Errorf(rpc.Denied, "user %s may not log others in by their addresses", who.name).
-			WithHint("salt-api runs as the user that api_user names in the master's configuration")
+			WithHint("salt-api runs as the user, or has the credentials, that api_user names in the master's configuration")
 	}
 	r.From.Source = address
-	return r.From.Name + " " + address, nil
+	return r.From.String() + " " + address, nil
+}
+
+// believed says whether somebody is, about where those come from whom they log in.
+func (l *Logins) believed(who Principal) bool {
+	switch {
+	case who.operator:
+		return true
+	case who.identity.Role == bus.RoleClient: // an account has no colon in its name
+		return slices.Contains(l.apiUsers, salt.ClientPrefix+who.identity.Name)
+	}
+	return who.subject.Kind == acl.Local && slices.Contains(l.apiUsers, who.subject.Name)
+}
+
+// Payer names in whose bounds the requests of a connection count, where those are not its
+// own: each whom a program like salt-api has logged in has bounds for themselves, so that
+// none of them can use up those of all.
+func (l *Logins) Payer(i bus.Identity) string {
+	if i.Role != bus.RoleUser && i.Role != bus.RoleClient {
+		return ""
+	}
+	l.sessions.mu.Lock()
+	defer l.sessions.mu.Unlock()
+	g := l.sessions.grants[i.Inbox()]
+	if g == nil || l.sessions.addresses[i.Inbox()] == "" {
+		return ""
+	}
+	return i.String() + " " + bus.LoginName(g.Backend, g.Name)
+}
+
+// BringsOthers says whether an identity is that of credentials with which a program logs
+// others in: it has connections for each of them.
+func (l *Logins) BringsOthers(i bus.Identity) bool {
+	return i.Role == bus.RoleClient && slices.Contains(l.apiUsers, salt.ClientPrefix+i.Name)
 }
 
 // unlessGone answers, or forgets the connection if it has ended meanwhile: nobody

@@ -43,7 +43,7 @@ const (
 	// predecessor that has not noticed its end, and several salt-call at once.
 	MaxPerKey = 32
 	// maxPerUser is how many connections an ordinary user may have through the
-	// local socket, which is open to all.
+	// local socket, which is open to all; a remote one; and a program that logs others in.
 	maxPerUser = 256
 	// maxStore is no limit: the streams have bounds of their own (event_max_bytes). The
 	// server's would be three quarters of what is free now, and it would not open a
@@ -97,6 +97,9 @@ type Options struct {
 	// admit get no refusal: their connection just ends, and they may come again. nil
 	// never ends.
 	Context context.Context
+	// BringsOthers says who may have as many connections as a local user, with one key: a
+	// program that logs others in. nil is nobody.
+	BringsOthers func(bus.Identity) bool
 	// Gone is told of the end of every connection that was admitted.
 	Gone func(bus.Identity)
 	// Ready, where it is not nil, is closed when connections may be taken. Until then

@@ -209,8 +209,8 @@ func (g *gate) enter(cid uint64, i bus.Identity, host string, t *tie) error {
 		return errors.New("its inbox belongs to another connection")
 	case i.Role == bus.RoleRemote && g.perLogin[i.Name] >= maxPerUser:
 		return fmt.Errorf("this user has %d connections, which is the limit", maxPerUser)
-	case i.Key != "" && g.perKey[i.Key] >= MaxPerKey:
-		return fmt.Errorf("its key has %d connections already", MaxPerKey)
+	case i.Key != "" && g.perKey[i.Key] >= g.mostOf(i):
+		return fmt.Errorf("its key has %d connections already", g.mostOf(i))
 	case !t.enter(cid):
 		return errors.New("it ended while it was judged")
 	}
@@ -225,6 +225,14 @@ func (g *gate) enter(cid uint64, i bus.Identity, host string, t *tie) error {
 		g.perLogin[i.Name]++ // each may come with a key of its own
 	}
 	return nil
+}
+
+// mostOf is how many connections the key of an identity may have.
+func (g *gate) mostOf(i bus.Identity) int {
+	if g.opts.BringsOthers != nil && g.opts.BringsOthers(i) {
+		return maxPerUser
+	}
+	return MaxPerKey
 }
 
 func (g *gate) leave(cid uint64) (bus.Identity, bool) {

@@ -21,13 +21,17 @@ type Master struct {
 	AuditMaxBytes int64 `yaml:"audit_max_bytes" is:"1MiB..1024TiB" default:"1GiB"`
 	// How long the audit log keeps entries; 0 keeps them for ever.
 	AuditRetention time.Duration `yaml:"audit_retention" is:"s 0.." default:"365d"`
+	// The directory with the credentials, see 'salt-event creds', by which salt-api reaches a
+	// master on another machine. Empty means the master of this one, by its socket.
+	APICreds string `yaml:"api_creds" is:"below root"`
 	// The log of salt-api.
 	APILogFile string `yaml:"api_logfile" is:"path below root" default:"/var/log/salt/api"`
 	// The file with the process number of salt-api.
 	APIPidfile string `yaml:"api_pidfile" is:"path below root" default:"/var/run/salt-api.pid"`
-	// The user whose programs log others in by the addresses that they come from:
-	// the one that salt-api runs as. Empty means nobody but root.
-	APIUser string `yaml:"api_user" default:"salt-api"`
+	// Whose programs log others in by the addresses that they come from: the user that
+	// salt-api runs as, or client:NAME for credentials with which it comes from another
+	// machine, or a list of these. Empty means nobody but root.
+	APIUser []string `yaml:"api_user" is:"texts" default:"salt-api"`
 	// The attribute of a user's groups that names them, and of the user's own entry
 	// in Active Directory.
 	LDAPAccountAttribute string `yaml:"auth.ldap.accountattributename" default:"memberUid"`

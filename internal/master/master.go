@@ -179,18 +179,19 @@ func (m *Master) openBroker() error {
 		return err
 	}
 	m.broker, err = broker.Start(broker.Options{
-		Endpoints: bus.MasterEndpoints,
-		Name:      "salt-master",
-		Listen:    net.JoinHostPort(m.cfg.Interface, strconv.Itoa(m.cfg.RetPort)),
-		TLS:       &tls.Config{Certificates: []tls.Certificate{certificate}, VerifyConnection: m.admission.CheckVersion},
-		StoreDir:  m.storeDir(),
-		Sync:      broker.SyncOf(m.cfg.JournalSync),
-		Admit:     m.admission.Admit,
-		Context:   m.ctx,
-		Gone:      m.gone,
-		Ready:     m.serving,
-		Ping:      m.cfg.MinionAliveInterval,
-		Log:       m.log,
+		Endpoints:    bus.MasterEndpoints,
+		Name:         "salt-master",
+		Listen:       net.JoinHostPort(m.cfg.Interface, strconv.Itoa(m.cfg.RetPort)),
+		TLS:          &tls.Config{Certificates: []tls.Certificate{certificate}, VerifyConnection: m.admission.CheckVersion},
+		StoreDir:     m.storeDir(),
+		Sync:         broker.SyncOf(m.cfg.JournalSync),
+		Admit:        m.admission.Admit,
+		Context:      m.ctx,
+		Gone:         m.gone,
+		BringsOthers: m.authz.Logins.BringsOthers,
+		Ready:        m.serving,
+		Ping:         m.cfg.MinionAliveInterval,
+		Log:          m.log,
 	})
 	if err != nil {
 		return err
@@ -300,6 +301,7 @@ func (m *Master) openServer() error {
 	}
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
 	m.server.Cut, m.server.CutKey, m.server.Slow, m.server.Authorize = m.admission.Cut, m.broker.CutUnaccepted, m.broker.Slow, m.authz.Authorize
+	m.server.Payer = m.authz.Logins.Payer
 	m.server.GrainsCount = m.keys.GrainsCount
 	m.register()
 	if err := m.server.Served(); err != nil {

@@ -75,6 +75,7 @@ func (s *Server) number(from bus.Identity, out *answerer) {
 	}
 	s.numbers++
 	out.plain = strconv.FormatUint(s.numbers, 36)
+	out.client = from.Name
 	s.plain[out.plain] = out
 }
 
@@ -88,8 +89,7 @@ func (o *answerer) message(frame []byte) *nats.Msg {
 	m = plainMessage(m)
 	if kind == frameItem || kind == framePart {
 		o.count.Lock()
-		name := strings.TrimPrefix(o.principal, string(bus.RoleClient)+":")
-		m.Reply = bus.AckSubject(name, o.plain, o.sent)
+		m.Reply = bus.AckSubject(o.client, o.plain, o.sent)
 		o.count.Unlock()
 	}
 	return m
@@ -107,7 +107,7 @@ func (s *Server) acked(m *nats.Msg) {
 	s.mu.Lock()
 	out := s.plain[words[1]]
 	s.mu.Unlock()
-	if err == nil && out != nil && out.principal == from.String() {
+	if err == nil && out != nil && out.client == from.Name {
 		out.credit(total)
 	}
 }

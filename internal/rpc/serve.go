@@ -154,6 +154,9 @@ type Server struct {
 	// GrainsCount says whether grains can have a key accepted now, so that the question of
 	// one may hold some; nil is that they cannot. It is set before Start.
 	GrainsCount func() bool
+	// Payer names whose bounds a request counts in where those are not its sender's own; ""
+	// is that they are. nil is always. It is set before Start.
+	Payer func(bus.Identity) string
 	// Authorize decides the checks that need nothing of the body but who asks; Own needs
 	// none. It is set before Start; nil refuses all.
 	Authorize func(ctx context.Context, r *Request, c bus.Check) decision.Decision
@@ -455,7 +458,7 @@ func (s *Server) dispatch(r *Request) {
 		s.reject(r.From, r.Op, r.reply, Errorf(NotFound, "nothing serves the request %q", r.Op))
 		return
 	}
-	principal := principal(r.From)
+	principal := s.payer(r.From)
 	ctx, cancel := context.WithCancel(s.ctx)
 	out := &answerer{nc: s.nc, reply: r.reply, principal: principal, limit: s.Stall, cancel: cancel, room: make(chan struct{}, 1)}
 	r.out, r.book = out, func(cost int) error { return s.book(ctx, principal, cost) }
@@ -654,7 +657,17 @@ func (s *Server) authorize(ctx context.Context, r *Request) error {
 	}
 }
 
-// principal is whose bounds a request counts in: salt-call counts as its minion.
+// payer is whose bounds a request counts in while it is under way.
+func (s *Server) payer(i bus.Identity) string {
+	if s.Payer != nil {
+		if p := s.Payer(i); p != "" {
+			return p
+		}
+	}
+	return principal(i)
+}
+
+// principal is whose pace a request counts in: salt-call counts as its minion.
 func principal(i bus.Identity) string { return i.Role.Kind() + ":" + i.Name }
 
 // refusal is the message that refuses a request; nil where nobody waits for it.
@@ -713,6 +726,7 @@ type answerer struct {
 	reply     string
 	principal string
 	plain     string        // of a client: the number of the answer; else empty
+	client    string        // its name
 	limit     time.Duration // how long the principal may take nothing
 	last      []byte        // what travels with the end
 	stalled   atomic.Bool   // it took nothing for longer

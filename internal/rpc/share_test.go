@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -57,10 +58,60 @@ func TestDeafReadersOfOnePrincipal(t *testing.T) {
 	}
 }
 
+// TestDeafReadersOfOnePayer: two for whom one program asks have bounds for themselves: one who
+// reads nothing at all does not hold up the other.
+func TestDeafReadersOfOnePayer(t *testing.T) {
+	b := bustest.Start(t)
+	piece := make([]byte, rpc.MaxPart)
+	var sent atomic.Int64
+	var payers sync.Map // by nonce
+	b.Server.Payer = func(i bus.Identity) string {
+		name, _ := payers.Load(i.Nonce)
+		return name.(string)
+	}
+	b.Server.Handle(bustest.Probe(bus.RoleMinion, "long"), func(ctx context.Context, r *rpc.Request) error {
+		for range 2 * rpc.Window / rpc.MaxPart {
+			if err := r.SendRaw(ctx, piece); err != nil {
+				return err
+			}
+			sent.Add(rpc.MaxPart)
+		}
+		return nil
+	})
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	deaf, hearing := b.As(t, bus.RoleMinion, "door"), b.As(t, bus.RoleMinion, "door")
+	payers.Store(deaf.Self.Nonce, "eve")
+	payers.Store(hearing.Self.Nonce, "ada")
+	if _, err := deaf.SubscribeSync(deaf.Self.Inbox() + ".>"); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if err := deaf.PublishRequest(bus.RequestSubject(bus.RoleMinion, "door", "long"), deaf.NewInbox(), []byte("i{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(time.Minute); sent.Load() < 4*rpc.Window-5*rpc.MaxPart; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes were sent, want four windows", sent.Load())
+		}
+	}
+	takesAll(t, hearing)
+}
+
 // hears fails unless another principal gets a whole answer.
 func hears(t *testing.T, b *bustest.Bus) {
 	t.Helper()
 	c := b.As(t, bus.RoleMinion, "web1")
+	takesAll(t, c)
+	c.Close()
+	awaitGone(t, b)
+}
+
+// takesAll fails unless a long answer comes whole.
+func takesAll(t *testing.T, c *bustest.Client) {
+	t.Helper()
 	s, err := rpc.NewConn(c.Conn, c.Self).Call("long", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -75,8 +126,6 @@ func hears(t *testing.T, b *bustest.Bus) {
 	if size != 2*rpc.Window {
 		t.Errorf("another principal got %d bytes of %d", size, 2*rpc.Window)
 	}
-	c.Close()
-	awaitGone(t, b)
 }
 
 func awaitGone(t *testing.T, b *bustest.Bus) {

@@ -82,15 +82,22 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	defer log.Close()
 	s.api.Log = log.Logger
-	s.api.Dial = func() (*rpc.Conn, error) {
-		return rpc.Dial(filepath.Join(cfg.SockDir, client.MasterSocket))
-	}
+	s.api.Dial = dialer(cfg)
 	server, err := netapi.New(s.api)
 	if err != nil {
 		return serve.Failed(err)
 	}
 	defer server.Close()
 	return s.serve(ctx, env, server, common.PIDFile, secure)
+}
+
+// dialer connects to the master: of this machine or, with credentials, to the one that they
+// are for. They are read each time, so that new ones take the place of old ones.
+func dialer(cfg *config.Master) func() (*rpc.Conn, error) {
+	if cfg.APICreds != "" {
+		return func() (*rpc.Conn, error) { return rpc.DialCredentials("", cfg.APICreds) }
+	}
+	return func() (*rpc.Conn, error) { return rpc.Dial(filepath.Join(cfg.SockDir, client.MasterSocket)) }
 }
 
 // serve listens, says that it is ready, and serves until ctx ends.

@@ -1,0 +1,57 @@
+package netapi_test
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFromAnotherMachine: salt-api reaches the master over TLS with credentials that may
+// nothing themselves, and serves as it does at home, with the addresses of those who ask.
+// When the credentials are revoked nobody is served any more.
+func TestFromAnotherMachine(t *testing.T) {
+	s := start(t)
+	door := filepath.Join(s.root, "door")
+	s.tool("salt-event", "creds", "door", "--dir", door)
+	a := s.api("A", "sock_dir: "+s.root+"/nobody\napi_creds: "+door+"\n"+open+"  webhook_disable_auth: true\n")
+	url := "http://" + a
+	admin := login(t, a, "admin", "adminpw")
+
+	res, text := post(t, url+"/", admin, `[{"client":"local","tgt":"*","fun":"test.ping"},{"client":"runner","fun":"manage.up"},{"client":"wheel","fun":"key.finger","match":"web1"}]`)
+	for _, want := range []string{`"web1":true`, `"db1":true`, `["db1","web1"]`, `"tag":"salt/wheel/`} {
+		if res.StatusCode != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s, want %s in\n%s", res.Status, want, text)
+		}
+	}
+	const run = `{"client":"local","tgt":"*","fun":"test.ping","eauth":"file","username":"other","password":"otherpw"}`
+	if res, text := post(t, url+"/run", "", run); res.StatusCode != http.StatusOK || !strings.Contains(text, `"web1":true`) {
+		t.Errorf("run: %s\n%s", res.Status, text)
+	}
+	if res, _ := post(t, url+"/run", "", strings.Replace(run, "test.ping", "cmd.run", 1)); res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("what is refused: %s", res.Status)
+	}
+	if res, _ := post(t, url+"/login", "", `{"username":"admin","password":"guess","eauth":"file"}`); res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a wrong password: %s", res.Status)
+	}
+	if found := s.tool("salt-run", "audit.search", "user=admin", "--out", "json"); !strings.Contains(found, `"source": "127.0.0.1"`) {
+		t.Errorf("the audit log does not have the address of who asked:\n%.2000s", found)
+	}
+	if res, _ := post(t, url+"/hook/x", "", "{}"); res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("the credentials themselves fire an event: %s", res.Status)
+	}
+
+	live := listen(t, url+"/events", "X-Auth-Token", admin)
+	s.tool("salt-event", "fire", "own/one", `{"n":1}`)
+	live.until(`^tag: own/one$`)
+	stored := listen(t, url+"/events?since=1h&tag=own/", "X-Auth-Token", admin)
+	stored.until(`^tag: own/one$`)
+
+	s.tool("salt-event", "creds", "--revoke", "door")
+	live.ends(time.Minute)
+	stored.ends(time.Minute)
+	if res, _ := post(t, url+"/", admin, `{"client":"local","tgt":"*","fun":"test.ping"}`); res.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("with what was revoked: %s", res.Status)
+	}
+}
