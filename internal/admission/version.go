@@ -21,18 +21,22 @@ func (a *Admission) CheckVersion(s tls.ConnectionState) error {
 	return err
 }
 
-// Certificate is what the master shows to whoever connects: its key, the signature of the
-// key where it is to have one, and the protocols that it speaks.
-func (a *Admission) Certificate(key *pki.PrivateKey, signature []byte) (tls.Certificate, error) {
+// Certificates are what the master shows to whoever connects: its key, the signature of the
+// key where it is to have one, the protocols that it speaks, and the name by which it is
+// connected to.
+func (a *Admission) Certificates(key *pki.PrivateKey, signature []byte) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	var shown []pkix.Extension
 	if signature != nil {
 		shown = append(shown, pkix.Extension{Id: pki.SignatureOID, Value: signature})
 	}
 	speaks, err := upstream.Spoken(a.Version).Extension()
 	if err != nil {
-		return tls.Certificate{}, err
+		return nil, err
 	}
-	return key.ServerCertificate(bus.ServerName, append(shown, speaks)...)
+	shown = append(shown, speaks)
+	return newCertificates(func(others ...string) (tls.Certificate, error) {
+		return key.NamedCertificate(bus.ServerName, others, shown...)
+	})
 }
 
 // maxUnfit is how often in a minute that is told.

@@ -174,7 +174,7 @@ func (m *Master) openBroker() error {
 	if err != nil {
 		return err
 	}
-	certificate, err := m.admission.Certificate(m.key, signature)
+	certificate, err := m.admission.Certificates(m.key, signature)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (m *Master) openBroker() error {
 		Endpoints:    bus.MasterEndpoints,
 		Name:         "salt-master",
 		Listen:       net.JoinHostPort(m.cfg.Interface, strconv.Itoa(m.cfg.RetPort)),
-		TLS:          &tls.Config{Certificates: []tls.Certificate{certificate}, VerifyConnection: m.admission.CheckVersion},
+		TLS:          &tls.Config{GetCertificate: certificate, VerifyConnection: m.admission.CheckVersion},
 		StoreDir:     m.storeDir(),
 		Sync:         broker.SyncOf(m.cfg.JournalSync),
 		Admit:        m.admission.Admit,

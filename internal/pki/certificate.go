@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"time"
 )
 
@@ -55,11 +56,24 @@ func (k *PrivateKey) Certificate(commonName string, exts ...pkix.Extension) (tls
 // which cannot compare keys: it is issued by the Authority of the same key, for
 // the host name. Whose key it is can be seen in it as in the other.
 func (k *PrivateKey) ServerCertificate(name string, exts ...pkix.Extension) (tls.Certificate, error) {
+	return k.NamedCertificate(name, nil, exts...)
+}
+
+// NamedCertificate is ServerCertificate for a server that has further names: those of hosts,
+// and addresses.
+func (k *PrivateKey) NamedCertificate(name string, others []string, exts ...pkix.Extension) (tls.Certificate, error) {
 	template, err := leaf(name)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	template.DNSNames, template.ExtraExtensions = []string{name}, exts
+	for _, other := range others {
+		if ip := net.ParseIP(other); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+			continue
+		}
+		template.DNSNames = append(template.DNSNames, other)
+	}
 	return k.issue(template, k.authority())
 }
 

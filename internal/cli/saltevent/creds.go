@@ -225,18 +225,44 @@ func writeCredentials(dir, address string, c pki.Client, key, master *pki.Privat
 	if err != nil {
 		return err
 	}
+	inContext, err := json.MarshalIndent(contextOf(address, c), "", "  ")
+	if err != nil {
+		return err
+	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return salt.WithHint(err, "name a directory that is not there yet with --dir")
 	}
 	for _, f := range []struct {
 		name string
 		data []byte
-	}{{"ca.pem", ca}, {"cert.pem", pki.CertificatePEM(certificate)}, {"key.pem", key.PEM()}, {"client.json", append(text, '\n')}} {
+	}{{"ca.pem", ca}, {"cert.pem", pki.CertificatePEM(certificate)}, {"key.pem", key.PEM()}, {"client.json", append(text, '\n')}, {"nats.json", append(inContext, '\n')}} {
 		if err := atomicfile.Write(filepath.Join(dir, f.name), f.data, 0o600); err != nil {
 			return errors.Join(err, os.RemoveAll(dir))
 		}
 	}
 	return nil
+}
+
+// natsContext is nats.json: a context of the nats CLI, as that keeps them.
+type natsContext struct {
+	Description string `json:"description"`
+	URL         string `json:"url"`
+	User        string `json:"user"`
+	Cert        string `json:"cert"`
+	Key         string `json:"key"`
+	CA          string `json:"ca"`
+	InboxPrefix string `json:"inbox_prefix"`
+}
+
+// contextOf names the files where the nats CLI has what is its own: it knows no path that is
+// relative to a context. Its nonce is one for all, so it is for one connection at a time.
+func contextOf(address string, c pki.Client) natsContext {
+	dir, nonce := "~/.config/nats/"+string(c.Name)+"/", bus.NewNonce()
+	return natsContext{
+		Description: "master of Brine, as the client " + string(c.Name), URL: "tls://" + address, User: nonce,
+		CA: dir + "ca.pem", Cert: dir + "cert.pem", Key: dir + "key.pem",
+		InboxPrefix: bus.InboxPrefix(bus.KeyToken(c.Key.Key()), nonce),
+	}
 }
 
 func describe(address string, c pki.Client) credentials {
