@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -865,6 +866,50 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	}
 	if err != nil || len(letters) != 41 || sum > maxBytesOfSender+40*1000 || letters[40].Event == nil {
 		t.Errorf("%d letters of the reactor in %d bytes: %v", len(letters), sum, err)
+	}
+}
+
+// Many users, each within its own bound, cannot fill the disk by dead letters together, nor
+// take the room of the reactor. Those of the others are in the books only: they would be
+// 128 MiB.
+func TestDeadLettersOfAllAreBounded(t *testing.T) {
+	w := start(t)
+	w.grant("fred: {listen: app/*}")
+	w.as("fred")
+	c := w.dial()
+	put := func(seq uint64, words int) error {
+		l := &protocol.DeadLetter{Name: "a", Seq: seq, Tag: "app/x", Event: json.RawMessage(`"` + strings.Repeat("x", 100<<10) + `"`), Stderr: strings.Repeat("e", words)}
+		return c.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: l}, nil)
+	}
+	if err := put(1, 10); err != nil {
+		t.Fatal(err)
+	}
+	dead := w.events.dead
+	others := func(size int) { // but for what fred has, and 32 KiB
+		dead.mu.Lock()
+		defer dead.mu.Unlock()
+		for n := range 8 {
+			owner := fmt.Sprintf("user%d", n)
+			dead.known[letterKey(owner, "a", 1)] = letterPlace{owner: owner, name: "a", seq: 1, size: size}
+		}
+	}
+	others((128<<20 - 101<<10 - 32<<10) / 8)
+	if err := put(2, 10); err != nil {
+		t.Errorf("with room for its place only: %v", err)
+	}
+	if err := put(3, 60<<10); rpc.CodeOf(err) != rpc.Busy {
+		t.Errorf("where the room of all is used up: %v, want that it is refused", err)
+	}
+	if err := dead.Add(t.Context(), &protocol.DeadLetter{Name: "deploy", Seq: 4, From: "web1", Event: json.RawMessage(`"x"`)}); err != nil {
+		t.Errorf("the reactor's: %v", err)
+	}
+	whole := map[uint64]bool{}
+	if err := dead.scan(t.Context(), func(string) bool { return true }, func(l owned) { whole[l.Seq] = l.Event != nil }); err != nil || !maps.Equal(whole, map[uint64]bool{1: true, 2: false, 4: true}) {
+		t.Errorf("kept, by sequence and whether whole: %v, %v", whole, err)
+	}
+	others(0)
+	if err := put(3, 60<<10); err != nil {
+		t.Errorf("when others have dropped theirs: %v", err)
 	}
 }
 

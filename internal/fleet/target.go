@@ -19,8 +19,11 @@ import (
 const (
 	// cheapCost is what is done at once, in the units of target.Cost: some milliseconds.
 	cheapCost = 100_000
-	// longTarget is from where on it takes noticeable time to read an expression, in bytes.
-	longTarget = 4 << 10
+	// longTarget is from where on it takes noticeable time to read an expression, in bytes, and
+	// longPattern where it may be a regular expression, which takes ten times as long: to
+	// compile one of 4 KB takes ten milliseconds.
+	longTarget  = 4 << 10
+	longPattern = 256
 	// maxEvaluation is how long one target may take. It is looked at before each minion.
 	maxEvaluation = 5 * time.Second
 )
@@ -35,7 +38,7 @@ func (f *Fleet) ParseTarget(ctx context.Context, principal string, q protocol.Pu
 	if err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "%v", err)
 	}
-	if len(q.Target) > longTarget && kind != target.List {
+	if takesLong(q.Target, kind) {
 		end, err := f.evaluations.Acquire(ctx, principal)
 		if err != nil {
 			return nil, err
@@ -43,6 +46,21 @@ func (f *Fleet) ParseTarget(ctx context.Context, principal string, q protocol.Pu
 		defer end()
 	}
 	return f.readTarget(q, kind)
+}
+
+// takesLong says whether somebody who asks for this, again and again, would keep others from
+// the processors while it is only read.
+func takesLong(expr string, kind target.Kind) bool {
+	switch kind {
+	case target.List:
+		return false
+	case target.PCRE, target.GrainPCRE, target.PillarPCRE:
+		return len(expr) > longPattern
+	case target.Compound:
+		patterns := strings.Contains(expr, "E@") || strings.Contains(expr, "P@") || strings.Contains(expr, "J@")
+		return len(expr) > longTarget || patterns && len(expr) > longPattern
+	}
+	return len(expr) > longTarget
 }
 
 // readTarget reads a target in the time that it takes.

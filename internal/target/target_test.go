@@ -172,6 +172,24 @@ func TestGroupsThatDouble(t *testing.T) {
 	}
 }
 
+// Words that cost nothing to match are bounded too, those of nodegroups among them.
+func TestWordsAreBounded(t *testing.T) {
+	half := strings.Repeat("a and ", 50000/4) + "b" // about half of the words, a quarter of the cost
+	for name, c := range map[string]struct {
+		expr string
+		ok   bool
+	}{
+		"few":            {half, true},
+		"many":           {half + " and not " + half, false},
+		"many in groups": {"N@half and not N@half", false},
+	} {
+		_, err := Parse(c.expr, Compound, Options{Nodegroups: map[string]any{"half": half}})
+		if c.ok && err != nil || !c.ok && (!errors.Is(err, ErrSyntax) || !strings.Contains(err.Error(), "words")) {
+			t.Errorf("%s: %.100v, of %d bytes", name, err, len(c.expr))
+		}
+	}
+}
+
 func TestIDs(t *testing.T) {
 	tests := []struct {
 		expr  string
