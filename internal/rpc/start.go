@@ -14,12 +14,16 @@ const (
 	beginTime = 5 * time.Millisecond
 	// A long request counts for as many as its bytes have of beginSize, up to all of them: it
 	// takes the processor for longer than a short one, to be decoded before anything else. It
-	// is given beginTime for each of those.
+	// is given beginTime for each beginSize, up to longBegin.
 	beginSize = 16 << 10
+	longBegin = time.Second
 )
 
-// weigh returns for how many requests one of so many bytes counts.
-func weigh(size int) int { return min(maxBegun, 1+size/beginSize) }
+// weigh returns for how many requests one of so many bytes counts, and for how long.
+func weigh(size int) (weight int, limit time.Duration) {
+	n := 1 + size/beginSize
+	return min(maxBegun, n), min(longBegin, time.Duration(n)*beginTime)
+}
 
 // begins lets the work of each sender wait behind that sender's own. What waits is bounded
 // by who adds it.
@@ -37,6 +41,7 @@ type begun struct {
 // start is one request that is begun.
 type start struct {
 	weight int
+	limit  time.Duration // then it only waits, and gives its room away
 	f      func()
 }
 
@@ -52,7 +57,8 @@ func (b *begins) add(sender string, size int, f func()) {
 		own = &begun{}
 		b.of[sender] = own
 	}
-	own.waiting = append(own.waiting, start{weigh(size), f})
+	weight, limit := weigh(size)
+	own.waiting = append(own.waiting, start{weight, limit, f})
 	b.begin(sender, own)
 }
 
@@ -69,7 +75,7 @@ func (b *begins) begin(sender string, own *begun) {
 func (b *begins) run(sender string, s start) {
 	var once sync.Once
 	end := func() { b.end(sender, s.weight) }
-	late := time.AfterFunc(time.Duration(s.weight)*beginTime, func() { once.Do(end) })
+	late := time.AfterFunc(s.limit, func() { once.Do(end) })
 	defer func() {
 		late.Stop()
 		once.Do(end)

@@ -54,15 +54,15 @@ func TestLongRequestsAreBegunOneByOne(t *testing.T) {
 			begun.Add(1)
 			<-end
 		}
-		b.add("minion:a", 200<<10, wait)
-		b.add("minion:a", 200<<10, wait)
+		b.add("minion:a", 60<<20, wait)
+		b.add("minion:a", 60<<20, wait)
 		b.add("minion:a", 100, wait)
 		for _, want := range []int64{1, 2, 3} {
-			synctest.Wait()
+			time.Sleep(maxBegun * beginTime) // to decode it may well take longer
 			if n := begun.Load(); n != want {
 				t.Errorf("%d are begun, want %d", n, want)
 			}
-			time.Sleep(maxBegun * beginTime)
+			time.Sleep(longBegin - maxBegun*beginTime)
 		}
 		close(end)
 		synctest.Wait()
