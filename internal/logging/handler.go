@@ -101,8 +101,20 @@ func appendAttr(buf []byte, prefix string, a slog.Attr) []byte {
 	return append(buf, quote(valueText(value))...)
 }
 
-// valueText returns the text of v before quoting.
+// valueText returns the text of v before quoting, or the beginning of a long one.
 func valueText(v slog.Value) string {
+	s := wholeText(v)
+	if more := len(s) - maxValue; more > 0 {
+		return fmt.Sprintf("%s... and %d bytes more", s[:maxValue], more)
+	}
+	return s
+}
+
+// maxValue bounds a value in bytes: a target that is refused may be a megabyte, and whoever
+// sends it must not fill the log, nor have it quoted at length for a line that is not written.
+const maxValue = 4 << 10
+
+func wholeText(v slog.Value) string {
 	switch v.Kind() {
 	case slog.KindTime:
 		return v.Time().Format(time.RFC3339Nano)

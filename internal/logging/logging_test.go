@@ -113,6 +113,26 @@ func TestForeignTextMakesNoLine(t *testing.T) {
 	}
 }
 
+// What somebody sends at length is no long line, however it is handed over, and the line
+// says that it was cut.
+func TestLongValuesAreCut(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	for _, asJSON := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "log")
+		l, console := open(t, logging.Options{JSON: asJSON, File: path})
+		l.With("target", long).Warn("refused", "fun", []string{long}, "err", errors.New(long), "data", []byte(long), "end", "seen")
+		file, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string]string{"console": console.String(), "file": string(file)} {
+			if len(text) > 20<<10 || strings.Count(text, "bytes more") != 4 || !strings.Contains(text, "seen") {
+				t.Errorf("%s, JSON %v: %d bytes: %.100s", name, asJSON, len(text), text)
+			}
+		}
+	}
+}
+
 func FuzzEscape(f *testing.F) {
 	f.Add("web1")
 	f.Add("a\nb\x1b\xff\u202e")
