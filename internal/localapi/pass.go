@@ -41,9 +41,7 @@ func (a *API) passFiles(ctx context.Context, r *rpc.Request) error {
 // passToMaster asks the master what a local tool asks, and passes the answer on
 // as it comes.
 func (a *API) passToMaster(ctx context.Context, r *rpc.Request) error {
-	var q struct {
-		Via string `json:"via"`
-	}
+	var q protocol.Via
 	if err := r.Decode(&q); err != nil {
 		return err
 	}

@@ -15,6 +15,9 @@ import (
 const (
 	capacityBytes = 32 << 20
 	leaseTime     = time.Minute // and a second for each slowest bytes: to use what was given
+	// giveWay is how long a minion keeps what it was given and others wait for: one that asks
+	// and sends nothing must not keep the batches of others from coming.
+	giveWay = 5 * time.Second
 )
 
 // slowest is how many bytes a second both ends count on at least.
@@ -27,6 +30,7 @@ type capacity struct {
 	free   int64
 	queue  []*lease
 	leases map[salt.MinionID]*lease
+	asking map[salt.MinionID]*lease // the last that was asked for and is not held yet
 }
 
 // lease is the part of the capacity that one minion has, or waits for.
@@ -34,20 +38,50 @@ type lease struct {
 	bytes int64
 	given chan struct{} // closed when it has it
 	used  chan struct{} // closed when its batch is stored
+	gone  chan struct{} // closed when its minion has asked anew
 }
 
 func newCapacity() *capacity {
-	return &capacity{free: capacityBytes, leases: map[salt.MinionID]*lease{}}
+	return &capacity{free: capacityBytes, leases: map[salt.MinionID]*lease{}, asking: map[salt.MinionID]*lease{}}
 }
 
 // ask queues for capacity.
 func (c *capacity) ask(bytes int64) *lease {
-	l := &lease{bytes: min(max(bytes, 0), capacityBytes), given: make(chan struct{}), used: make(chan struct{})}
+	l := &lease{bytes: min(max(bytes, 0), capacityBytes), given: make(chan struct{}), used: make(chan struct{}), gone: make(chan struct{})}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.queue = append(c.queue, l)
 	c.serve()
 	return l
+}
+
+// askFor is ask for a minion, of which the last question counts: one that asks many times
+// stands in the queue once.
+func (c *capacity) askFor(id salt.MinionID, bytes int64) *lease {
+	l := c.ask(bytes)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if before := c.asking[id]; before != nil {
+		close(before.gone)
+	}
+	c.asking[id] = l
+	return l
+}
+
+// settle says that a question is answered, or given up.
+func (c *capacity) settle(id salt.MinionID, l *lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asking[id] == l {
+		delete(c.asking, id)
+	}
+}
+
+// wanted says whether somebody waits.
+func (c *capacity) wanted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue) > 0
 }
 
 // serve gives what is free to those who are first.
@@ -103,24 +137,51 @@ func (r *Receiver) Reserve(ctx context.Context, req *rpc.Request) error {
 	if err := req.Decode(&q); err != nil {
 		return err
 	}
-	l := r.capacity.ask(q.Bytes)
-	defer r.capacity.giveBack(l)
-	select {
-	case <-l.given:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 	id := salt.MinionID(req.From.Name)
+	l := r.capacity.askFor(id, q.Bytes)
+	defer r.capacity.giveBack(l)
+	if err := r.capacity.await(ctx, id, l); err != nil {
+		return err
+	}
 	r.capacity.hold(id, l)
 	if err := req.Send(ctx, Capacity{Bytes: l.bytes}); err != nil {
 		return err
 	}
+	r.capacity.keep(ctx, l)
+	return nil
+}
+
+// await returns when a lease is given.
+func (c *capacity) await(ctx context.Context, id salt.MinionID, l *lease) error {
+	defer c.settle(id, l)
+	select {
+	case <-l.given:
+		return nil
+	case <-l.gone:
+		return rpc.Errorf(rpc.Busy, "capacity was asked for once more")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// keep returns when a lease that was given is used, or its time is over.
+func (c *capacity) keep(ctx context.Context, l *lease) {
 	limit := time.NewTimer(leaseTime + time.Duration(l.bytes/slowest)*time.Second)
 	defer limit.Stop()
-	select {
-	case <-l.used:
-	case <-limit.C:
-	case <-ctx.Done():
+	look := time.NewTicker(giveWay)
+	defer look.Stop()
+	for {
+		select {
+		case <-l.used:
+			return
+		case <-limit.C:
+			return
+		case <-ctx.Done():
+			return
+		case <-look.C:
+			if c.wanted() {
+				return
+			}
+		}
 	}
-	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -103,4 +105,41 @@ func TestCapacityIsNeverOverdrawn(t *testing.T) {
 	if most.Load() > capacityBytes || r.free != capacityBytes {
 		t.Errorf("%d were out at a time, %d are left of %d", most.Load(), r.free, capacityBytes)
 	}
+}
+
+// One minion that asks for all there is, again and again, and sends nothing, keeps another
+// waiting for seconds only.
+func TestCapacityIsKeptFromNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newCapacity()
+		var all sync.WaitGroup
+		hog := func() {
+			l := r.askFor("evil", capacityBytes)
+			defer r.giveBack(l)
+			if r.await(t.Context(), "evil", l) == nil {
+				r.hold("evil", l)
+				r.keep(t.Context(), l)
+			}
+		}
+		for range 100 {
+			all.Go(hog)
+		}
+		synctest.Wait()
+		begun := time.Now()
+		l := r.askFor("web1", 1<<20)
+		for range 100 {
+			all.Go(hog)
+		}
+		if err := r.await(t.Context(), "web1", l); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took > 2*giveWay {
+			t.Errorf("it waited for %s, want at most %s", took, 2*giveWay)
+		}
+		r.giveBack(l)
+		all.Wait()
+		if r.free != capacityBytes || len(r.queue)+len(r.asking) > 0 {
+			t.Errorf("in the end %d are free, %d wait", r.free, len(r.queue))
+		}
+	})
 }

@@ -67,3 +67,24 @@ func FuzzBatchBody(f *testing.F) {
 		}
 	})
 }
+
+// FuzzCapacityBody reads any body as a question for capacity: what is given is never more than
+// there is, nor less than nothing.
+func FuzzCapacityBody(f *testing.F) {
+	f.Add([]byte(`{"bytes":1048576}`))
+	f.Add([]byte(`{"bytes":-9223372036854775808}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var q Capacity
+		if json.Unmarshal(b, &q) != nil {
+			return
+		}
+		c := newCapacity()
+		l := c.ask(q.Bytes)
+		if c.free < 0 || c.free > capacityBytes {
+			t.Errorf("of %q %d bytes are left of %d", b, c.free, capacityBytes)
+		}
+		if c.giveBack(l); c.free != capacityBytes {
+			t.Errorf("of %q %d bytes are left in the end", b, c.free)
+		}
+	})
+}

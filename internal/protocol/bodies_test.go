@@ -14,7 +14,7 @@ import (
 // bodies are those of all requests.
 var bodies = []any{
 	Ask{}, Hello{}, Fire{}, Listen{}, Publish{}, Follow{}, Run{}, KeyAction{}, Confirm{}, Dead{}, Purge{}, Refresh{}, LocalReturn{}, Login{},
-	mine.Change{}, mine.Query{}, Files{}, GetFile{}, fileserver.Piece{}, Schedule{}, job.BatchOptions{},
+	Complete{}, Profile{}, Via{}, mine.Change{}, mine.Query{}, Files{}, GetFile{}, fileserver.Piece{}, Schedule{}, job.BatchOptions{},
 }
 
 // FuzzBodies reads any text as the body of each request: what is read can be written.

@@ -65,6 +65,12 @@ const (
 	TagWords      WordKind = "tag"
 )
 
+// Via is what a minion's daemon reads of a request that it passes on: the master to ask, "" for
+// any.
+type Via struct {
+	Via string `json:"via"`
+}
+
 // Complete asks for words of a kind that begin so.
 type Complete struct {
 	Kind   WordKind `json:"kind"`
