@@ -1,12 +1,17 @@
 package master_test
 
 import (
+	"flag"
 	"strings"
 	"testing"
 
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
 )
+
+// jobs is how many TestJobsLeaveNothingInTheServer runs: some in each run of the tests, as many
+// thousands as somebody wants to wait for.
+var jobs = flag.Int("jobs", 100, "jobs of TestJobsLeaveNothingInTheServer")
 
 // TestJobsLeaveNothingInTheServer: neither a job, nor somebody who listens, nor somebody who
 // reads a job's return makes a stream or a consumer that stays.
@@ -30,11 +35,11 @@ func TestJobsLeaveNothingInTheServer(t *testing.T) {
 	}
 	once()
 	streams, consumers := w.m.Stored(t)
-	for range 100 {
+	for range *jobs {
 		once()
 	}
 	if s, c := w.m.Stored(t); s != streams || c != consumers {
-		t.Errorf("after 100 jobs there are %d streams and %d consumers, want %d and %d as before", s, c, streams, consumers)
+		t.Errorf("after %d jobs there are %d streams and %d consumers, want %d and %d as before", *jobs, s, c, streams, consumers)
 	}
 }
 
