@@ -15,7 +15,9 @@ const (
 )
 
 // flood counts refusals. What is allowed is never counted: it takes effect, and
-// has an entry.
+// has an entry. It is no logging.Throttle: what was left out has an entry of its own though
+// nobody knocks again, and with more principals than are remembered the others share one
+// burst, since an audit log must not be filled by whoever invents names.
 type flood struct {
 	mu         sync.Mutex
 	principals map[string]*burst

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/blockfile"
 )
 
@@ -103,9 +104,7 @@ func (b *Broker) watchStore(found func([]blockfile.Lost)) {
 		case <-ctx.Done():
 		}
 	})
-	select {
-	case <-time.After(checkAfter):
-	case <-ctx.Done():
+	if !backoff.Sleep(ctx, checkAfter) {
 		return
 	}
 	r, err := b.verify(ctx, checkPause)
@@ -158,12 +157,10 @@ func (b *Broker) Verify(ctx context.Context) (*blockfile.Report, error) { return
 
 func (b *Broker) verify(ctx context.Context, pause time.Duration) (*blockfile.Report, error) {
 	c := blockfile.Checker{Dir: b.opts.StoreDir, Repair: true, Running: true, Pause: func() error {
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, pause) {
 			return context.Cause(ctx)
-		case <-time.After(pause):
-			return nil
 		}
+		return nil
 	}}
 	r, err := c.Check()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -118,23 +119,11 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	d.Log.Info("job carried on", "jid", p.Start.JID, "minions", len(rest))
 	d.jobs.add(r)
 	d.wg.Go(func() {
-		if r.batch == nil || d.pause(resumeGrace) {
+		if r.batch == nil || backoff.Sleep(d.ctx, resumeGrace) {
 			r.run()
 		}
 	})
 	return nil
-}
-
-// pause returns false when the master stops meanwhile.
-func (d *Dispatcher) pause(span time.Duration) bool {
-	t := time.NewTimer(span)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-d.ctx.Done():
-		return false
-	}
 }
 
 // adopt makes a run for a job that a minion still works on, though the master

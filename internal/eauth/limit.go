@@ -29,7 +29,9 @@ const (
 	maxSources = 10_000
 )
 
-// limiter bounds the logins of each source. The zero value is that of passwords.
+// limiter bounds the logins of each source. The zero value is that of passwords. What counts
+// against a source is known only when a login has ended, and meanwhile it holds its turn: so it
+// is neither a rate of requests nor a semaphore alone.
 type limiter struct {
 	atATime int // of one source; 0 is maxOfSource
 	mu      sync.Mutex

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 )
@@ -111,9 +112,7 @@ func (p *Position) run(ctx context.Context) {
 			p.events.log.Error("position not stored", "name", p.key, "err", err)
 			p.Done(0)
 		}
-		select {
-		case <-time.After(storePause):
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, storePause) {
 			return
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -88,11 +89,7 @@ func httpWait(ctx context.Context, c *function.Call) (any, error) {
 		if err == nil {
 			return ret, nil
 		}
-		pause := time.NewTimer(max(seconds(c.Float("request_interval")), 10*time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !backoff.Sleep(ctx, max(seconds(c.Float("request_interval")), 10*time.Millisecond)) {
 			return nil, fmt.Errorf("%w, the last time: %w", context.Cause(ctx), err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -387,14 +388,10 @@ func testVersionsReport(_ context.Context, c *function.Call) (any, error) {
 
 // pause waits for d or for the end of ctx, whichever is first.
 func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
+	if !backoff.Sleep(ctx, d) {
 		return ctx.Err()
-	case <-t.C:
-		return nil
 	}
+	return nil
 }
 
 // seconds converts to a duration; what does not fit becomes the longest one.

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 )
 
 // Limits by address and by login: what one has under way must leave room for others.
@@ -21,50 +20,24 @@ const (
 	maxWorkOfOne    = 32  // of one login, or of one address without
 )
 
+// limits counts what is under way, of a kind and of one who has it. It is no rate: what has
+// ended makes room at once, and nobody waits for it.
 type limits struct {
 	streamsOfOne int
 
-	mu    sync.Mutex
-	all   int
-	ofOne map[string]int // and of all of a kind, under its bare name
+	mu       sync.Mutex
+	underWay map[string]int // by the kind, and by the kind and who it is for
 }
 
 const manyRequests = "Too many requests are under way."
 
 func newLimits(streamsOfOne int) *limits {
-	return &limits{streamsOfOne: cmp.Or(streamsOfOne, maxStreamsOfOne), ofOne: map[string]int{}}
-}
-
-// book counts one more of key, or says that there are too many.
-func (l *limits) book(key string, most int) bool {
-	if l.ofOne[key] >= most {
-		return false
-	}
-	l.ofOne[key]++
-	return true
-}
-
-func (l *limits) give(key string) {
-	if l.ofOne[key]--; l.ofOne[key] <= 0 {
-		delete(l.ofOne, key)
-	}
+	return &limits{streamsOfOne: cmp.Or(streamsOfOne, maxStreamsOfOne), underWay: map[string]int{}}
 }
 
 // enter counts a request of an address.
 func (l *limits) enter(a netip.Addr) (leave func(), err error) {
-	key := "address " + block(a).String()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all >= maxRequests || !l.book(key, maxRequestsOne) {
-		return nil, problem(http.StatusTooManyRequests, manyRequests)
-	}
-	l.all++
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.all--
-		l.give(key)
-	}, nil
+	return l.both("request", maxRequests, block(a).String(), maxRequestsOne, manyRequests)
 }
 
 // block is what counts as one address: a network of IPv6 is one host's.
@@ -88,15 +61,11 @@ func (l *limits) work(who string) (leave func(), err error) {
 }
 
 // listen bounds the connections that are open.
-func (l *limits) listen(inner net.Listener) net.Listener {
-	return &listener{Listener: inner, of: map[netip.Prefix]int{}}
-}
+func (l *limits) listen(inner net.Listener) net.Listener { return &listener{inner, l} }
 
 type listener struct {
 	net.Listener
-	mu  sync.Mutex
-	all int
-	of  map[netip.Prefix]int
+	limits *limits
 }
 
 // Accept returns the next connection; what is too much is closed at once.
@@ -106,50 +75,27 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		from := netip.Prefix{}
+		from := "no address"
 		if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-			from = block(a.AddrPort().Addr().Unmap().WithZone(""))
+			from = block(a.AddrPort().Addr().Unmap().WithZone("")).String()
 		}
-		if l.enter(from) {
-			return &counted{Conn: c, of: l, from: from}, nil
+		leave, err := l.limits.both("connection", maxConns, from, maxConnsOfOne, manyRequests)
+		if err == nil {
+			return &counted{c, sync.OnceFunc(leave)}, nil
 		}
 		_ = c.Close() // nothing was said on it
-	}
-}
-
-func (l *listener) enter(from netip.Prefix) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all >= maxConns || l.of[from] >= maxConnsOfOne {
-		return false
-	}
-	l.all++
-	l.of[from]++
-	return true
-}
-
-func (l *listener) leave(from netip.Prefix) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all--
-	if l.of[from]--; l.of[from] <= 0 {
-		delete(l.of, from)
 	}
 }
 
 // counted is a connection that is counted until it is closed.
 type counted struct {
 	net.Conn
-	of   *listener
-	from netip.Prefix
-	shut atomic.Bool
+	leave func()
 }
 
 // Close implements net.Conn.
 func (c *counted) Close() error {
-	if c.shut.CompareAndSwap(false, true) {
-		c.of.leave(c.from)
-	}
+	c.leave()
 	return c.Conn.Close()
 }
 
@@ -168,14 +114,21 @@ func (l *limits) both(kind string, most int, who string, mostOfOne int, text str
 	key := kind + " " + who
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ofOne[kind] >= most || !l.book(key, mostOfOne) {
+	if l.underWay[kind] >= most || l.underWay[key] >= mostOfOne {
 		return nil, problem(http.StatusTooManyRequests, "%s", text)
 	}
-	l.ofOne[kind]++
+	l.underWay[kind]++
+	l.underWay[key]++
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.give(kind)
 		l.give(key)
 	}, nil
+}
+
+func (l *limits) give(key string) {
+	if l.underWay[key]--; l.underWay[key] <= 0 {
+		delete(l.underWay, key)
+	}
 }

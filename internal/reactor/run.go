@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/handler"
@@ -124,10 +125,7 @@ func (x *Reactor) serve(feeding context.Context, r *Rule, held func()) {
 			return
 		}
 		log.Error("handler of the reactor stopped, beginning anew", "err", err)
-		select {
-		case <-time.After(pause):
-		case <-feeding.Done():
-		}
+		backoff.Sleep(feeding, pause)
 	}
 }
 

@@ -19,7 +19,9 @@ const (
 )
 
 // paces holds each machine to its pace, so that one that asks as fast as it can does
-// not stand in the way of the others. It is not safe for concurrent use.
+// not stand in the way of the others. It is not safe for concurrent use. A bucket of tokens
+// is all that golang.org/x/time/rate would bring: that requests have weights below one, for how
+// long a sender is not read from and when it is cut is the rest.
 type paces struct {
 	perSecond float64
 	of        map[string]*pace

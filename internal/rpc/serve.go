@@ -17,6 +17,7 @@ import (
 
 	"github.com/brinebus/brine/internal/authz/decision"
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -28,8 +29,6 @@ const (
 	maxUnderWay   = bus.LargeBody     // bytes of one principal's requests that are being handled; one fits always
 	maxHeldOfAll  = 160 << 20         // bytes of all requests that are not complete, or are being handled
 	maxUnderOfAll = 128 << 20         // of those, that are being handled; beyond it none of more than modestPart is begun
-	tellPause     = time.Minute       // between two words on one principal's requests that were refused
-	maxTold       = 10_000            // principals of whom that is remembered
 	stallTimeout  = 60 * time.Second  // a principal that takes nothing for so long may come again later
 )
 
@@ -181,7 +180,7 @@ type Server struct {
 	under   int                             // bytes of all of those
 	built   ledger                          // what their bodies have become, by estimate
 	shares  map[string]*share               // of what is under way to principals
-	told    map[string]time.Time            // when a refusal was last logged, by principal
+	told    logging.Throttle                // of requests that were refused, by principal
 	paces   paces
 	begins  begins
 	marks   marks
@@ -200,7 +199,7 @@ func NewServer(nc *nats.Conn, owner Owner, endpoints bus.Endpoints, log *slog.Lo
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
 		Stall: stallTimeout, nc: nc, owner: owner, endpoints: endpoints, log: log, handlers: map[string]Handler{}, batches: map[string]*batches{}, streams: map[string]*answerer{}, of: map[string]map[string]*answerer{}, plain: map[string]*answerer{},
-		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, built: newLedger(), shares: map[string]*share{}, told: map[string]time.Time{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
+		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, built: newLedger(), shares: map[string]*share{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
 	}
 }
 
@@ -575,19 +574,8 @@ func (s *Server) reject(from bus.Identity, op, reply string, err error) {
 // tell logs that a request was refused, now and then: who sends nonsense, or too much,
 // shall be noticed and shall not fill the log.
 func (s *Server) tell(from bus.Identity, op string, err error) {
-	now, principal := time.Now(), from.String()
-	s.mu.Lock()
-	last, known := s.told[principal]
-	silent := known && now.Sub(last) < tellPause
-	if len(s.told) >= maxTold {
-		clear(s.told)
-	}
-	if !silent {
-		s.told[principal] = now
-	}
-	s.mu.Unlock()
-	if !silent {
-		s.log.Warn("request refused", "from", principal, "op", op, "err", err, "silent_for", tellPause.String())
+	if repeated, tell := s.told.Count(from.String(), time.Now(), 1); tell {
+		s.log.Warn("request refused", "from", from.String(), "op", op, "err", err, "repeated", repeated)
 	}
 }
 

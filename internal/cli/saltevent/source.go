@@ -208,10 +208,8 @@ func (c *confirmer) run(ctx context.Context) {
 			continue
 		}
 		// The daemon is away, or the listener has not come back to it yet.
-		select {
-		case <-time.After(200 * time.Millisecond):
+		if backoff.Sleep(ctx, 200*time.Millisecond) {
 			c.done(0)
-		case <-ctx.Done():
 		}
 	}
 }
