@@ -66,7 +66,7 @@ const (
 	Login   Kind = "login"  // of a user of external_auth
 	Token   Kind = "token"  // it was made, used or revoked
 	Rules   Kind = "rules"  // they were read anew
-	Trail   Kind = "trail"  // the audit log itself
+	OfLog   Kind = "trail"  // the audit log itself
 )
 
 // Who is who asked, as verified. Sudo alone is what a tool of an operator says.

@@ -119,7 +119,7 @@ func (l *Log) begin(ctx context.Context, created bool) error {
 		l.opts.Log.Error("the audit log is not what it was", "reason", missing)
 	}
 	if missing != "" && !l.Damaged() {
-		_, err = l.Begin(Entry{Kind: Trail, Verdict: Noted, Fun: "audit.start", Reason: missing})
+		_, err = l.Begin(Entry{Kind: OfLog, Verdict: Noted, Fun: "audit.start", Reason: missing})
 	}
 	return err
 }

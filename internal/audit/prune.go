@@ -37,7 +37,7 @@ func (l *Log) prune(ctx context.Context, k limits) error {
 	if err != nil {
 		return err
 	}
-	if err := l.Record(ctx, Entry{Kind: Trail, Verdict: Noted, Fun: "audit.prune", Upto: gone.N, Hash: Hash(last.Body)}); err != nil {
+	if err := l.Record(ctx, Entry{Kind: OfLog, Verdict: Noted, Fun: "audit.prune", Upto: gone.N, Hash: Hash(last.Body)}); err != nil {
 		return err
 	}
 	l.opts.Log.Info("audit log pruned", "upto", gone.N)

@@ -135,7 +135,7 @@ func (l *Log) resume(ctx context.Context) (missing string, err error) {
 // tellRepair writes the entry and returns when it is on the disk. It goes past settle,
 // which would write into the damaged head.
 func (l *Log) tellRepair(ctx context.Context, who Who, r *Repaired) (*Pending, error) {
-	e := Entry{Kind: Trail, Verdict: Noted, Who: who, Fun: "audit.repair", Time: time.Now().UTC(), Reason: r.words(l.unwritten)}
+	e := Entry{Kind: OfLog, Verdict: Noted, Who: who, Fun: "audit.repair", Time: time.Now().UTC(), Reason: r.words(l.unwritten)}
 	line, at, err := e.encode(nil, false, l.last)
 	if err != nil {
 		return nil, err

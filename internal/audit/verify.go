@@ -102,7 +102,7 @@ func (c *check) entry(line []byte) {
 	} else {
 		c.link(e)
 	}
-	if e.Kind == Trail && e.Upto > c.pruned.n {
+	if e.Kind == OfLog && e.Upto > c.pruned.n {
 		c.pruned = place{e.Upto, e.Hash}
 	}
 	if want, ok := c.known[e.N]; ok && want != hash {

@@ -18,7 +18,7 @@ func FuzzVouch(f *testing.F) {
 	f.Add([]byte("PING"))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		g := newGate(Options{Log: slog.New(slog.DiscardHandler)})
-		out, err := (&Broker{gate: g}).vouch(line, &visitor{Peer: socket.Peer{UID: 1000}})
+		out, err := (&Broker{gate: g}).identify(line, &visitor{Peer: socket.Peer{UID: 1000}})
 		if err != nil {
 			return
 		}

@@ -113,7 +113,7 @@ func (b *Broker) join(c, in net.Conn, v *visitor) error {
 		return err
 	}
 	_ = c.SetReadDeadline(time.Time{})
-	line, err = b.vouch(line, v)
+	line, err = b.identify(line, v)
 	if err != nil {
 		return err
 	}
@@ -184,8 +184,8 @@ type connect struct {
 	NoResponders bool   `json:"no_responders"`
 }
 
-// vouch rewrites the CONNECT line.
-func (b *Broker) vouch(line []byte, v *visitor) ([]byte, error) {
+// identify writes into the CONNECT line who the kernel says is there.
+func (b *Broker) identify(line []byte, v *visitor) ([]byte, error) {
 	body, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("CONNECT "))
 	if !ok {
 		return nil, errors.New("the first line is no CONNECT")

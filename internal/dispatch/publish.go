@@ -164,7 +164,7 @@ func (d *Dispatcher) plan(q protocol.Publish, who authz.Principal, start job.Sta
 	p := plan{Start: start, Began: now, Keys: d.Keys.Tokens(start.Minions), Timeout: job.Seconds(timeout.Seconds()), Batch: q.Batch, Metadata: q.Metadata.V, Internal: q.Internal, Backend: who.Backend(), Envelope: job.Envelope{
 		JID: start.JID, Commands: q.Commands, Compound: q.Compound, Target: tgt, TargetType: string(kind), Delimiter: q.Delimiter,
 		User: who.Name(), From: who.Minion(), Returner: q.Returner, ReturnTag: q.ReturnTag, ReturnConfig: q.ReturnConfig, ReturnKwargs: q.ReturnKwargs,
-		Follow: q.Follow, Beat: job.Seconds(timeout.Seconds() / 2.5),
+		Follow: q.Follow, Heartbeat: job.Seconds(timeout.Seconds() / 2.5),
 	}}
 	if q.Queue > 0 {
 		err = d.wait(&p, q.Queue.Duration(), now)

@@ -317,7 +317,7 @@ const firstHeartbeat = 150 * time.Millisecond
 // heartbeat says where the job stands, soon and then regularly, until stop is called. A
 // master that did not send the job is not told: it would not know what of.
 func (x *Executor) heartbeat(e *job.Envelope, state job.State) (stop func()) {
-	every := max(e.Beat.Duration(), 100*time.Millisecond)
+	every := max(e.Heartbeat.Duration(), 100*time.Millisecond)
 	done := make(chan struct{})
 	senders := x.origins.Of(e.JID) // the last ones: they are told until the return is delivered
 	var wg sync.WaitGroup

@@ -107,7 +107,7 @@ type Envelope struct {
 	ReturnKwargs value.Value `json:"ret_kwargs,omitzero"`
 	Follow       bool        `json:"follow,omitempty"` // send what commands write while they run
 	Expires      time.Time   `json:"expires"`          // by the master's clock; no minion starts it later
-	Beat         Seconds     `json:"beat"`             // how often a minion says that it is still running it
+	Heartbeat    Seconds     `json:"beat"`             // how often a minion says that it is still running it
 	// Reach is what the commands may make others do. Without it they may nothing: so
 	// minions refuse what a master has not decided about.
 	Reach salt.Reach `json:"reach,omitzero"`

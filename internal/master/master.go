@@ -355,7 +355,7 @@ func (m *Master) Run(ctx context.Context) error {
 	}
 	m.undo = append(m.undo, remove)
 	m.tellOldKeys()
-	m.auditLog.Note(audit.Entry{Kind: audit.Trail, Verdict: audit.Noted, Fun: "master.start", Reason: "version " + m.version})
+	m.auditLog.Note(audit.Entry{Kind: audit.OfLog, Verdict: audit.Noted, Fun: "master.start", Reason: "version " + m.version})
 	m.log.Info("the master is ready", "address", m.Addr().String(), "fingerprint", m.key.Public().SHA256(), "version", m.version)
 	if m.cfg.OpenMode {
 		m.log.Warn("open_mode is on: every key that connects is accepted, and replaces the one that its id had")

@@ -348,7 +348,7 @@ func startSystems(t *testing.T, n int) []*system {
 func TestASlowDeliveryIsHeardOf(t *testing.T) {
 	m := startSystems(t, 1)[0]
 	e := job.Envelope{
-		JID: salt.NewJID(time.Now()), Target: "web1", TargetType: "glob", User: "root", Expires: time.Now().Add(time.Minute), Beat: 0.1,
+		JID: salt.NewJID(time.Now()), Target: "web1", TargetType: "glob", User: "root", Expires: time.Now().Add(time.Minute), Heartbeat: 0.1,
 		Commands: []job.Command{{Function: "test.ping"}},
 	}
 	m.send(t, e)
@@ -356,7 +356,7 @@ func TestASlowDeliveryIsHeardOf(t *testing.T) {
 	close(m.hold)
 	until(t, "it is silent", func() bool {
 		before := m.signs()
-		<-time.After(5 * e.Beat.Duration())
+		<-time.After(5 * e.Heartbeat.Duration())
 		return m.signs() == before
 	})
 }
@@ -371,7 +371,7 @@ func TestOneJobOfTwoMasters(t *testing.T) {
 	}
 	dir := t.TempDir()
 	e := job.Envelope{
-		JID: salt.NewJID(time.Now()), Target: "web1", TargetType: "glob", User: "root", Expires: time.Now().Add(time.Minute), Beat: 60,
+		JID: salt.NewJID(time.Now()), Target: "web1", TargetType: "glob", User: "root", Expires: time.Now().Add(time.Minute), Heartbeat: 60,
 		Commands: []job.Command{{Function: "cmd.run", Args: []any{"echo x >> " + dir + "/runs; while [ ! -e " + dir + "/go ]; do sleep 0.05; done"}, Kwargs: map[string]any{"python_shell": true}}},
 	}
 	a.send(t, e)

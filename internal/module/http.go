@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -89,7 +88,7 @@ func httpWait(ctx context.Context, c *function.Call) (any, error) {
 		if err == nil {
 			return ret, nil
 		}
-		if !backoff.Sleep(ctx, max(seconds(c.Float("request_interval")), 10*time.Millisecond)) {
+		if pause(ctx, max(seconds(c.Float("request_interval")), 10*time.Millisecond)) != nil {
 			return nil, fmt.Errorf("%w, the last time: %w", context.Cause(ctx), err)
 		}
 	}

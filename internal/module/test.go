@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -388,10 +387,14 @@ func testVersionsReport(_ context.Context, c *function.Call) (any, error) {
 
 // pause waits for d or for the end of ctx, whichever is first.
 func pause(ctx context.Context, d time.Duration) error {
-	if !backoff.Sleep(ctx, d) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
 		return ctx.Err()
+	case <-t.C:
+		return nil
 	}
-	return nil
 }
 
 // seconds converts to a duration; what does not fit becomes the longest one.

@@ -120,7 +120,7 @@ func (a *answer) push(b []byte) error {
 	return http.NewResponseController(a.w).Flush()
 }
 
-// step writes one step of a course.
+// step writes one step of a job run.
 func (a *answer) step(kind string, data map[string]any) error {
 	if a.reply == asLines {
 		data["event"] = kind

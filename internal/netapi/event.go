@@ -186,11 +186,11 @@ func events(r *request) error {
 		return nil
 	}
 	out := &sse{r: r, marked: marked}
-	return r.stream(q, out.begin, out.event, out.beat)
+	return r.stream(q, out.begin, out.event, out.heartbeat)
 }
 
 // stream gives events to one who listens, until they go or their login ends.
-func (r *request) stream(q protocol.Listen, begin func() error, f func(heard) error, beat func() error) error {
+func (r *request) stream(q protocol.Listen, begin func() error, f func(heard) error, heartbeat func() error) error {
 	r.s.stats.streams.Add(1)
 	defer r.s.stats.streams.Add(-1)
 	ctx, cancel := context.WithCancel(r.Context())
@@ -209,9 +209,9 @@ func (r *request) stream(q protocol.Listen, begin func() error, f func(heard) er
 	}
 	defer c.close()
 	if stored {
-		err = r.fromStore(ctx, c, q, begin, f, beat)
+		err = r.fromStore(ctx, c, q, begin, f, heartbeat)
 	} else {
-		err = r.fromFeed(ctx, c, q.Tags, begin, f, beat)
+		err = r.fromFeed(ctx, c, q.Tags, begin, f, heartbeat)
 	}
 	if rpc.CodeOf(err) == rpc.Denied && r.w.status == 0 {
 		return r.deniedEvents(ctx, c, err)
@@ -222,12 +222,12 @@ func (r *request) stream(q protocol.Listen, begin func() error, f func(heard) er
 	return err
 }
 
-// beatEvery is how often a quiet stream says that it stands; it finds out then that its
+// heartbeatEvery is how often a quiet stream says that it stands; it finds out then that its
 // reader has gone.
-const beatEvery = 15 * time.Second
+const heartbeatEvery = 15 * time.Second
 
 // fromFeed tells what comes from now on.
-func (r *request) fromFeed(ctx context.Context, c *caller, tags []string, begin func() error, f func(heard) error, beat func() error) error {
+func (r *request) fromFeed(ctx context.Context, c *caller, tags []string, begin func() error, f func(heard) error, heartbeat func() error) error {
 	feed := &c.link.feed
 	reader, ready, ended := feed.join(tags)
 	defer feed.leave(reader)
@@ -241,7 +241,7 @@ func (r *request) fromFeed(ctx context.Context, c *caller, tags []string, begin 
 	if err := begin(); err != nil {
 		return err
 	}
-	tick := time.NewTicker(beatEvery)
+	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -256,7 +256,7 @@ func (r *request) fromFeed(ctx context.Context, c *caller, tags []string, begin 
 		case <-ended:
 			return feed.why()
 		case <-tick.C:
-			if err := beat(); err != nil {
+			if err := heartbeat(); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -267,7 +267,7 @@ func (r *request) fromFeed(ctx context.Context, c *caller, tags []string, begin 
 
 // fromStore tells what is stored, too, from a moment or a position on. A reader that is
 // slow is waited for: the master keeps the events meanwhile.
-func (r *request) fromStore(ctx context.Context, c *caller, q protocol.Listen, begin func() error, f func(heard) error, beat func() error) error {
+func (r *request) fromStore(ctx context.Context, c *caller, q protocol.Listen, begin func() error, f func(heard) error, heartbeat func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events, failed := make(chan heard), make(chan error, 1)
@@ -290,7 +290,7 @@ func (r *request) fromStore(ctx context.Context, c *caller, q protocol.Listen, b
 	if err := begin(); err != nil {
 		return err
 	}
-	tick := time.NewTicker(beatEvery)
+	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
 	confirmed := confirmation{c: c, name: q.Durable}
 	for {
@@ -304,7 +304,7 @@ func (r *request) fromStore(ctx context.Context, c *caller, q protocol.Listen, b
 		case err := <-failed:
 			return err
 		case <-tick.C:
-			if err := beat(); err != nil {
+			if err := heartbeat(); err != nil {
 				return err
 			}
 			confirmed.now(ctx, true)
@@ -399,4 +399,4 @@ func (s *sse) event(h heard) error {
 // line is a tag without what would end its line.
 func line(tag string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(tag) }
 
-func (s *sse) beat() error { return s.r.push([]byte(":\n\n")) }
+func (s *sse) heartbeat() error { return s.r.push([]byte(":\n\n")) }

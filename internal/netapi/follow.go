@@ -86,10 +86,10 @@ func (r *request) follow(as *caller, c chunk) error {
 		return err
 	}
 	defer run.stream.Close()
-	return r.tellCourse(ctx, c, run)
+	return r.tellRun(ctx, c, run)
 }
 
-func (r *request) tellCourse(ctx context.Context, c chunk, run *course) error {
+func (r *request) tellRun(ctx context.Context, c chunk, run *jobRun) error {
 	h := r.w.Header()
 	h.Set("Content-Type", string(r.reply)+";charset=utf-8")
 	h.Set("Cache-Control", "no-cache")

@@ -199,15 +199,15 @@ func noFunction(ctx context.Context, as *caller, c chunk) ([]any, error) {
 	return []any{out}, nil
 }
 
-// course is a job as it runs.
-type course struct {
+// jobRun is a job as it runs.
+type jobRun struct {
 	start  job.Start
 	stream *rpc.Stream
 }
 
 // begin starts a job.
-func begin(ctx context.Context, as *caller, q protocol.Publish) (*course, error) {
-	c := &course{}
+func begin(ctx context.Context, as *caller, q protocol.Publish) (*jobRun, error) {
+	c := &jobRun{}
 	var err error
 	if c.stream, err = as.conn.Call(protocol.OpPublish, q); err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func begin(ctx context.Context, as *caller, q protocol.Publish) (*course, error)
 }
 
 // each gives the updates of a job to f until its end.
-func (c *course) each(ctx context.Context, f func(job.Update) error) error {
+func (c *jobRun) each(ctx context.Context, f func(job.Update) error) error {
 	for {
 		b, err := c.stream.Next(ctx)
 		if errors.Is(err, io.EOF) {

@@ -87,7 +87,7 @@ func gather(ctx context.Context, s *rpc.Stream) (map[salt.MinionID]job.Update, e
 		for line := range bytes.SplitSeq(b, []byte("\n")) {
 			u, err := job.ReadUpdate(line)
 			if err != nil {
-				return nil, fmt.Errorf("unreadable word of the master: %w", err)
+				return nil, fmt.Errorf("unreadable message of the master: %w", err)
 			}
 			heard[u.ID] = u
 		}

@@ -31,7 +31,7 @@ type paces struct {
 type pace struct {
 	left float64
 	at   time.Time
-	over float64 // how many were refused since it came to rest, or since its connection was ended
+	over float64 // how many were refused since it was idle, or since its connection was ended
 }
 
 // take says whether the principal may ask once more now, and whether it shall be got rid
@@ -51,7 +51,7 @@ func (p *paces) take(principal string, weight float64, now time.Time) (ahead tim
 	own.left = min(burst, own.left+now.Sub(own.at).Seconds()*p.perSecond)
 	own.at = now
 	if own.left > burst/2 {
-		own.over = 0 // it has come to rest
+		own.over = 0 // it has paused
 	}
 	if own.left >= weight {
 		own.left -= weight

@@ -178,7 +178,7 @@ type Server struct {
 	held    map[string]int                  // their bytes, by principal
 	bodies  map[string]int                  // bytes of requests under way, by principal
 	under   int                             // bytes of all of those
-	built   ledger                          // what their bodies have become, by estimate
+	built   estimates                       // what their bodies have become, by estimate
 	shares  map[string]*share               // of what is under way to principals
 	told    logging.Throttle                // of requests that were refused, by principal
 	paces   paces
@@ -199,7 +199,7 @@ func NewServer(nc *nats.Conn, owner Owner, endpoints bus.Endpoints, log *slog.Lo
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
 		Stall: stallTimeout, nc: nc, owner: owner, endpoints: endpoints, log: log, handlers: map[string]Handler{}, batches: map[string]*batches{}, streams: map[string]*answerer{}, of: map[string]map[string]*answerer{}, plain: map[string]*answerer{},
-		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, built: newLedger(), shares: map[string]*share{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
+		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, built: newEstimates(), shares: map[string]*share{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
 	}
 }
 

@@ -80,7 +80,7 @@ var layers = []layer{
 	{"metrics", "salt socket", "names, and figures that it is handed; whose they are is not its affair"},
 	{"mine", "salt value", "the words about the mine, which functions, the master and what goes between them have in common"},
 	{"minion", "authz/eventacl beacon broker bus config daemon eventbus executor forwarder host journal localapi logging outbox pki rpc salt scheduler upstream", "the daemon: it opens its parts in order, and ends them; never master or runner"},
-	{"module", "argument atomicfile backoff beacon event extension fileserver function mine process salt schedule target target/fnmatch template value", "functions of a minion; buses and daemons reach them as interfaces that it declares"},
+	{"module", "argument atomicfile beacon event extension fileserver function mine process salt schedule target target/fnmatch template value", "functions of a minion; buses and daemons reach them as interfaces that it declares"},
 	{"netapi", "argument event job output protocol rpc salt value yamlfile", "HTTP to requests and back; who may do what is for the master that it asks"},
 	{"outbox", "atomicfile authz/decision backoff blockfile bus event eventbus job journal logging protocol rpc salt value", "store-and-forward, both ends: what the returns among the messages mean, who may fire what, and the connection, are interfaces that it declares"},
 	{"output", "salt value", "data to text"},

@@ -127,7 +127,7 @@ func (s *Show) async(start job.Start) error {
 func (s *Show) update(b []byte) error {
 	u, err := job.ReadUpdate(b)
 	if err != nil {
-		return fmt.Errorf("unreadable word of the master: %w", err)
+		return fmt.Errorf("unreadable message of the master: %w", err)
 	}
 	switch {
 	case len(u.Begun) > 0:

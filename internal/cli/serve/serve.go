@@ -120,7 +120,7 @@ func Reopen(log *logging.Log, opts *urcli.Context, cfg config.Common) error {
 // whenever the daemon is idle.
 func Run(ctx context.Context, d interface{ Run(context.Context) error }) error {
 	daemon.Lean()
-	defer daemon.Rest(ctx)()
+	defer daemon.FreeWhenIdle(ctx)()
 	return d.Run(ctx)
 }
 

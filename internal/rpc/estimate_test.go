@@ -10,7 +10,7 @@ import (
 // What the bodies of all become together is bounded: the large requests of many wait, the
 // small ones of others do not, and no room is lost.
 func TestLedgerOfAll(t *testing.T) {
-	s := &Server{built: newLedger()}
+	s := &Server{built: newEstimates()}
 	book := func(principal string, cost int) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()

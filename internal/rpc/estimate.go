@@ -18,16 +18,16 @@ const (
 	buildWait = 10 * time.Second
 )
 
-// ledger counts what bodies have become, by identity and in all.
-type ledger struct {
+// estimates counts what bodies have become, by identity and in all.
+type estimates struct {
 	mu   *sync.Mutex
 	of   map[string]int
 	all  int
 	free chan struct{} // closed when something is given back
 }
 
-func newLedger() ledger {
-	return ledger{mu: &sync.Mutex{}, of: map[string]int{}, free: make(chan struct{})}
+func newEstimates() estimates {
+	return estimates{mu: &sync.Mutex{}, of: map[string]int{}, free: make(chan struct{})}
 }
 
 // book counts what the body of a request becomes. Where the identity has too much under way
@@ -55,7 +55,7 @@ func (s *Server) book(ctx context.Context, principal string, cost int) error {
 
 // take books the cost if it fits. It returns what the principal has, and what is closed when
 // more may fit.
-func (l *ledger) take(principal string, cost int) (fits bool, have int, free <-chan struct{}) {
+func (l *estimates) take(principal string, cost int) (fits bool, have int, free <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	have = l.of[principal]
@@ -75,7 +75,7 @@ func (s *Server) unbook(principal string, cost int) {
 	}
 }
 
-func (l *ledger) give(principal string, cost int) {
+func (l *estimates) give(principal string, cost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.of[principal] -= cost; l.of[principal] <= 0 {

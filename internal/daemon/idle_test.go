@@ -4,32 +4,32 @@ import "testing"
 
 func TestMemoryIsGivenBackWhenTheWorkIsOver(t *testing.T) {
 	const mib = 1 << 20
-	var r rest
-	for i, step := range []struct {
+	var i idle
+	for n, step := range []struct {
 		name  string
 		now   uint64
 		gives bool
 	}{
 		{"the start", 5 * mib, true},
 		{"at work at once", 9 * mib, true},
-		{"rest, what was taken before is garbage now", 9*mib + 1000, true},
-		{"rest", 9*mib + 2000, true},
-		{"rest for longer", 9*mib + 2500, true},
-		{"rest that is no start any more", 9*mib + 3000, false},
-		{"little by little", 9*mib + restQuiet, false},
+		{"idle, what was taken before is garbage now", 9*mib + 1000, true},
+		{"idle", 9*mib + 2000, true},
+		{"idle for longer", 9*mib + 2500, true},
+		{"idle that is no start any more", 9*mib + 3000, false},
+		{"little by little", 9*mib + idleQuiet, false},
 		{"a job", 60 * mib, false},
 		{"still at work", 61 * mib, false},
 		{"it has ended", 61*mib + 10, true},
-		{"rest", 61*mib + 20, false},
+		{"idle", 61*mib + 20, false},
 	} {
-		if got := r.over(step.now); got != step.gives {
-			t.Errorf("step %d, %s: %t, want %t", i, step.name, got, step.gives)
+		if got := i.over(step.now); got != step.gives {
+			t.Errorf("step %d, %s: %t, want %t", n, step.name, got, step.gives)
 		}
 	}
 	// What is taken slowly is worth it once it is enough.
 	given := 0
 	for n := range uint64(20) {
-		if r.over(61*mib + 20 + n*restQuiet/2) {
+		if i.over(61*mib + 20 + n*idleQuiet/2) {
 			given++
 		}
 	}
@@ -39,9 +39,9 @@ func TestMemoryIsGivenBackWhenTheWorkIsOver(t *testing.T) {
 }
 
 // Stop waits for the look that is under way.
-func TestRestStops(t *testing.T) {
+func TestFreeWhenIdleStops(t *testing.T) {
 	if allocated() == 0 {
 		t.Error("nothing was ever taken")
 	}
-	Rest(t.Context())()
+	FreeWhenIdle(t.Context())()
 }

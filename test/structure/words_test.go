@@ -1,0 +1,117 @@
+package structure
+
+import (
+	"go/ast"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// coinages are words of nobody else, with the term that a reader knows already. No name in
+// the code has one, and no comment and no text that people read has one of neverSaid.
+var coinages = map[string]string{
+	"asker":    "principal",
+	"beat":     "heartbeat",
+	"bury":     "add to the dead letters",
+	"course":   "job run",
+	"deed":     "key action",
+	"exhume":   "retry",
+	"lane":     "keyed queue",
+	"ledger":   "what it counts",
+	"lot":      "batch",
+	"slab":     "arena",
+	"stranger": "unaccepted key",
+	"trail":    "audit log",
+	"vouch":    "what it does",
+}
+
+// neverSaid are those that have no plain meaning beside.
+var neverSaid = regexp.MustCompile(`(?i)\b(askers?|strangers?|exhumed?|audit trail|can not|unreadable word)\b`)
+
+// TestNamesAreTermsOfTheTrade: a private word costs every later reader. What is on the disk
+// and on the wire keeps its names; those are texts.
+func TestNamesAreTermsOfTheTrade(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		for _, id := range declared(s.tree) {
+			for _, word := range wordsOf(id.Name) {
+				if better := coinages[strings.TrimSuffix(word, "s")]; better != "" {
+					t.Errorf("%s: %s says %q: say %q", s.at(id), id.Name, word, better)
+				}
+			}
+		}
+	}
+}
+
+// TestTextsAreTermsOfTheTrade looks at comments, and at what people may read.
+func TestTextsAreTermsOfTheTrade(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		ast.Inspect(s.tree, func(n ast.Node) bool {
+			if l, ok := n.(*ast.BasicLit); ok {
+				if word := neverSaid.FindString(l.Value); word != "" {
+					t.Errorf("%s: %q is said to people", s.at(n), word)
+				}
+			}
+			return true
+		})
+		for _, g := range s.tree.Comments {
+			if word := neverSaid.FindString(g.Text()); word != "" {
+				t.Errorf("%s: the comment says %q", s.at(g), word)
+			}
+		}
+	}
+}
+
+// TestWordsOfNames shows that the test before sees them.
+func TestWordsOfNames(t *testing.T) {
+	for name, want := range map[string]string{"tellCourse": "tell course", "OpURL": "op url", "HTTPLot": "http lot", "lanes2": "lanes2", "x": "x", "": ""} {
+		if got := strings.Join(wordsOf(name), " "); got != want {
+			t.Errorf("wordsOf(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
+// declared are the names that a file gives: of types, functions, fields, constants and
+// variables, also of those within a function.
+func declared(f *ast.File) (list []*ast.Ident) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch x := n.(type) {
+		case *ast.TypeSpec:
+			list = append(list, x.Name)
+		case *ast.FuncDecl:
+			list = append(list, x.Name)
+		case *ast.Field:
+			list = append(list, x.Names...)
+		case *ast.ValueSpec:
+			list = append(list, x.Names...)
+		case *ast.AssignStmt:
+			for _, e := range x.Lhs {
+				if id, ok := e.(*ast.Ident); ok && x.Tok.String() == ":=" {
+					list = append(list, id)
+				}
+			}
+		}
+		return true
+	})
+	return list
+}
+
+// wordsOf splits a name in camel case, in small letters. Capitals together are one word.
+func wordsOf(name string) []string {
+	var b strings.Builder
+	runes := []rune(name)
+	for i, r := range runes {
+		after := i+1 < len(runes) && unicode.IsLower(runes[i+1])
+		if i > 0 && unicode.IsUpper(r) && (unicode.IsLower(runes[i-1]) || after) {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return strings.Fields(b.String())
+}
