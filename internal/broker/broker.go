@@ -106,12 +106,15 @@ type Options struct {
 	// they wait in the kernel, where they cost nothing.
 	Ready <-chan struct{}
 	Log   *slog.Logger
+	Link  *LinkOptions // for other masters that mirror the journal; nil for none
 	// Endpoints are what the daemon can be asked: connections may say that and no more.
 	Endpoints bus.Endpoints
 }
 
 // Broker is a running embedded server.
 type Broker struct {
+	Links *Links // nil where nobody may mirror the journal
+
 	opts     Options
 	server   *server.Server
 	gate     *gate
@@ -160,6 +163,9 @@ func Start(o Options) (*Broker, error) {
 		g.porch.leave = b.left
 	}
 	s.SetLoggerV2(&serverLog{log: o.Log.With("part", "bus"), fatal: fatal, health: b.health}, false, false, false)
+	if g.link != nil {
+		b.Links = &Links{b, so}
+	}
 	if err := b.open(so, fatal); err != nil {
 		b.Stop()
 		return nil, err
@@ -184,6 +190,11 @@ func newServer(o Options, g *gate, listener net.Listener) (*server.Server, *serv
 	}
 	if g.account, err = s.LookupAccount(account); err != nil {
 		return nil, nil, fmt.Errorf("start the bus: %w", err)
+	}
+	if g.link != nil {
+		if err := g.link.bind(s, g.account); err != nil {
+			return nil, nil, fmt.Errorf("start the bus: %w", err)
+		}
 	}
 	return s, so, nil
 }
@@ -218,6 +229,11 @@ func serverOptions(o Options, g *gate, listener net.Listener) (*server.Options, 
 		WriteDeadline:     10 * time.Second, DisableShortFirstPing: true,
 	}
 	so.Cluster.NoAdvertise = true
+	if g.link != nil {
+		if err := g.link.listen(so); err != nil {
+			return nil, err
+		}
+	}
 	if listener == nil {
 		return so, nil
 	}

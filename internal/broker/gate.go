@@ -28,6 +28,7 @@ type gate struct {
 	porch   *porch // nil without a listener
 	rights  bus.Rights
 	meter   *meter
+	link    *link // nil where no other master mirrors the journal
 
 	mu       sync.Mutex
 	local    map[string]*visitor     // one-time secrets of connections through the local socket
@@ -65,7 +66,7 @@ func newGate(o Options) *gate {
 		o.Context = context.Background()
 	}
 	return &gate{
-		rights: o.Endpoints.Rights(), meter: newMeter(), opts: o, log: o.Log, daemon: secret(), local: map[string]*visitor{},
+		rights: o.Endpoints.Rights(), meter: newMeter(), link: newLink(o.Link), opts: o, log: o.Log, daemon: secret(), local: map[string]*visitor{},
 		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, perKey: map[string]int{}, perLogin: map[string]int{}, shares: map[uint64]*flow{},
 	}
 }
@@ -73,11 +74,18 @@ func newGate(o Options) *gate {
 // Check implements server.Authentication: it falls through to refusal.
 func (g *gate) Check(c server.ClientAuthentication) bool {
 	o := c.GetOpts()
+	if c.Kind() == server.LEAF && g.link != nil {
+		return g.link.check(c, g)
+	}
 	if c.Kind() != server.CLIENT {
-		return false // routes, gateways and leaf nodes are never taken here
+		return false // routes, gateways and other leaf nodes are never taken here
 	}
 	state := c.GetTLSConnectionState()
 	if state == nil {
+		if g.link != nil && o.Username == g.link.secret {
+			c.RegisterUser(&server.User{Username: "daemon", Account: g.link.account})
+			return true
+		}
 		if o.Username == g.daemon {
 			return g.register(c, bus.Identity{Role: bus.RoleMaster, Nonce: "internal"})
 		}

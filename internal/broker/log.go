@@ -16,6 +16,7 @@ type serverLog struct {
 	log    *slog.Logger
 	fatal  chan string
 	health *Health
+	quiet  bool // a mirror's: what it says of its link is told by who watches that
 
 	told logging.Throttle // of lines about connections
 	all  logging.Throttle // of those about all connections together
@@ -34,7 +35,11 @@ const (
 func (l *serverLog) Errorf(f string, a ...any) {
 	text := fmt.Sprintf(f, a...)
 	l.health.heard(text)
-	if left, tell := l.count(text, time.Now()); tell {
+	left, tell := l.count(text, time.Now())
+	switch {
+	case l.quiet:
+		l.log.Debug(text)
+	case tell:
 		l.log.Warn(text, repeated(left)...)
 	}
 }
@@ -48,9 +53,9 @@ func (l *serverLog) count(text string, now time.Time) (left int, tell bool) {
 			return 0, false
 		}
 		return l.all.Count("violations", now, maxOfAll)
-	case strings.Contains(text, "TLS handshake error"):
+	case strings.Contains(text, "TLS handshake error"), strings.Contains(text, "TLS leafnode handshake error"):
 		return l.all.Count("handshake", now, 1)
-	case strings.Contains(text, " - cid:"):
+	case strings.Contains(text, " - cid:"), strings.Contains(text, " - lid:"):
 		return l.all.Count("connections", now, maxOthers)
 	}
 	return 0, true
@@ -72,6 +77,10 @@ func (l *serverLog) Tracef(f string, a ...any)  {}
 func (l *serverLog) Warnf(f string, a ...any) {
 	text := fmt.Sprintf(f, a...)
 	if strings.Contains(text, "JetStream is enabled but") {
+		return
+	}
+	if l.quiet || strings.Contains(text, "hostname of solicited leafnodes") {
+		l.log.Debug(text) // of links: names in certificates decide nothing, the key does
 		return
 	}
 	l.log.Warn(text)

@@ -134,6 +134,12 @@ type Master struct {
 	// stored, or default, within about a second: what was stored in the last second may
 	// then go with the power. The death of the daemon loses nothing either way.
 	JournalSync string `yaml:"journal_sync" is:"one of default always" default:"default"`
+	// The host:port of the links of the other one of two masters: its journal is mirrored
+	// here, and this one may be mirrored there. It needs master_sign_pubkey, with the same
+	// signing pair on both.
+	JournalMirror string `yaml:"journal_mirror"`
+	// The port on which the other master reaches this one, where journal_mirror is set.
+	JournalMirrorPort int `yaml:"journal_mirror_port" is:"1..65535" default:"4507"`
 	// A token holds the rules of the moment in which it was made.
 	KeepACLInToken bool `yaml:"keep_acl_in_token"`
 	// How long jobs are kept; 0 keeps them for ever.

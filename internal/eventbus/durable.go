@@ -38,6 +38,8 @@ type stored struct {
 	Seq  uint64    `json:"seq"`
 	User string    `json:"user"`
 	Time time.Time `json:"time"`
+	// At is the same for the journals of other masters.
+	At event.Position `json:"at,omitempty"`
 }
 
 // positions are those of one bus.
@@ -55,6 +57,7 @@ type holder struct {
 	done  chan struct{} // closed when it has left
 	mu    sync.Mutex    // one write at a time, in order
 	seq   uint64        // what is stored
+	at    event.Position
 
 	// Guarded by the lock of positions.
 	begun   bool              // seq is known
@@ -140,7 +143,7 @@ func (p *positions) start(ctx context.Context, who eventacl.Principal, name stri
 	h := p.holders[key]
 	p.mu.Unlock()
 	if have != nil {
-		h.seq = have.Seq
+		h.seq, h.at = have.Seq, have.At
 		if resume {
 			return max(have.Seq+1, from), nil
 		}
@@ -150,7 +153,7 @@ func (p *positions) start(ctx context.Context, who eventacl.Principal, name stri
 		return 0, err
 	}
 	h.seq = from - 1
-	return from, putPosition(ctx, t, key, stored{from - 1, who.Name(), time.Now().UTC()})
+	return from, putPosition(ctx, t, key, stored{Seq: from - 1, User: who.Name(), Time: time.Now().UTC()})
 }
 
 // back stores a position that is before the one that was.
@@ -165,7 +168,7 @@ func (p *positions) back(ctx context.Context, who eventacl.Principal, name strin
 	p.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := putPosition(ctx, t, key, stored{seq, who.Name(), time.Now().UTC()}); err != nil {
+	if err := putPosition(ctx, t, key, stored{Seq: seq, User: who.Name(), Time: time.Now().UTC(), At: h.at}); err != nil {
 		return err
 	}
 	h.seq = seq
@@ -298,15 +301,20 @@ func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Princi
 	if err != nil {
 		return err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if q.Seq <= h.seq {
-		return nil
-	}
-	if err := putPosition(ctx, t, key, stored{q.Seq, who.Name(), time.Now().UTC()}); err != nil {
+	if err := r.checkAt(ctx, q.At); err != nil {
 		return err
 	}
-	h.seq = q.Seq
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at, more := further(h.at, q.At)
+	if q.Seq <= h.seq && !more {
+		return nil
+	}
+	seq := max(q.Seq, h.seq)
+	if err := putPosition(ctx, t, key, stored{Seq: seq, User: who.Name(), Time: time.Now().UTC(), At: at}); err != nil {
+		return err
+	}
+	h.seq, h.at = seq, at
 	return nil
 }
 

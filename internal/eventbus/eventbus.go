@@ -57,7 +57,8 @@ type Bus struct {
 	tables    *tables
 
 	efforts efforts // of matching, by the owner of listeners
-
+	name    string  // of the own journal; "" where no other one is mirrored
+	mirrors mirrors
 }
 
 // New returns an event bus over j. Events whose data has more than limit bytes are

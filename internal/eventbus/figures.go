@@ -12,11 +12,12 @@ type Figures struct {
 	Journal   event.Extent
 	Taken     map[string]uint64 // events since the start, by the kind of who fired them
 	Positions []protocol.PositionStat
+	Mirrors   []protocol.MirrorStat
 }
 
 // Figures counts. What cannot be read now is empty.
 func (r *Bus) Figures(ctx context.Context) Figures {
-	f := Figures{Taken: r.journal.Taken()}
+	f := Figures{Taken: r.journal.Taken(), Mirrors: r.mirrorStats(ctx)}
 	extent, err := r.journal.Extent(ctx)
 	if err != nil {
 		r.log.Debug("the journal does not say what it holds", "err", err)

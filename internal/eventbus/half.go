@@ -76,6 +76,7 @@ func (l *listener) sendRest(ctx context.Context, text []byte) error {
 	switch {
 	case err == nil:
 		l.half = nil
+		l.others.letGo()
 		return nil
 	case ctx.Err() != nil || turn.Err() == nil:
 		return err

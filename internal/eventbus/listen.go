@@ -62,6 +62,7 @@ func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who eventacl.Princip
 	defer r.enter(l, rules)()
 	err = l.begin(ctx)
 	if err == nil {
+		defer l.others.begin(ctx)()
 		err = l.serve(ctx)
 	}
 	if !errors.Is(err, context.Canceled) {
@@ -97,9 +98,10 @@ type listener struct {
 	end     uint64        // with UntilEnd: the last place
 	passed  uint64        // the place that the caller knows of
 	marked  time.Time
-	buf     []byte // events that are not sent yet, behind the room that bus wants
-	endLong func() // of the turn for a long event, nil without it
-	half    *half  // the long event that the caller has a part of
+	buf     []byte    // events that are not sent yet, behind the room that bus wants
+	endLong func()    // of the turn for a long event, nil without it
+	half    *half     // the long event that the caller has a part of
+	others  *mirrored // with Mirrors; else nil
 }
 
 func (r *Bus) listener(req *rpc.Request, who eventacl.Principal) (*listener, error) {
@@ -113,6 +115,9 @@ func (r *Bus) listener(req *rpc.Request, who eventacl.Principal) (*listener, err
 	}
 	if l.q.Live && (l.q.UntilEnd || l.q.Durable != "") {
 		return nil, rpc.Errorf(rpc.Usage, "events that are not stored cannot be read back: they are not for a listener with a position or an end")
+	}
+	if (l.q.Mirrors || len(l.q.At) > 0) && !l.q.Lines {
+		return nil, rpc.Errorf(rpc.Usage, "the journals of other masters are for listeners that take lines")
 	}
 	var err error
 	if l.match, err = event.NewMatcher(l.q.Match, l.q.Tags); err != nil {
@@ -157,6 +162,10 @@ func (l *listener) begin(ctx context.Context) error {
 	}
 	l.next.Store(ready.Start)
 	l.passed = ready.Start - 1
+	if l.others, err = l.mirrored(ctx); err != nil {
+		return err
+	}
+	ready.At = l.others.position()
 	return l.req.Send(ctx, ready)
 }
 
@@ -165,6 +174,8 @@ func (l *listener) begin(ctx context.Context) error {
 func (l *listener) start(ctx context.Context, extent event.Extent) (from, ahead uint64, err error) {
 	from = extent.Last + 1
 	switch {
+	case l.q.At[l.events.name] > 0:
+		from = l.q.At[l.events.name]
 	case l.q.FromSeq > 0:
 		from = l.q.FromSeq
 	case !l.q.Since.IsZero():
@@ -215,6 +226,7 @@ func (l *listener) serve(ctx context.Context) error {
 			}
 			continue
 		}
+		l.others.caughtUp(0)
 		batch, grown, ok := l.events.tail.after(l.at, lines)
 		if l.seated = ok; !ok {
 			continue
@@ -345,6 +357,9 @@ func (l *listener) read(ctx context.Context, e journal.Text, heads *event.Heads)
 		return nil
 	}
 	ok, err := l.wants(head)
+	if ok && err == nil {
+		err = l.others.turn(ctx, 0, e, l.flush)
+	}
 	switch {
 	case err != nil || !ok:
 	case len(e.Body) > longEvent:
@@ -518,6 +533,9 @@ func (l *listener) sendLong(ctx context.Context, text []byte, of line) error {
 	if !l.q.Lines {
 		text = text[:len(text)-1]
 	}
+	if err := l.others.hold(ctx); err != nil { // until all of it is sent
+		return err
+	}
 	l.half = &half{seq: of.seq, live: of.live > 0}
 	err := l.sendRest(ctx, text)
 	if errors.Is(err, errHalf) {
@@ -530,6 +548,10 @@ func (l *listener) flush(ctx context.Context) error {
 	if len(l.buf) == rpc.Room {
 		return nil
 	}
+	if err := l.others.hold(ctx); err != nil {
+		return err
+	}
+	defer l.others.letGo()
 	err := l.req.SendBody(ctx, l.buf)
 	l.buf = l.buf[:rpc.Room]
 	return err
@@ -550,6 +572,10 @@ func (l *listener) tell(ctx context.Context, m protocol.Mark) error {
 	if err != nil {
 		return err
 	}
+	if err := l.others.hold(ctx); err != nil {
+		return err
+	}
+	defer l.others.letGo()
 	l.passed = m.Passed
 	return l.req.SendRaw(ctx, append(b, '\n'))
 }
@@ -557,6 +583,10 @@ func (l *listener) tell(ctx context.Context, m protocol.Mark) error {
 // finish tells the caller that this was all. One with a position keeps it until it
 // hangs up.
 func (l *listener) finish(ctx context.Context) error {
+	l.others.caughtUp(0)
+	if err := l.others.wait(ctx); err != nil {
+		return err
+	}
 	if l.q.Durable == "" || !l.q.Lines {
 		return l.mark(ctx)
 	}
@@ -591,5 +621,9 @@ func (r *Bus) Place(ctx context.Context, req *rpc.Request, who eventacl.Principa
 	if err != nil {
 		return err
 	}
-	return req.Send(ctx, protocol.Place{Seq: last})
+	at, err := r.place(ctx, last)
+	if err != nil {
+		return err
+	}
+	return req.Send(ctx, protocol.Place{Seq: last, At: at})
 }

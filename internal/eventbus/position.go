@@ -129,7 +129,7 @@ func (p *Position) flush(ctx context.Context) error {
 }
 
 func (p *Position) put(ctx context.Context, seq uint64) error {
-	if err := putPosition(ctx, p.table, p.key, stored{seq, daemonOwner, time.Now().UTC()}); err != nil {
+	if err := putPosition(ctx, p.table, p.key, stored{Seq: seq, User: daemonOwner, Time: time.Now().UTC()}); err != nil {
 		return err
 	}
 	p.mu.Lock()

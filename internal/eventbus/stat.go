@@ -34,6 +34,7 @@ func (r *Bus) Stat(ctx context.Context, req *rpc.Request, who eventacl.Principal
 		return err
 	}
 	s.Dead = len(letters)
+	s.Mirrors = r.mirrorStats(ctx)
 	return req.Send(ctx, s)
 }
 

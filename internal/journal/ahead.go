@@ -14,7 +14,7 @@ const (
 
 // Reader reads for a principal. The zero value of Of is the daemon itself.
 type Reader struct {
-	journal *Journal
+	journal *source
 	of      string
 	long    LongRead
 }
@@ -25,7 +25,7 @@ type Reader struct {
 type LongRead func(ctx context.Context, size int) (done func(), err error)
 
 // For reads for a principal, whom the bounds of what is read ahead are for. long may be nil.
-func (j *Journal) For(principal string, long LongRead) Reader { return Reader{j, principal, long} }
+func (j *source) For(principal string, long LongRead) Reader { return Reader{j, principal, long} }
 
 // ahead counts what is read ahead. The zero value is ready.
 type ahead struct {

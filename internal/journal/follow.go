@@ -32,7 +32,7 @@ type Text struct {
 }
 
 // Follow is that of a Reader, for the daemon itself.
-func (j *Journal) Follow(ctx context.Context, from uint64, f func(Text) error) error {
+func (j *source) Follow(ctx context.Context, from uint64, f func(Text) error) error {
 	return j.For("", nil).Follow(ctx, from, f)
 }
 
@@ -82,7 +82,7 @@ func (r Reader) texts(ctx context.Context, from, to uint64, f func(Text) error) 
 
 // rescue puts together the long event that ends at seq and whose beginning lies
 // before the place where a reader has begun.
-func (j *Journal) rescue(ctx context.Context, subject string, seq uint64) (body []byte, whole bool, err error) {
+func (j *source) rescue(ctx context.Context, subject string, seq uint64) (body []byte, whole bool, err error) {
 	join := joiner{}
 	from := uint64(1)
 	if seq > rescueSpan {
@@ -243,7 +243,7 @@ const releaseTime = 5 * time.Second
 
 // release forgets the reader in the server, which else would keep it for its
 // minute of grace: thousands of short listeners must not add up.
-func (j *Journal) release(c *Cursor) {
+func (j *source) release(c *Cursor) {
 	select {
 	case <-j.closed:
 		return
@@ -257,6 +257,13 @@ func (j *Journal) release(c *Cursor) {
 
 // Extent looks up what the journal holds.
 func (j *Journal) Extent(ctx context.Context) (event.Extent, error) {
+	e, err := j.source.Extent(ctx)
+	e.Limit, e.Dropped = j.shares.limit, j.Dropped().Messages
+	return e, err
+}
+
+// Extent looks up what the stream holds.
+func (j *source) Extent(ctx context.Context) (event.Extent, error) {
 	info, err := j.stream.Info(ctx)
 	if err != nil {
 		return event.Extent{}, fmt.Errorf("read the journal: %w", err)
@@ -264,7 +271,7 @@ func (j *Journal) Extent(ctx context.Context) (event.Extent, error) {
 	s := info.State
 	e := event.Extent{
 		First: s.FirstSeq, Last: s.LastSeq, Count: s.Msgs, Bytes: s.Bytes, Readers: s.Consumers,
-		Limit: j.shares.limit, Dropped: j.Dropped().Messages, MaxAge: info.Config.MaxAge.Seconds(),
+		MaxAge: info.Config.MaxAge.Seconds(),
 	}
 	if s.Msgs > 0 {
 		e.Oldest, e.Newest = s.FirstTime, s.LastTime
@@ -276,7 +283,7 @@ func (j *Journal) Extent(ctx context.Context) (event.Extent, error) {
 
 // PlaceAt returns the place of the first event from the moment t on; one behind
 // the newest where there is none.
-func (j *Journal) PlaceAt(ctx context.Context, t time.Time) (uint64, error) {
+func (j *source) PlaceAt(ctx context.Context, t time.Time) (uint64, error) {
 	c, err := j.open(ctx, Query{Since: t})
 	if err != nil {
 		return 0, err

@@ -26,7 +26,7 @@ const (
 )
 
 // Replay is that of a Reader, for the daemon itself.
-func (j *Journal) Replay(ctx context.Context, from, to uint64, f func(Text) error) error {
+func (j *source) Replay(ctx context.Context, from, to uint64, f func(Text) error) error {
 	return j.For("", nil).Replay(ctx, from, to, f)
 }
 
@@ -80,6 +80,7 @@ func (r Reader) count(ctx context.Context, from, to uint64, f func(Text) error) 
 // one is worked on.
 type counter struct {
 	nc      *nats.Conn
+	stream  string
 	sub     *nats.Subscription
 	closed  <-chan struct{}
 	batches chan batch
@@ -106,7 +107,7 @@ type batch struct {
 
 func (r Reader) newCounter(from, to uint64) (*counter, error) {
 	c := &counter{
-		nc: r.journal.js.Conn(), closed: r.journal.closed, batches: make(chan batch, batchesAhead), to: to, ahead: from, size: batchMessages,
+		nc: r.journal.js.Conn(), stream: r.journal.name, closed: r.journal.closed, batches: make(chan batch, batchesAhead), to: to, ahead: from, size: batchMessages,
 		bytes: fewBytes, end: func() {},
 	}
 	const room = (batchesAhead + 1) * 2 * batchBytes
@@ -170,7 +171,7 @@ func (c *counter) ask(most int) error {
 		if err != nil {
 			return err
 		}
-		if err := c.nc.PublishRequest(jetstream.DefaultAPIPrefix+"DIRECT.GET."+stream, c.sub.Subject, q); err != nil {
+		if err := c.nc.PublishRequest(jetstream.DefaultAPIPrefix+"DIRECT.GET."+c.stream, c.sub.Subject, q); err != nil {
 			return err
 		}
 		c.asked = append(c.asked, span{c.ahead, size})

@@ -29,6 +29,7 @@ import (
 	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/keyring"
+	"github.com/brinebus/brine/internal/mirror"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/reactor"
@@ -83,6 +84,7 @@ type Master struct {
 	start     settings.Compiled // what of the configuration may change, as it was at the start
 	every     time.Duration     // between two self-checks
 	latency   dispatch.Latency
+	mirror    mirroring
 	undo      []func() // what New has opened, in order
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -178,7 +180,11 @@ func (m *Master) openBroker() error {
 	if err != nil {
 		return err
 	}
+	if m.mirror.member, err = mirror.NewMember(m.cfg, m.key, signature, m.storeDir(), m.version, m.log); err != nil {
+		return err
+	}
 	m.broker, err = broker.Start(broker.Options{
+		Link:         m.mirror.member.Links(m.cfg),
 		Endpoints:    bus.MasterEndpoints,
 		Name:         "salt-master",
 		Listen:       net.JoinHostPort(m.cfg.Interface, strconv.Itoa(m.cfg.RetPort)),
@@ -237,6 +243,9 @@ func (m *Master) openJournal(ctx context.Context) error {
 		return err
 	}
 	if err := m.authz.Logins.Open(ctx, logins, m.start.Backends); err != nil {
+		return err
+	}
+	if err := m.openMirror(ctx); err != nil {
 		return err
 	}
 	m.openRunners()
@@ -347,6 +356,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.admission.WatchExpiry(m.ctx) })
 	m.wg.Go(func() { m.admission.WatchLogins(m.ctx) })
 	m.wg.Go(func() { m.outboxes.Keep(m.ctx) })
+	m.runMirror()
 	hangups, stop := daemon.Hangups()
 	defer stop()
 	remove, err := daemon.PIDFile(m.cfg.PIDFile)

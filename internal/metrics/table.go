@@ -41,6 +41,8 @@ var (
 	JournalDropped    = counter("journal_dropped_total", "Messages that left the journal because of its size, earlier than by age.")
 	JournalLimit      = gauge("journal_limit_bytes", "Size beyond which the journal drops the oldest; 0 is no limit.")
 	JournalMessages   = gauge("journal_messages", "Messages in the journal; a long event takes several.")
+	JournalMirrorLag  = gauge("journal_mirror_lag_messages", "Messages of another master's journal that are not mirrored here yet, as far as is known.", "master")
+	JournalMirrorLink = gauge("journal_mirror_linked", "1 while the master whose journal is mirrored here is linked.", "master")
 	Keys              = gauge("keys", "Keys of minions, by their state.", "state")
 	ListenerLag       = gauge("listener_lag_events", "Events that a durable listener has not confirmed yet. Of many listeners those with the most.", "user", "listener")
 	Listeners         = gauge("listeners", "Durable listeners whose position is kept.")
@@ -56,7 +58,7 @@ var (
 
 // table are all of them, in the order of their names.
 var table = []*Metric{
-	BuildInfo, Connections, Decisions, Events, Jobs, JournalBytes, JournalDropped, JournalLimit, JournalMessages, Keys, ListenerLag, Listeners,
+	BuildInfo, Connections, Decisions, Events, Jobs, JournalBytes, JournalDropped, JournalLimit, JournalMessages, JournalMirrorLag, JournalMirrorLink, Keys, ListenerLag, Listeners,
 	MasterConnected, MinionsConnected, OutboxMessages, Reconnects, SlowConsumers, StoreFailed,
 }
 

@@ -228,6 +228,12 @@ type Listen struct {
 	// Live asks for the events that are not stored, too, as they come. They have no
 	// place. It goes with neither Durable nor UntilEnd.
 	Live bool `json:"live,omitempty"`
+	// Mirrors asks for the events of the journals of other masters, too, as far as they are
+	// mirrored here. Each has a place of its own, which MasterOf reads. It goes with Lines.
+	Mirrors bool `json:"mirrors,omitempty"`
+	// At are the places to begin at, by the names of journals; of those that it leaves out
+	// Since and FromSeq say it, the latter of the own journal alone.
+	At event.Position `json:"at,omitempty"`
 }
 
 // Ready says that the listener stands: what is fired from now on is heard.
@@ -238,8 +244,10 @@ type Ready struct {
 	Lost  uint64 `json:"lost,omitempty"`  // events that were discarded before this position got them, at most
 	// Ahead is the position that the listener had, where the journal ends before it: it is not
 	// the journal of that position, or has lost its end. The listener begins at its start.
-	Ahead  uint64   `json:"ahead,omitempty"`
-	Limits []string `json:"limits,omitempty"` // the only tags that this user may hear, as shell patterns; none is no limit
+	Ahead uint64 `json:"ahead,omitempty"`
+	// At are the places where it begins in the journals of other masters.
+	At     event.Position `json:"at,omitempty"`
+	Limits []string       `json:"limits,omitempty"` // the only tags that this user may hear, as shell patterns; none is no limit
 }
 
 // Heard is one message of the answer to Listen.
@@ -257,11 +265,15 @@ type Mark struct {
 	// Lost is how many stored events, at most and of any tag, were discarded since then
 	// by age or size before they could be sent.
 	Lost uint64 `json:"lost,omitempty"`
+	// Master is the name of the journal of another master, of which this is.
+	Master string `json:"master,omitempty"`
 }
 
 // Place is a place in the journal: the newest event is there.
 type Place struct {
 	Seq uint64 `json:"seq"`
+	// At is the same for all journals, the own one among them, where others are mirrored here.
+	At event.Position `json:"at,omitempty"`
 }
 
 // Confirm says that everything up to Seq is done. It is answered when that is
@@ -269,6 +281,8 @@ type Place struct {
 type Confirm struct {
 	Durable string `json:"durable"`
 	Seq     uint64 `json:"seq"`
+	// At is the same for the journals of other masters.
+	At event.Position `json:"at,omitempty"`
 }
 
 // Dead asks for something to be done with the dead letters of the asking user.
@@ -313,6 +327,16 @@ type Stat struct {
 	Listeners []ListenerStat `json:"listeners"`
 	Positions []PositionStat `json:"positions"`
 	Dead      int            `json:"dead"` // letters
+	Mirrors   []MirrorStat   `json:"mirrors,omitempty"`
+}
+
+// MirrorStat is the mirror of another master's journal.
+type MirrorStat struct {
+	Master string `json:"master"` // the name of the journal
+	Linked bool   `json:"linked"` // the other master is there
+	Last   uint64 `json:"last"`   // the newest event that is here
+	Lag    uint64 `json:"lag"`    // messages that are not here yet, as far as is known
+	Bytes  uint64 `json:"bytes"`
 }
 
 // ListenerStat is one listener.

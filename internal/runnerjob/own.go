@@ -88,7 +88,9 @@ func (s *Server) ownEvents(ctx context.Context, who authz.Principal, q journal.Q
 	return s.Journal.Read(ctx, q, func(e event.Event) error {
 		jid := jobOf(e.Tag)
 		if event.JobKind(e.Tag) == "new" {
-			own[jid] = startedBy(who, e)
+			// Where two masters have given one id, it is nobody's own but theirs who started both.
+			mine, seen := own[jid]
+			own[jid] = startedBy(who, e) && (mine || !seen)
 		}
 		if jid == "" || !own[jid] {
 			return nil

@@ -96,6 +96,9 @@ func Common(daemon, version string, br broker.Figures, b eventbus.Figures) []met
 		list = append(list, metrics.JournalBytes.Is(float64(j.Bytes)), metrics.JournalMessages.Is(float64(j.Count)),
 			metrics.JournalLimit.Is(float64(j.Limit)), metrics.JournalDropped.Is(float64(j.Dropped)))
 	}
+	for _, m := range b.Mirrors {
+		list = append(list, metrics.JournalMirrorLink.Is(truth(m.Linked), m.Master), metrics.JournalMirrorLag.Is(float64(m.Lag), m.Master))
+	}
 	return append(list, lags(b.Positions)...)
 }
 

@@ -141,7 +141,7 @@ func firstOf(texts ...string) string {
 // ends. It returns when no program runs any more.
 func (h *executor) serve(ctx context.Context, src *source, chosen *filter, count int) error {
 	run := (&handler.Handler{
-		Parallel: h.parallel, Retries: h.retries, Backoff: h.backoff, Done: h.confirm.done, KeepDead: h.keepDead,
+		Parallel: h.parallel, Retries: h.retries, Backoff: h.backoff, Done: func(seq uint64) { h.confirm.done(seq, nil) }, KeepDead: h.keepDead,
 		Do: func(ctx context.Context, i handler.Item, attempt int) (string, error) {
 			return h.program.Run(ctx, i.Stdin(), i.Vars(h.bus, h.name, attempt))
 		},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -77,7 +78,7 @@ func readChoice(env *cli.Env, opts *urcli.Context) (*choice, error) {
 	if opts.Args().Len() > 0 {
 		return nil, cli.Usagef("unexpected word %q; a tag is given with --tag", opts.Args().First())
 	}
-	c := &choice{q: protocol.Listen{Tags: opts.StringSlice("tag"), Match: event.MatchType(opts.String("match")), Senders: opts.StringSlice("from")}}
+	c := &choice{q: protocol.Listen{Mirrors: true, Tags: opts.StringSlice("tag"), Match: event.MatchType(opts.String("match")), Senders: opts.StringSlice("from")}}
 	var err error
 	if _, err = event.NewMatcher(c.q.Match, c.q.Tags); err != nil {
 		return nil, cli.Fail(cli.Usage, err)
@@ -110,7 +111,7 @@ func listen(ctx context.Context, env *cli.Env, opts *urcli.Context, count int) e
 		return cli.Usagef("option --count cannot be negative")
 	}
 	c.q.UntilEnd, c.q.Durable = opts.Bool("until-end"), opts.String("durable")
-	if c.q.UntilEnd && c.q.FromSeq == 0 && c.q.Since.IsZero() && c.q.Durable == "" {
+	if c.q.UntilEnd && c.q.FromSeq == 0 && len(c.q.At) == 0 && c.q.Since.IsZero() && c.q.Durable == "" {
 		c.q.FromSeq = 1
 	}
 	c.q.Live = !c.q.UntilEnd && c.q.Durable == ""
@@ -162,6 +163,26 @@ type printer struct {
 	env     *cli.Env
 	counted bool
 	left    int
+
+	before   uint64 // what the batches before have passed
+	beforeAt event.Position
+}
+
+// doneWith is how far it is behind lines, after what was before them.
+func doneWith(before uint64, at event.Position, lines [][]byte) (uint64, event.Position) {
+	at = maps.Clone(at)
+	for _, line := range lines {
+		master, seq := event.MasterOf(line), event.SeqOf(line)
+		switch {
+		case master == "":
+			before = max(before, seq)
+		case at == nil:
+			at = event.Position{master: seq}
+		default:
+			at.Pass(master, seq)
+		}
+	}
+	return before, at
 }
 
 // pump prints what src has until an error. An event is confirmed when its text
@@ -173,21 +194,22 @@ func (p *printer) pump(ctx context.Context, src *source, write func([]byte) erro
 		if err != nil {
 			return err
 		}
-		done := got.passed
+		done, at := got.passed, got.at
 		out = out[:0]
-		for _, line := range got.lines {
+		for i, line := range got.lines {
 			if out, err = p.add(out, line); err != nil {
 				return err
 			}
 			if p.counted && p.left == 0 {
-				done = event.SeqOf(line)
+				done, at = doneWith(p.before, p.beforeAt, got.lines[:i+1])
 				break
 			}
 		}
 		if err := writeAllTo(write, out); err != nil {
 			return err
 		}
-		confirm.done(done)
+		confirm.done(done, at)
+		p.before, p.beforeAt = got.passed, got.at
 		if p.counted && p.left == 0 {
 			return errEnough
 		}
@@ -218,6 +240,9 @@ func (p *printer) add(out, line []byte) ([]byte, error) {
 // nameOf is what people find an event by: its place, or the tag of one that has none.
 func nameOf(line []byte) string {
 	if seq := event.SeqOf(line); seq > 0 {
+		if master := event.MasterOf(line); master != "" {
+			return event.Position{master: seq}.String()
+		}
 		return strconv.FormatUint(seq, 10)
 	}
 	h, err := event.HeadOf(line)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -19,6 +20,10 @@ func setSince(q *protocol.Listen, text string, now time.Time) error {
 	}
 	moment, place, err := readSince("--since", text, now)
 	q.Since, q.FromSeq = moment, place
+	if at, notAt := event.ReadPosition(text); err != nil && notAt == nil {
+		q.At = at
+		return nil
+	}
 	return err
 }
 

@@ -58,7 +58,7 @@ func (w *slowWatch) write(out io.Writer, b []byte) error {
 	_, err := out.Write(b)
 	w.mu.Lock()
 	w.writing = time.Time{}
-	if seq := event.SeqOf(b); seq > 0 {
+	if seq := event.SeqOf(b); seq > 0 && event.MasterOf(b) == "" {
 		w.last, w.known = seq, true
 	}
 	w.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -29,14 +30,16 @@ type source struct {
 	conn   *rpc.Conn
 	stream *rpc.Stream
 	ready  bool
-	ended  bool   // the daemon has said that this was all
-	place  uint64 // everything up to here was handed out, or does not match
+	ended  bool           // the daemon has said that this was all
+	place  uint64         // everything up to here was handed out, or does not match
+	at     event.Position // the same of the journals of other masters
 }
 
 // batch is what arrived together.
 type batch struct {
-	lines  [][]byte // events, each one line of JSON without its end
-	passed uint64   // everything up to here is in this batch or before
+	lines  [][]byte       // events, each one line of JSON without its end
+	passed uint64         // everything up to here is in this batch or before
+	at     event.Position // the same of the journals of other masters; nil for none
 }
 
 // next waits for events. It returns io.EOF at the end of what was asked for.
@@ -85,7 +88,7 @@ func (s *source) open(ctx context.Context) (err error) {
 	q := s.q
 	q.Lines = true
 	if s.ready {
-		q.Since, q.FromSeq, q.Resume = time.Time{}, s.place+1, true
+		q.Since, q.FromSeq, q.Resume, q.At = time.Time{}, s.place+1, true, behind(s.at)
 	}
 	stream, err := s.conn.Call(protocol.OpListen, q)
 	if err != nil {
@@ -107,6 +110,9 @@ func (s *source) begun(ready protocol.Ready) error {
 		s.env.Warn(fmt.Errorf("this listener has heard event %d, and the journal ends with %d: it was put back from a copy, or its end is lost. All that it has is heard from its start; events may come twice, others may be missing", ready.Ahead, ready.Last))
 	}
 	s.place = ready.Start - 1
+	for name, start := range ready.At {
+		s.pass(name, start-1)
+	}
 	if s.ready {
 		return nil
 	}
@@ -115,6 +121,23 @@ func (s *source) begun(ready protocol.Ready) error {
 		s.env.Warn(fmt.Errorf("event_acl lets you hear these tags only: %q", ready.Limits))
 	}
 	return s.onReady(ready)
+}
+
+// pass notes how far it is in the journal of another master.
+func (s *source) pass(master string, seq uint64) {
+	if s.at == nil {
+		s.at = event.Position{}
+	}
+	s.at.Pass(master, seq)
+}
+
+// behind are the places behind those of at.
+func behind(at event.Position) event.Position {
+	next := maps.Clone(at)
+	for name := range next {
+		next[name]++
+	}
+	return next
 }
 
 // warnLost tells the person that the journal did not keep what was still to come.
@@ -135,6 +158,10 @@ func (s *source) take(b []byte) (batch, error) {
 			if err := json.Unmarshal(line, &m); err != nil {
 				return got, fmt.Errorf("unreadable answer: %w", err)
 			}
+			if m.Master != "" {
+				s.pass(m.Master, m.Passed)
+				continue
+			}
 			s.place, s.ended = max(s.place, m.Passed), m.End
 			s.warnLost(m.Lost)
 			if m.Missed > 0 {
@@ -146,11 +173,23 @@ func (s *source) take(b []byte) (batch, error) {
 		if seq == 0 && !s.q.Live {
 			return got, errors.New("unreadable answer: an event without its place")
 		}
-		s.place = max(s.place, seq)
+		if master := s.masterOf(line); master != "" {
+			s.pass(master, seq)
+		} else {
+			s.place = max(s.place, seq)
+		}
 		got.lines = append(got.lines, line)
 	}
-	got.passed = s.place
+	got.passed, got.at = s.place, maps.Clone(s.at)
 	return got, nil
+}
+
+// masterOf is the journal of a line, "" for that of the daemon.
+func (s *source) masterOf(line []byte) string {
+	if !s.q.Mirrors {
+		return ""
+	}
+	return event.MasterOf(line)
 }
 
 func isMark(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"passed":`)) }
@@ -170,9 +209,9 @@ type confirmer struct {
 	stopped sync.WaitGroup
 	cancel  context.CancelFunc
 
-	mu   sync.Mutex
-	want uint64
-	have uint64
+	mu             sync.Mutex
+	want, have     uint64
+	wantAt, haveAt event.Position // of the journals of other masters
 }
 
 // newConfirmer starts to confirm; without a name there is nothing to do.
@@ -186,10 +225,13 @@ func newConfirmer(s *session, name string) *confirmer {
 	return c
 }
 
-// done says that everything up to seq is done.
-func (c *confirmer) done(seq uint64) {
+// done says that everything up to seq is done, and of other journals up to at.
+func (c *confirmer) done(seq uint64, at event.Position) {
 	c.mu.Lock()
 	c.want = max(c.want, seq)
+	if at != nil {
+		c.wantAt = at
+	}
 	c.mu.Unlock()
 	select {
 	case c.wake <- struct{}{}:
@@ -209,7 +251,7 @@ func (c *confirmer) run(ctx context.Context) {
 		}
 		// The daemon is away, or the listener has not come back to it yet.
 		if backoff.Sleep(ctx, 200*time.Millisecond) {
-			c.done(0)
+			c.done(0, nil)
 		}
 	}
 }
@@ -217,20 +259,20 @@ func (c *confirmer) run(ctx context.Context) {
 // flush confirms what is done and not confirmed.
 func (c *confirmer) flush(ctx context.Context) error {
 	c.mu.Lock()
-	want, have := c.want, c.have
+	want, at, more := c.want, c.wantAt, c.want > c.have || !maps.Equal(c.wantAt, c.haveAt)
 	c.mu.Unlock()
-	if want <= have {
+	if !more {
 		return nil
 	}
 	conn, err := c.session.get(ctx)
 	if err != nil {
 		return err
 	}
-	if err := conn.Ask(ctx, protocol.OpConfirm, protocol.Confirm{Durable: c.name, Seq: want}, nil); err != nil {
+	if err := conn.Ask(ctx, protocol.OpConfirm, protocol.Confirm{Durable: c.name, Seq: want, At: at}, nil); err != nil {
 		return err
 	}
 	c.mu.Lock()
-	c.have = max(c.have, want)
+	c.have, c.haveAt = max(c.have, want), at
 	c.mu.Unlock()
 	return nil
 }

@@ -70,6 +70,9 @@ func writeStat(out io.Writer, s *protocol.Stat) error {
 	if j.Dropped > 0 {
 		fmt.Fprintf(w, "\t%d messages dropped by size, earlier than by age\n", j.Dropped)
 	}
+	for _, m := range s.Mirrors {
+		fmt.Fprintf(w, "mirror of\t%s, %s, to seq %d, %d behind, %s\n", m.Master, linked(m.Linked), m.Last, m.Lag, size(m.Bytes))
+	}
 	fmt.Fprintf(w, "since %s\t%d events fired, %d sent to listeners\n", s.Started.Local().Format(time.DateTime), s.Fired, s.Sent)
 	fmt.Fprintf(w, "dead letters\t%d\n", s.Dead)
 	if len(s.Listeners) > 0 {
@@ -85,6 +88,13 @@ func writeStat(out io.Writer, s *protocol.Stat) error {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%v\t%s\n", p.Name, p.User, p.Seq, p.Behind, p.Held, p.Time.Local().Format(time.DateTime))
 	}
 	return w.Flush()
+}
+
+func linked(is bool) string {
+	if is {
+		return "linked"
+	}
+	return "its master is away"
 }
 
 func ofLimit(j event.Extent) string {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -44,6 +45,10 @@ func printToken(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err := conn.Ask(ctx, protocol.OpPlace, nil, &place); err != nil {
 		return client.Error(err)
 	}
+	if len(place.At) > 0 { // other journals are mirrored there
+		_, err = fmt.Fprintln(env.Stdout, place.At)
+		return err
+	}
 	_, err = fmt.Fprintln(env.Stdout, place.Seq)
 	return err
 }
@@ -75,10 +80,14 @@ func wait(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return cli.Usagef("options --since-now and --since exclude each other")
 	case token != "":
 		place, err := strconv.ParseUint(token, 10, 64)
-		if err != nil {
+		at, notAt := event.ReadPosition(token)
+		if err != nil && notAt != nil {
 			return cli.Usagef("option --since-now: %q is no token of salt-event token", token)
 		}
-		c.q.FromSeq, c.q.Since = place+1, time.Time{}
+		c.q.Since, c.q.At = time.Time{}, behind(at)
+		if err == nil {
+			c.q.FromSeq = place + 1
+		}
 	}
 	return c.print(ctx, env, opts, 1)
 }

@@ -1,0 +1,170 @@
+package broker
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/pki"
+)
+
+func linkTLS(t *testing.T, name string) *tls.Config {
+	t.Helper()
+	key, err := pki.Generate(pki.Ed25519, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := key.Certificate(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true}
+}
+
+func startLinked(t *testing.T) *Broker {
+	t.Helper()
+	b, err := Start(Options{
+		Name: "test", StoreDir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Admit: func(Peer) bus.Identity { return bus.Identity{} },
+		Link: &LinkOptions{Listen: "127.0.0.1:0", TLS: linkTLS(t, "m1"), Journal: "m1", Judge: func(c *x509.Certificate) (string, error) { return c.Subject.CommonName, nil }},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Stop)
+	return b
+}
+
+// stolen is a server of an attacker who has the key of a member, and does what it likes.
+func stolen(t *testing.T, b *Broker, journal string) (*server.Server, *nats.Conn) {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{
+		ServerName: "stolen", DontListen: true, NoSigs: true, NoLog: true, LeafNode: server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{{
+			URLs: []*url.URL{{Scheme: "tls", Host: b.Links.Addr()}}, TLS: true, TLSConfig: linkTLS(t, journal), TLSHandshakeFirst: true,
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	nc, err := nats.Connect("nats://stolen", nats.InProcessServer(s), nats.SkipHostLookup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return s, nc
+}
+
+func linked(t *testing.T, s *server.Server) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); s.NumLeafNodes() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no link")
+		}
+	}
+}
+
+// subjectsOfClients are of every kind that there is on the bus.
+func subjectsOfClients() []string {
+	return []string{
+		"salt.minion.web1.job", "salt.minion.web1.ctl", "salt.minion.web1.ret.20260101000000000000", "salt.minion.web1.fire", "salt.minion.web1.req.publish",
+		"salt.user.root.req.publish", "salt.event.salt.job", "salt.event.x", "_INBOX.master.x", "_INBOX.minion.web1.n.1", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.DELETE.EVENTS",
+		"$JS.API.STREAM.PURGE.EVENTS", "$JS.API.STREAM.CREATE.X", "$JS.API.STREAM.MSG.GET.EVENTS", "$JS.API.DIRECT.GET.EVENTS", "$JS.API.CONSUMER.CREATE.EVENTS", "$JS.API.CONSUMER.DELETE.EVENTS.c",
+		"$JS.ACK.EVENTS.c.1.1.1.1.1", "$KV.tokens.x", "$O.x", "$SYS.REQ.SERVER.PING", "$SYS.ACCOUNT.SALT.CONNECT", "$JS.FC.KV_tokens.c.1",
+		"JOURNAL.m1.m3.API.CONSUMER.CREATE.EVENTS", "JOURNAL.m1.m2.DELIVER.M.x", "JOURNAL.m1.m3.DELIVER.M.x", "JOURNAL.m1.m2.API.CONSUMER.DELETE.EVENTS", "JOURNAL.m2.m2.API.CONSUMER.CREATE.EVENTS", "anything",
+	}
+}
+
+// TestNoSubjectOfClientsCrossesALink walks the subjects of the bus from an attacker's server
+// that has come in over the port of links: nothing that it publishes arrives among the
+// clients, nor among the links, and of what goes on there it hears nothing.
+func TestNoSubjectOfClientsCrossesALink(t *testing.T) {
+	b := startLinked(t)
+	s, evil := stolen(t, b, "m2")
+	links, err := b.Links.Conn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer links.Close()
+	came, heard := make(chan string, 1000), make(chan string, 1000)
+	take := func(where, foreign string, to chan string) nats.MsgHandler {
+		return func(m *nats.Msg) {
+			text := string(m.Data)
+			if text == foreign || text == "end" {
+				to <- where + " " + m.Subject + " " + text
+			}
+		}
+	}
+	for _, sub := range []struct {
+		nc             *nats.Conn
+		where, foreign string
+		to             chan string
+	}{{b.Conn(), "clients", "in", came}, {links, "links", "in", came}, {evil, "attacker", "out", heard}} {
+		if _, err := sub.nc.Subscribe(">", take(sub.where, sub.foreign, sub.to)); err != nil {
+			t.Fatal(err)
+		}
+		if err := sub.nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	linked(t, s)
+	own := bus.Link{Owner: "m1", Reader: "m2"}
+	for _, subject := range subjectsOfClients() {
+		if err := evil.PublishMsg(&nats.Msg{Subject: subject, Reply: "salt.minion.web1.job", Data: []byte("in")}); err != nil {
+			t.Fatal(err)
+		}
+		for _, nc := range []*nats.Conn{b.Conn(), links} {
+			if subject == "JOURNAL.m1.m2.DELIVER.M.x" {
+				continue // which is what it is for
+			}
+			if err := nc.Publish(subject, []byte("out")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// What may pass comes last each way, and so shows that the rest was not on its way. The
+	// interest of each side in it is there when a message has come.
+	crosses(t, came, "links "+own.Create()+" end", func() error { return evil.Publish(own.Create(), []byte("end")) })
+	crosses(t, heard, "attacker "+own.Deliver()+".M.x end", func() error { return b.Conn().Publish(own.Deliver()+".M.x", []byte("end")) })
+	for _, c := range []chan string{came, heard} {
+		for range len(c) {
+			if got := <-c; !strings.HasSuffix(got, " end") {
+				t.Errorf("it crossed the link: %s", got)
+			}
+		}
+	}
+}
+
+// crosses publishes until the word comes.
+func crosses(t *testing.T, from chan string, word string, publish func() error) {
+	t.Helper()
+	var rest []string
+	deadline := time.After(time.Minute)
+	for {
+		if err := publish(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case got := <-from:
+			if got == word {
+				for _, r := range rest {
+					from <- r
+				}
+				return
+			}
+			rest = append(rest, got)
+		case <-time.After(10 * time.Millisecond):
+		case <-deadline:
+			t.Fatal(fmt.Sprint("never: ", word, "; but ", rest))
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package event
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Position is how far a reader of several journals has come: a sequence for each, by the
+// name of the journal.
+type Position map[string]uint64
+
+// maxJournals is how many journals a position may name.
+const maxJournals = 8
+
+// ReadPosition reads what String wrote, as m1-0a1b2c3d:4711,m2-9f8e7d6c:12.
+func ReadPosition(text string) (Position, error) {
+	p := Position{}
+	for _, part := range strings.Split(text, ",") {
+		name, number, ok := strings.Cut(part, ":")
+		seq, err := strconv.ParseUint(number, 10, 64)
+		if !ok || name == "" || err != nil {
+			return nil, fmt.Errorf("%.80q is no position: NAME:SEQUENCE for each journal, with commas between", text)
+		}
+		if _, again := p[name]; again || len(p) == maxJournals {
+			return nil, fmt.Errorf("%.80q is no position: it names a journal twice, or more than %d", text, maxJournals)
+		}
+		p[name] = seq
+	}
+	return p, nil
+}
+
+// String writes it, sorted by the names.
+func (p Position) String() string {
+	parts := make([]string, 0, len(p))
+	for _, name := range slices.Sorted(maps.Keys(p)) {
+		parts = append(parts, name+":"+strconv.FormatUint(p[name], 10))
+	}
+	return strings.Join(parts, ",")
+}
+
+// Pass notes that everything up to seq of that journal is done.
+func (p Position) Pass(name string, seq uint64) { p[name] = max(p[name], seq) }
+
+const masterKey = `,"master":"`
+
+// AppendMirrored is AppendPlaced for an event of the journal of another master, with the
+// name of that journal, which needs no escapes.
+func AppendMirrored(b, stored []byte, master string, seq uint64) []byte {
+	b = append(b, stored[:len(stored)-1]...)
+	b = append(append(append(b, masterKey...), master...), '"')
+	return append(appendSeq(b, seq), '}')
+}
+
+// MasterOf reads the name of the journal in a line that AppendMirrored wrote; "" where
+// there is none.
+func MasterOf(line []byte) string {
+	at := bytes.LastIndex(line, []byte(seqKey))
+	if at < 0 || line[at-1] != '"' {
+		return ""
+	}
+	head := line[:at-1]
+	begin := bytes.LastIndex(head, []byte(masterKey))
+	if begin < 0 || bytes.IndexByte(head[begin+len(masterKey):], '"') >= 0 {
+		return ""
+	}
+	return string(head[begin+len(masterKey):])
+}
+
+// stampEnd is what the text of an event ends with whose data has a _stamp.
+const stampEnd = `"_stamp":"`
+
+// StampOf is the moment at which a stored event was stored, as its _stamp has it; "" where
+// its data is no object.
+func StampOf(text []byte) string { return StampIn(bytes.TrimSuffix(text, []byte("}"))) }
+
+// StampIn is that of the data of a stored event.
+func StampIn(data []byte) string {
+	const end = `"}`
+	n := len(data) - len(end) - len(StampLayout)
+	if n < len(stampEnd) || !bytes.HasSuffix(data, []byte(end)) || string(data[n-len(stampEnd):n]) != stampEnd {
+		return ""
+	}
+	return string(data[n : len(data)-len(end)])
+}

@@ -1,0 +1,44 @@
+package event
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
+
+func TestPositions(t *testing.T) {
+	for _, text := range []string{"m1-a:4711", "m1-a:4711,m2-b:12"} {
+		if p, err := ReadPosition(text); err != nil || p.String() != text {
+			t.Errorf("%s is read as %s, %v", text, p, err)
+		}
+	}
+	for _, text := range []string{"", "4711", "m1-a", "m1-a:", ":1", "m1-a:-1", "m1-a:1,", "m1-a:1,m1-a:2", "a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1"} {
+		if p, err := ReadPosition(text); err == nil {
+			t.Errorf("%q is read as %s", text, p)
+		}
+	}
+	p := Position{}
+	p.Pass("m1-a", 5)
+	p.Pass("m1-a", 3)
+	if p["m1-a"] != 5 {
+		t.Errorf("a position went back to %d", p["m1-a"])
+	}
+}
+
+// TestMirroredLines: whatever a sender writes into their event, it names no other journal.
+func TestMirroredLines(t *testing.T) {
+	now := time.Date(2026, 11, 23, 1, 2, 3, 4000, time.UTC)
+	for _, data := range []string{``, `{}`, `{"a":1}`, `"x"`, `",\"master\":\"m9\""`, `{"master":"m9","seq":7}`, `[1,"master"]`, `7`, `"a,"`, `{"x":",\"master\":\"m9\",\"seq\":8}"}`} {
+		text := At("web1", now).AppendNew(nil, "tag", json.RawMessage(data))
+		own, other := AppendPlaced(nil, text, 42), AppendMirrored(nil, text, "m2-b", 42)
+		if MasterOf(own) != "" || SeqOf(own) != 42 {
+			t.Errorf("%s: of %q, %d", own, MasterOf(own), SeqOf(own))
+		}
+		if MasterOf(other) != "m2-b" || SeqOf(other) != 42 || !json.Valid(other) {
+			t.Errorf("%s: of %q, %d", other, MasterOf(other), SeqOf(other))
+		}
+		if stamp := StampOf(text); (stamp == "") != (data != "" && data[0] != '{') || stamp != "" && stamp != "2026-11-23T01:02:03.000004" {
+			t.Errorf("%s: stamp %q", text, stamp)
+		}
+	}
+}

@@ -1,0 +1,478 @@
+package eventbus
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+)
+
+// mirrors are those of the journals of other masters.
+type mirrors struct {
+	mu      sync.Mutex
+	list    []*journal.Mirror
+	changed chan struct{}          // closed when there is one more
+	linked  func(name string) bool // says whether its master is there
+}
+
+// SetMirrors says what the own journal is called, and whether another master is linked. It
+// is set before anybody is served; the mirrors themselves may come later.
+func (r *Bus) SetMirrors(own string, linked func(name string) bool) {
+	r.name, r.mirrors.linked, r.mirrors.changed = own, linked, make(chan struct{})
+}
+
+// AddMirror hands out events of a mirror, to whoever asks for them.
+func (r *Bus) AddMirror(m *journal.Mirror) {
+	r.mirrors.mu.Lock()
+	defer r.mirrors.mu.Unlock()
+	r.mirrors.list = append(slices.DeleteFunc(r.mirrors.list, func(o *journal.Mirror) bool { return o.Name == m.Name }), m)
+	close(r.mirrors.changed)
+	r.mirrors.changed = make(chan struct{})
+}
+
+// Mirrors are those of this moment.
+func (r *Bus) Mirrors() []*journal.Mirror {
+	list, _ := r.mirrors.now()
+	return list
+}
+
+// now are the mirrors of this moment.
+func (m *mirrors) now() (list []*journal.Mirror, changed <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.list), m.changed
+}
+
+// place is where all journals end, nil where none is mirrored.
+func (r *Bus) place(ctx context.Context, own uint64) (event.Position, error) {
+	list, _ := r.mirrors.now()
+	if len(list) == 0 {
+		return nil, nil
+	}
+	at := event.Position{r.name: own}
+	for _, m := range list {
+		last, err := m.Last(ctx)
+		if err != nil {
+			return nil, err
+		}
+		at[m.Name] = last
+	}
+	return at, nil
+}
+
+// checkAt says whether a listener may have come so far.
+func (r *Bus) checkAt(ctx context.Context, at event.Position) error {
+	if len(at) == 0 {
+		return nil
+	}
+	ends, err := r.place(ctx, 0)
+	if err != nil {
+		return err
+	}
+	for name, seq := range at {
+		if end, ok := ends[name]; !ok || name == r.name || seq > end {
+			return rpc.Errorf(rpc.Usage, "the place %d of the journal %.80q is not mirrored here: the newest event is %d", seq, name, end)
+		}
+	}
+	return nil
+}
+
+// further is the position that has come as far as both, and whether that is further than have.
+func further(have, got event.Position) (at event.Position, more bool) {
+	at = maps.Clone(have)
+	for name, seq := range got {
+		if seq <= have[name] {
+			continue
+		}
+		if at == nil {
+			at = event.Position{}
+		}
+		at[name], more = seq, true
+	}
+	return at, more
+}
+
+// mirrorStats describes the mirrors.
+func (r *Bus) mirrorStats(ctx context.Context) (stats []protocol.MirrorStat) {
+	list, _ := r.mirrors.now()
+	for _, m := range list {
+		s := protocol.MirrorStat{Master: m.Name, Linked: r.mirrors.linked(m.Name)}
+		if e, err := m.Extent(ctx); err == nil {
+			s.Last, s.Bytes = e.Last, e.Bytes
+		}
+		if p, err := m.Progress(ctx); err == nil {
+			s.Lag = p.Lag
+		}
+		stats = append(stats, s)
+	}
+	return stats
+}
+
+// mirrored is the part of a listener that hears the journals of other masters, each in a
+// goroutine of its own. Nil is of a listener that has not asked for them.
+//
+// What is stored comes in the order of its stamps, over all journals; what is new as it
+// comes. Each journal, and in it each sender, keeps its order.
+type mirrored struct {
+	of    *listener
+	begun string // the stamp of the moment at which the listener began
+	out   chan struct{}
+	parts []*part
+	order *journal.Order
+	live  sync.WaitGroup // parts that read what was stored at the beginning
+}
+
+// part is one journal of a listener.
+type part struct {
+	l      *listener // with a matcher, and a budget, of its own
+	mirror *journal.Mirror
+	number int
+	next   uint64
+	end    uint64 // what was stored at the beginning
+	fresh  bool   // the mirror came after the listener: what is older than that is not for it
+	passed uint64 // what the caller knows of
+	holds  bool   // it may send
+}
+
+// mirrored prepares the part, and says from where.
+func (l *listener) mirrored(ctx context.Context) (*mirrored, error) {
+	if !l.q.Mirrors || l.events.name == "" {
+		return nil, l.known(nil)
+	}
+	m := &mirrored{of: l, begun: time.Now().UTC().Format(event.StampLayout), out: make(chan struct{}, 1)}
+	list, _ := l.events.mirrors.now()
+	if err := l.known(list); err != nil {
+		return nil, err
+	}
+	m.order = journal.NewOrder(len(list) + 1)
+	for i, one := range list {
+		p, err := m.part(one, i+1)
+		if err == nil {
+			err = p.place(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		m.parts = append(m.parts, p)
+	}
+	return m, nil
+}
+
+// known says whether all journals that the caller names are here.
+func (l *listener) known(list []*journal.Mirror) error {
+	for name := range l.q.At {
+		if name != l.events.name && !slices.ContainsFunc(list, func(m *journal.Mirror) bool { return m.Name == name }) {
+			return rpc.Errorf(rpc.Usage, "the journal %.80q is not here: neither is it that of this master, nor is it mirrored", name).
+				WithHint("a position of 'salt-event token' is for the masters that have mirrored each other when it was printed")
+		}
+	}
+	return nil
+}
+
+func (m *mirrored) part(of *journal.Mirror, number int) (*part, error) {
+	l := m.of
+	own := &listener{events: l.events, req: l.req, who: l.who, q: l.q, audit: l.audit, buf: make([]byte, rpc.Room)}
+	var err error
+	if own.match, err = event.NewMatcher(l.q.Match, l.q.Tags); err == nil {
+		own.senders, err = event.NewMatcher(event.Fnmatch, l.q.Senders)
+	}
+	return &part{l: own, mirror: of, number: number}, err
+}
+
+// place finds where the part begins.
+func (p *part) place(ctx context.Context) error {
+	q, name := p.l.q, p.mirror.Name
+	extent, err := p.mirror.Extent(ctx)
+	if err != nil {
+		return err
+	}
+	p.end, p.next = extent.Last, extent.Last+1
+	switch {
+	case q.At[name] > 0:
+		p.next = q.At[name]
+	case !q.Since.IsZero():
+		p.next, err = p.mirror.PlaceAt(ctx, q.Since)
+	case q.FromSeq == 1: // all that there is
+		p.next = 1
+	}
+	if err != nil {
+		return err
+	}
+	if q.Durable != "" {
+		if done := p.l.events.positions.at(positionKey(p.l.who.Owner, q.Durable), name); done > 0 {
+			p.next = max(done+1, q.At[name])
+		}
+	}
+	// One that is ahead is of a mirror that was lost since: what is here now is heard.
+	if p.next > extent.Last+1 {
+		p.next = extent.First
+	}
+	p.next = max(p.next, extent.First)
+	p.passed = p.next - 1
+	return nil
+}
+
+// at is how far the holder of a position has come in the journal of another master.
+func (p *positions) at(key, name string) uint64 {
+	p.mu.Lock()
+	h := p.holders[key]
+	p.mu.Unlock()
+	if h == nil {
+		return 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at[name]
+}
+
+// position is where the parts begin.
+func (m *mirrored) position() event.Position {
+	if m == nil || len(m.parts) == 0 {
+		return nil
+	}
+	at := event.Position{}
+	for _, p := range m.parts {
+		at[p.mirror.Name] = p.next
+	}
+	return at
+}
+
+// begin hears the journals until end, which returns when nothing of it runs.
+func (m *mirrored) begin(ctx context.Context) (end func()) {
+	if m == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	for _, p := range m.parts {
+		m.live.Add(1)
+		running.Go(func() { m.run(ctx, p) })
+	}
+	if !m.of.q.UntilEnd {
+		running.Go(func() { m.later(ctx, &running) })
+	}
+	return func() { cancel(); running.Wait() }
+}
+
+// later hears mirrors that come while the listener is at work.
+func (m *mirrored) later(ctx context.Context, running *sync.WaitGroup) {
+	heard := map[string]bool{}
+	for _, p := range m.parts {
+		heard[p.mirror.Name] = true
+	}
+	for {
+		list, changed := m.of.events.mirrors.now()
+		for _, one := range list {
+			if heard[one.Name] {
+				continue
+			}
+			heard[one.Name] = true
+			p, err := m.part(one, late)
+			if err != nil {
+				continue // the same patterns were read before
+			}
+			p.next, p.fresh = 1, true
+			running.Go(func() { m.follow(ctx, p) })
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// run hears what is stored, in its turn, and then what comes.
+func (m *mirrored) run(ctx context.Context, p *part) {
+	err := p.mirror.For(p.l.req.From.String(), p.longTurn(m)).Replay(ctx, p.next, p.end, func(e journal.Text) error { return m.hear(ctx, p, e) })
+	if err == nil {
+		p.next = max(p.next, p.end+1)
+		err = m.mark(ctx, p)
+	}
+	m.caughtUp(p.number)
+	m.live.Done()
+	p.letGo(m)
+	if m.of.q.UntilEnd && err == nil || ctx.Err() != nil {
+		return
+	}
+	m.follow(ctx, p)
+}
+
+// again is the pause after a mirror could not be read: it is opened anew, say.
+const mirrorPause = 200 * time.Millisecond
+
+// follow hears what comes.
+func (m *mirrored) follow(ctx context.Context, p *part) {
+	for ctx.Err() == nil {
+		err := p.mirror.For(p.l.req.From.String(), p.longTurn(m)).Follow(ctx, p.next, func(e journal.Text) error { return m.hear(ctx, p, e) })
+		p.letGo(m)
+		if ctx.Err() != nil {
+			return
+		}
+		m.of.events.log.Debug("a mirror cannot be read for the moment", "journal", p.mirror.Name, "err", err)
+		select {
+		case <-time.After(mirrorPause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// hear sends an event if the listener wants it.
+func (m *mirrored) hear(ctx context.Context, p *part, e journal.Text) error {
+	if e.Seq < p.next {
+		return nil
+	}
+	head, err := event.HeadOf(e.Body)
+	ok := err == nil && !(p.fresh && event.StampOf(e.Body) < m.begun)
+	if ok {
+		ok, err = p.l.wants(head)
+	}
+	if err == nil && ok {
+		if err := m.turn(ctx, p.number, e, nil); err != nil {
+			return err
+		}
+		if err := m.give(ctx, p, e); err != nil {
+			return err
+		}
+	}
+	p.next = e.Seq + 1
+	if p.next > p.passed+markAfter {
+		return m.mark(ctx, p)
+	}
+	return nil
+}
+
+// mirroredRoom is what a place and the name of a journal add to an event.
+const mirroredRoom = placeRoom + 80
+
+// give sends one event, whole.
+func (m *mirrored) give(ctx context.Context, p *part, e journal.Text) error {
+	if !p.holds {
+		if err := m.hold(ctx); err != nil {
+			return err
+		}
+		defer m.letGo()
+	}
+	p.l.count(e.Seq)
+	p.passed = max(p.passed, e.Seq)
+	if len(e.Body) > batchBytes {
+		p.l.half = &half{seq: e.Seq}
+		return p.l.sendParts(ctx, append(event.AppendMirrored(make([]byte, 0, len(e.Body)+mirroredRoom), e.Body, p.mirror.Name, e.Seq), '\n'))
+	}
+	p.l.buf = append(event.AppendMirrored(p.l.buf[:rpc.Room], e.Body, p.mirror.Name, e.Seq), '\n')
+	return p.l.req.SendBody(ctx, p.l.buf)
+}
+
+// mark tells the caller how far the part is.
+func (m *mirrored) mark(ctx context.Context, p *part) error {
+	if p.next <= p.passed+1 {
+		return nil
+	}
+	if !p.holds {
+		if err := m.hold(ctx); err != nil {
+			return err
+		}
+		defer m.letGo()
+	}
+	p.passed = p.next - 1
+	b, err := json.Marshal(protocol.Mark{Passed: p.passed, Master: p.mirror.Name})
+	if err != nil {
+		return err
+	}
+	return p.l.req.SendRaw(ctx, append(b, '\n'))
+}
+
+// longTurn waits until a long event may be held, and until it may be sent: who waits for one
+// of both does not have the other, or two parts could wait for each other.
+func (p *part) longTurn(m *mirrored) journal.LongRead {
+	return func(ctx context.Context, size int) (func(), error) {
+		for {
+			if err := p.l.turn(ctx, size); err != nil {
+				return nil, err
+			}
+			select {
+			case m.out <- struct{}{}:
+				p.holds = true
+				return func() { p.letGo(m) }, nil
+			default:
+			}
+			p.l.endTurn()
+			if err := m.hold(ctx); err != nil {
+				return nil, err
+			}
+			m.letGo()
+		}
+	}
+}
+
+// letGo ends the turn of a part.
+func (p *part) letGo(m *mirrored) {
+	p.l.endTurn()
+	if p.holds {
+		p.holds = false
+		m.letGo()
+	}
+}
+
+// hold waits until the listener may send: a long event is sent in several messages, between
+// which there is no other one.
+func (m *mirrored) hold(ctx context.Context) error {
+	if m == nil {
+		return nil
+	}
+	select {
+	case m.out <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (m *mirrored) letGo() {
+	if m != nil {
+		<-m.out
+	}
+}
+
+// wait returns when all that was stored at the beginning is sent.
+func (m *mirrored) wait(ctx context.Context) error {
+	if m == nil {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() { m.live.Wait(); close(done) }() // which the end of ctx ends, too
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// turn waits until no other journal has an older event that is stored and not sent. flush
+// sends what the part has written and not sent, as it must before it lets others pass; nil is
+// of one that has nothing. An event of several messages waits for nobody: its reader has a
+// turn for it, which another part may wait for.
+func (m *mirrored) turn(ctx context.Context, number int, e journal.Text, flush func(context.Context) error) error {
+	if m == nil || e.Pieces > 1 || number == late {
+		return nil
+	}
+	return m.order.Turn(ctx, number, event.StampOf(e.Body), flush)
+}
+
+// late is the number of parts that came after the others: they wait for nobody.
+const late = -1
+
+// caughtUp says that a part has sent all that was stored before the others wait for it.
+func (m *mirrored) caughtUp(number int) {
+	if m != nil {
+		m.order.End(number)
+	}
+}

@@ -1,0 +1,203 @@
+package journal_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/pki"
+)
+
+// linkTLS is that of a master whose journal has this name. Who is one is not looked at
+// here: package member has the rule.
+func linkTLS(t testing.TB, name string) *tls.Config {
+	t.Helper()
+	key, err := pki.Generate(pki.Ed25519, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := key.Certificate(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true}
+}
+
+func commonName(c *x509.Certificate) (string, error) { return c.Subject.CommonName, nil }
+
+// owner is a master whose journal can be mirrored.
+type owner struct {
+	broker  *broker.Broker
+	journal *journal.Journal
+	stop    func()
+}
+
+func startOwner(t testing.TB, dir, name, listen string) owner {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	o := storeOptions(dir, log)
+	o.Link = &broker.LinkOptions{Listen: listen, TLS: linkTLS(t, name), Journal: name, Judge: commonName}
+	b, err := broker.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := open(t, b)
+	links, err := b.Links.Conn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := j.NewLink(name, links, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := func() { l.Close(); j.Close(); b.Stop() }
+	t.Cleanup(stop)
+	return owner{b, j, stop}
+}
+
+func startMirror(t testing.TB, dir, peer, of, reader string) (*broker.Mirror, *journal.Mirror) {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	s, err := broker.StartMirror(t.Context(), broker.MirrorOptions{Peer: peer, TLS: linkTLS(t, reader), StoreDir: dir, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	waitFor(t, "that the link stands", s.Linked)
+	m, err := journal.OpenMirror(t.Context(), s.Conn(), bus.Link{Owner: of, Reader: reader}, journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, m
+}
+
+func addTo(t testing.TB, j *journal.Journal, tag string) uint64 {
+	t.Helper()
+	e, err := event.New(tag, nil, "web1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seq, err := j.Append(t.Context(), e, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seq
+}
+
+// heard collects events of a mirror up to the sequence to.
+func heard(t testing.TB, m *journal.Mirror, to uint64) (list []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	end := fmt.Errorf("all are there")
+	err := m.Follow(ctx, 1, func(e journal.Text) error {
+		head, err := event.HeadOf(e.Body)
+		if err != nil {
+			return err
+		}
+		list = append(list, fmt.Sprint(e.Seq, head.Tag))
+		if e.Seq >= to {
+			return end
+		}
+		return nil
+	})
+	if err != end {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// waitFor asks until it is so; what does not come is a hang.
+func waitFor(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for !is() {
+		if time.Now().After(deadline) {
+			t.Fatal("never: ", what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// TestAMirrorHasWhatTheJournalHas: what was there before the link, more of it than is sent
+// without the mirror's word how far it is, events of several messages, and what comes later.
+func TestAMirrorHasWhatTheJournalHas(t *testing.T) {
+	a := startOwner(t, t.TempDir(), "m1-a", "127.0.0.1:0")
+	addTo(t, a.journal, "first")
+	for range 40 {
+		if _, err := a.journal.Append(t.Context(), filled("long", "x", 900<<10), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, m := startMirror(t, t.TempDir(), a.broker.Links.Addr(), "m1-a", "m2-b")
+	last := addTo(t, a.journal, "after")
+	var want []string
+	if err := a.journal.Replay(t.Context(), 1, last, func(e journal.Text) error {
+		head, err := event.HeadOf(e.Body)
+		want = append(want, fmt.Sprint(e.Seq, head.Tag))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := heard(t, m, last); !slices.Equal(got, want) || len(want) != 42 {
+		t.Errorf("the mirror has %v, the journal %v", got, want)
+	}
+	var counted int // by the other way of reading, without a consumer
+	if err := m.Replay(t.Context(), 1, last, func(journal.Text) error { counted++; return nil }); err != nil || counted != 42 {
+		t.Errorf("read %d events, %v", counted, err)
+	}
+}
+
+// TestAMirrorGoesOn: the owner ends, what was mirrored is there meanwhile, and when it is
+// back the mirror has what it lacked, at the same sequences, as soon as it was opened anew.
+func TestAMirrorGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	a := startOwner(t, dir, "m1-a", "127.0.0.1:0")
+	address := a.broker.Links.Addr()
+	addTo(t, a.journal, "one")
+	s, m := startMirror(t, t.TempDir(), address, "m1-a", "m2-b")
+	heard(t, m, 1)
+	a.stop()
+	waitFor(t, "that the link is gone", func() bool { return !s.Linked() })
+	if got := heard(t, m, 1); !slices.Equal(got, []string{"1one"}) {
+		t.Errorf("while the owner is away the mirror has %v", got)
+	}
+	a = startOwner(t, dir, "m1-a", address)
+	addTo(t, a.journal, "two")
+	waitFor(t, "that the link is back", s.Linked)
+	if err := s.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	if got := heard(t, m, 2); !slices.Equal(got, []string{"1one", "2two"}) {
+		t.Errorf("the mirror has %v", got)
+	}
+}
+
+// TestAJournalHasAName: a journal keeps its name, and no other one has it.
+func TestAJournalHasAName(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	name, err := journal.Name(dir)
+	again, err2 := journal.Name(dir)
+	third, err3 := journal.Name(other)
+	if err := errors.Join(err, err2, err3, bus.CheckJournalName(name)); err != nil || name != again || name == third {
+		t.Errorf("%q, again %q, another one %q: %v", name, again, third, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "id"), []byte("a.b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if name, err := journal.Name(dir); err == nil {
+		t.Errorf("%q is taken", name)
+	}
+}

@@ -1,0 +1,54 @@
+package journal
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/bus"
+)
+
+// Most of the name of the host that becomes a part of the name of a journal.
+const maxHost = 32
+
+// Name returns the name of the journal that lies in dir, and gives it one where it has none:
+// that of the host, and what no other journal has. It goes with the folder: who begins anew
+// has a journal of another name, and positions in the old one mean nothing there.
+func Name(dir string) (string, error) {
+	const file = "/id"
+	text, err := os.ReadFile(dir + file)
+	if err == nil {
+		name := strings.TrimSpace(string(text))
+		return name, bus.CheckJournalName(name)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	host, _ := os.Hostname() // without one its journal is named by what is random alone
+	name := newName(host)
+	return name, atomicfile.Write(dir+file, []byte(name+"\n"), 0o600)
+}
+
+func newName(host string) string {
+	host, _, _ = strings.Cut(host, ".")
+	word := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
+			return r
+		}
+		return -1
+	}, host)
+	word = strings.Trim(word[:min(len(word), maxHost)], "-")
+	if word == "" {
+		word = "master"
+	}
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return word + "-" + hex.EncodeToString(b[:])
+}

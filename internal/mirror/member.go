@@ -1,0 +1,97 @@
+package mirror
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/member"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// removedName is the file in pki_dir with the keys of masters that are none any more.
+const removedName = "cluster_removed"
+
+// Member is this master as the other one knows it.
+type Member struct {
+	Journal string // its name
+	rule    member.Rule
+	tls     *tls.Config
+}
+
+// NewMember makes a master one that another one knows by its signed key, where the
+// configuration asks for it; else it is nil. dir is that of the journal.
+func NewMember(cfg *config.Master, key *pki.PrivateKey, signature []byte, dir, version string, log *slog.Logger) (*Member, error) {
+	if cfg.JournalMirror == "" {
+		return nil, nil
+	}
+	if err := check(cfg); err != nil {
+		return nil, config.Mistake(err)
+	}
+	name, err := journal.Name(dir)
+	if err != nil {
+		return nil, fmt.Errorf("name the journal: %w", err)
+	}
+	signer, err := pki.LoadPublic(filepath.Join(cfg.PKIDir, cfg.MasterSignKeyName+".pub"))
+	if err != nil {
+		return nil, err
+	}
+	removed := filepath.Join(cfg.PKIDir, removedName)
+	m := &Member{Journal: name, rule: member.Rule{
+		Card: member.NewCard("", name, version), Key: key.Public(), Signer: signer,
+		Removed: func() (member.Fingerprints, error) { return member.ReadRemoved(removed) },
+	}}
+	m.tls, err = m.rule.TLS(key, signature, refused(log))
+	return m, err
+}
+
+func check(cfg *config.Master) error {
+	if !cfg.MasterSignPubkey {
+		return salt.WithHint(errors.New("journal_mirror is set, but master_sign_pubkey is not: the other master knows this one by its signed key"),
+			"set master_sign_pubkey: True, with the master_sign pair that both masters share")
+	}
+	host, port, err := net.SplitHostPort(cfg.JournalMirror)
+	if err != nil || host == "" || port == "" {
+		return fmt.Errorf("journal_mirror: %q is no host:port", cfg.JournalMirror)
+	}
+	return nil
+}
+
+// Links lets the other master in, at the address of cfg; nil is for nobody.
+func (m *Member) Links(cfg *config.Master) *broker.LinkOptions {
+	if m == nil {
+		return nil
+	}
+	return &broker.LinkOptions{
+		Listen: net.JoinHostPort(cfg.Interface, strconv.Itoa(cfg.JournalMirrorPort)), TLS: m.tls, Journal: m.Journal,
+		Judge: func(c *x509.Certificate) (string, error) {
+			who, err := m.rule.Judge(c)
+			return who.Name, err
+		},
+	}
+}
+
+// refused tells the log of who is not taken at either end of a link: of each reason now and
+// then.
+func refused(log *slog.Logger) func(error) {
+	var told logging.Throttle
+	return func(err error) {
+		if left, tell := told.Count("links", time.Now(), maxRefused); tell {
+			log.Warn("a link was refused", "err", err, "repeated", left)
+		}
+	}
+}
+
+// maxRefused is how many refusals are told in a minute: whoever likes can knock.
+const maxRefused = 5
