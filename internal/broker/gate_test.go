@@ -73,6 +73,31 @@ func TestOneUserHasSoManyConnections(t *testing.T) {
 	}
 }
 
+// However many keys a remote user comes with: they have so many connections.
+func TestOneLoginHasSoManyConnections(t *testing.T) {
+	t.Parallel()
+	g := newGate(Options{})
+	enter := func(cid uint64, name string) error {
+		i := bus.Identity{Role: bus.RoleRemote, Name: name, Key: fmt.Sprint("key", cid), Nonce: fmt.Sprintf("%020d", cid)}
+		return g.enter(cid, i, "192.0.2.7", new(tie))
+	}
+	for n := range uint64(maxPerUser) {
+		if err := enter(n, "pam:ada"); err != nil {
+			t.Fatalf("connection %d: %v", n+1, err)
+		}
+	}
+	if err := enter(maxPerUser, "pam:ada"); err == nil || !strings.Contains(err.Error(), "this user has 256 connections") {
+		t.Errorf("one more: %v", err)
+	}
+	if err := enter(maxPerUser+1, "pam:bob"); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	g.leave(7)
+	if err := enter(maxPerUser+2, "pam:ada"); err != nil {
+		t.Errorf("after the end of one: %v", err)
+	}
+}
+
 // A connection that ends while it is judged is booked nowhere afterwards, in whatever
 // order its end and the judgement come.
 func TestNothingOutlivesItsConnection(t *testing.T) {

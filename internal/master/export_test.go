@@ -1,6 +1,7 @@
 package master
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -19,3 +20,6 @@ func (m *Master) Stored(t *testing.T) (streams, consumers int) {
 	}
 	return info.Streams, info.Consumers
 }
+
+// CutEnded cuts the remote users whose login does not hold any more, as is done now and then.
+func (m *Master) CutEnded(ctx context.Context) { m.admission.CutEnded(ctx) }

@@ -47,7 +47,7 @@ func TestAttacks(t *testing.T) {
 			res, _ := post(t, url+path, "", touch("nosession"))
 			refused(t, path, res, http.StatusUnauthorized)
 		}
-		for _, path := range []string{"/minions", "/jobs", "/keys", "/events", "/stats"} {
+		for _, path := range []string{"/minions", "/jobs", "/keys", "/events", "/stats", "/metrics"} {
 			res, _ := send(t, "GET", url+path, strings.Repeat("a", 40), "")
 			refused(t, path, res, http.StatusUnauthorized)
 		}

@@ -1,14 +1,21 @@
 package netapi_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // BenchmarkRun is test.ping of one minion by POST /run with a token.
@@ -23,6 +30,54 @@ func BenchmarkRun(b *testing.B) {
 		if res, text := post(b, "http://"+a+"/run", "", chunk); res.StatusCode != http.StatusOK {
 			b.Fatal(text)
 		}
+	}
+}
+
+// BenchmarkBare is a request to a bare HTTP handler, which asks a NATS server whose responder
+// answers at once.
+func BenchmarkBare(b *testing.B) {
+	build(b)
+	program := filepath.Join(b.TempDir(), "bareserver")
+	if out, err := exec.Command("go", "build", "-o", program, "github.com/brinebus/brine/test/bench/bareserver").CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	c := exec.Command(program, filepath.Join(b.TempDir(), "store"))
+	said, err := c.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = c.Process.Kill() // it never ends by itself
+		_ = c.Wait()
+	})
+	line, err := bufio.NewReader(said).ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	nc, err := nats.Connect("nats://" + strings.TrimSpace(line))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer nc.Close()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			var m *nats.Msg
+			if m, err = nc.Request("ping", body, 10*time.Second); err == nil {
+				_, err = w.Write(m.Data)
+			}
+		}
+		if err != nil {
+			b.Error(err)
+		}
+	}))
+	defer server.Close()
+	b.ResetTimer()
+	for b.Loop() {
+		post(b, server.URL, "", `{"client":"local","tgt":"web1","fun":"test.ping"}`)
 	}
 }
 
@@ -45,16 +100,16 @@ func BenchmarkLogin(b *testing.B) {
 	}
 }
 
-// BenchmarkStreams opens 900 event streams of three logins and tells the memory that
+// BenchmarkStreams opens 1,000 event streams of four logins and tells the memory that
 // salt-api has with them. It is for -benchtime 1x.
 func BenchmarkStreams(b *testing.B) {
 	s := start(b)
 	a := s.api("A", open)
-	sessions := []string{login(b, a, "admin", "adminpw"), login(b, a, "shorty", "shortpw"), login(b, a, "limited", "limitedpw")}
+	sessions := []string{login(b, a, "admin", "adminpw"), login(b, a, "shorty", "shortpw"), login(b, a, "limited", "limitedpw"), login(b, a, "jobsuser", "jobspw")}
 	for b.Loop() {
 		n := 0
 		for _, session := range sessions {
-			for range 300 {
+			for range 250 {
 				req, err := http.NewRequest("GET", "http://"+a+"/events", nil)
 				if err != nil {
 					b.Fatal(err)

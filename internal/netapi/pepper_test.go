@@ -57,6 +57,26 @@ func TestPepper(t *testing.T) {
 			}
 		})
 	}
+	token := filepath.Join(s.root, "peppertoken")
+	if out, code := run("adminpw", "-T", "-x", token, "web1", "test.ping"); code != 0 || !strings.Contains(out, `"web1"`) {
+		t.Errorf("a token is kept: %d\n%s", code, out)
+	}
+	if out, code := run("wrong", "-T", "-x", token, "web1", "test.ping"); code != 0 || !strings.Contains(out, `"web1"`) {
+		t.Errorf("by the token that was kept: %d\n%s", code, out)
+	}
+	if out, code := run("adminpw", "-r", "web1", "test.ping"); code != 0 || !strings.Contains(out, `"web1"`) {
+		t.Errorf("by /run: %d\n%s", code, out)
+	}
+	two := `[{"client":"local","tgt":"web1","fun":"test.ping"},{"client":"runner","fun":"manage.up"}]`
+	if out, code := run("adminpw", "--json", two); code != 0 || !strings.Contains(out, `"web1": `) || !strings.Contains(out, `"db1"`) {
+		t.Errorf("two chunks: %d\n%s", code, out)
+	}
+	if out, code := run("adminpw", "--fail-if-incomplete", "--timeout", "1", "*", "test.sleep", "30"); code != 1 || !strings.Contains(out, "Failed") {
+		t.Errorf("minions that are late: %d\n%s", code, out)
+	}
+	if out, code := run("adminpw", "--fail-if-incomplete", "*", "test.ping"); code != 0 {
+		t.Errorf("minions that are in time: %d\n%s", code, out)
+	}
 	if out, code := run("wrong", "*", "test.ping"); code != 1 || !strings.Contains(out, "Authentication denied") {
 		t.Errorf("a wrong password: %d\n%s", code, out)
 	}

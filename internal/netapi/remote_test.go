@@ -48,6 +48,13 @@ func TestFromAnotherMachine(t *testing.T) {
 	stored := listen(t, url+"/events?since=1h&tag=own/", "X-Auth-Token", admin)
 	stored.until(`^tag: own/one$`)
 
+	res, text = send(t, "GET", url+"/metrics", admin, "", "Accept", "*/*")
+	for _, want := range []string{"salt_api_event_streams 2\n", "salt_api_position_streams 1\n", "salt_api_sessions 1\n", "# TYPE salt_api_requests_total counter\n"} {
+		if res.StatusCode != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("metrics: %s, want %q in\n%s", res.Status, want, text)
+		}
+	}
+
 	s.tool("salt-event", "creds", "--revoke", "door")
 	live.ends(time.Minute)
 	stored.ends(time.Minute)

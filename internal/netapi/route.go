@@ -43,11 +43,12 @@ func (s *Server) table() map[string]*route {
 	hook := &route{name: "hook", methods: handlers{"POST": fireHook}, parts: -1, session: !s.opts.WebhookNoAuth, unknown: noPermission}
 	t := map[string]*route{
 		"": index, "index": index, "run": run,
-		"token":  {name: "token", methods: handlers{"GET": welcome, "HEAD": welcome, "POST": makeToken}, short: true},
-		"keys":   {name: "keys", methods: handlers{"GET": getKeys, "HEAD": getKeys, "POST": makeKeys}, parts: 1, params: []string{"mid"}, session: true, open: []string{"POST"}, unknown: noCredentials},
-		"events": {name: "events", methods: handlers{"GET": events, "HEAD": events}, params: []string{"token", "salt_token", "tag", "since", "durable", "match", "last_event_id"}, session: true, unknown: noPermission, tokens: true, streams: true},
-		"ws":     {name: "ws", methods: handlers{"GET": websockets}, parts: 1, params: []string{"tag", "since"}, streams: true},
-		"stats":  {name: "stats", methods: handlers{"GET": showStats, "HEAD": showStats}, session: !s.opts.StatsNoAuth, unknown: noPermission},
+		"token":   {name: "token", methods: handlers{"GET": welcome, "HEAD": welcome, "POST": makeToken}, short: true},
+		"keys":    {name: "keys", methods: handlers{"GET": getKeys, "HEAD": getKeys, "POST": makeKeys}, parts: 1, params: []string{"mid"}, session: true, open: []string{"POST"}, unknown: noCredentials},
+		"events":  {name: "events", methods: handlers{"GET": events, "HEAD": events}, params: []string{"token", "salt_token", "tag", "since", "durable", "match", "last_event_id"}, session: true, unknown: noPermission, tokens: true, streams: true},
+		"ws":      {name: "ws", methods: handlers{"GET": websockets}, parts: 1, params: []string{"tag", "since"}, streams: true},
+		"metrics": {name: "metrics", methods: handlers{"GET": showMetrics, "HEAD": showMetrics}, session: !s.opts.StatsNoAuth, unknown: noPermission},
+		"stats":   {name: "stats", methods: handlers{"GET": showStats, "HEAD": showStats}, session: !s.opts.StatsNoAuth, unknown: noPermission},
 	}
 	t["favicon.ico"] = &route{name: "favicon.ico", methods: handlers{}}
 	if s.opts.Sessions {

@@ -1,7 +1,9 @@
 package netapi
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -31,4 +33,37 @@ func showStats(r *request) error {
 		"Event Streams":         s.streams.Load(),
 		"Sessions":              int64(r.s.sessions.count()),
 	}})
+}
+
+// showMetrics shows the same, and how near the limits are, for Prometheus. No label is there
+// that a caller could choose.
+func showMetrics(r *request) error {
+	s, l := &r.s.stats, r.s.limits
+	l.mu.Lock()
+	working, positions := l.ofOne["work"], l.ofOne["position"]
+	l.mu.Unlock()
+	r.s.pool.mu.Lock()
+	links := len(r.s.pool.links)
+	r.s.pool.mu.Unlock()
+	var b strings.Builder
+	for _, m := range []struct {
+		name, kind, help string
+		value            int64
+	}{
+		{"event_streams", "gauge", "Event streams that are open.", s.streams.Load()},
+		{"master_connections", "gauge", "Connections to the master that sessions have.", int64(links)},
+		{"position_streams", "gauge", "Event streams with a position.", int64(positions)},
+		{"read_bytes_total", "counter", "Bytes of the bodies of requests.", s.read.Load()},
+		{"refused_total", "counter", "Requests that were refused, or have failed here.", s.refused.Load()},
+		{"requests", "gauge", "Requests under way.", s.current.Load()},
+		{"requests_total", "counter", "Requests.", s.requests.Load()},
+		{"sessions", "gauge", "Sessions.", int64(r.s.sessions.count())},
+		{"start_time_seconds", "gauge", "When the program was started, in seconds since 1970.", s.started.Unix()},
+		{"working_requests", "gauge", "Requests that the master works on.", int64(working)},
+		{"written_bytes_total", "counter", "Bytes of answers.", s.written.Load()},
+	} {
+		fmt.Fprintf(&b, "# HELP salt_api_%[1]s %[2]s\n# TYPE salt_api_%[1]s %[3]s\nsalt_api_%[1]s %[4]d\n", m.name, m.help, m.kind, m.value)
+	}
+	r.w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	return r.content(strings.NewReader(b.String()), int64(b.Len()))
 }

@@ -88,6 +88,7 @@ saltgui_templates: {tpl1: {description: First, target: '*', command: test.ping}}
 nodegroups: {web: 'web*', all: '*'}
 event_acl:
   'file:admin': {listen: '*', fire: 'salt/netapi/hook*'}
+  'file:jobsuser': {listen: 'salt/job/*'}
   'file:shorty': {listen: 'salt/job/*'}
   'file:limited': {listen: 'own/*'}
 file_roots: {base: [%[1]s/srv]}

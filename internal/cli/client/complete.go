@@ -12,8 +12,8 @@ import (
 // Words asks the daemon of this machine for words of a kind that begin so, with the rights of
 // who types. Whatever goes wrong there are none.
 func Words(ctx context.Context, env *cli.Env, c cli.Completion, kind protocol.WordKind, prefix string) []string {
-	if c.Opts.String("creds") != "" || c.Opts.String("master") != "" || c.Opts.String("auth") != "" || c.Opts.Bool("make-token") {
-		return nil // somebody else, or elsewhere
+	if !asksHere(env, c) {
+		return nil
 	}
 	path, err := daemonSocket(env, c)
 	if err != nil {
@@ -29,6 +29,16 @@ func Words(ctx context.Context, env *cli.Env, c cli.Completion, kind protocol.Wo
 		return nil
 	}
 	return w.Words
+}
+
+// asksHere says whether the command line is for a daemon of this machine, and for who types:
+// one that is for another master, by a login that is kept say, is told no words of this one.
+func asksHere(env *cli.Env, c cli.Completion) bool {
+	if c.Opts.String("bus") == "minion" {
+		return true
+	}
+	away, err := IsRemote(env, c.Opts)
+	return !away && err == nil && c.Opts.String("auth") == "" && !c.Opts.Bool("make-token")
 }
 
 // daemonSocket is that of the master, or of the minion where --bus says so.
