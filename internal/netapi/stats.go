@@ -40,7 +40,7 @@ func showStats(r *request) error {
 func showMetrics(r *request) error {
 	s, l := &r.s.stats, r.s.limits
 	l.mu.Lock()
-	working, positions := l.ofOne["work"], l.ofOne["position"]
+	working, positions := l.underWay["work"], l.underWay["position"]
 	l.mu.Unlock()
 	r.s.pool.mu.Lock()
 	links := len(r.s.pool.links)
