@@ -132,6 +132,9 @@ func (a *Assembler) piece(kind byte, data []byte) (byte, []byte, error) {
 		return a.end(kind, data)
 	case frameError: // it is whole; a message that it broke off is never completed
 		a.clear()
+		if len(data) > limit {
+			return kind, nil, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, limit)
+		}
 		return kind, data, nil
 	}
 	a.clear()
