@@ -41,8 +41,8 @@ class Connection:
         self.socket = trust.wrap_socket(plain, server_hostname=self.creds['server_name'])
         self.lines = self.socket.makefile('rb')
         self.send('CONNECT', json.dumps({'user': nonce, 'verbose': False, 'pedantic': False, 'headers': True,
-                                         'no_responders': True, 'protocol': 1, 'lang': 'python', 'version': '1'}))
-        self.send('PING')
+                                         'no_responders': True, 'protocol': 1, 'lang': 'python', 'version': '1'})
+                  + '\r\nPING')  # at once: who is refused is not written to any more
         self.read(until=b'PONG')
         self.socket.settimeout(None)
 
