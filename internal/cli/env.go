@@ -1,4 +1,4 @@
-// Package cli is what the seven binaries have in common: their streams, the
+// Package cli is what the binaries have in common: their streams, the
 // shared options, exit codes, and the words in which they speak to a person.
 //
 // It knows no command of any binary: each has a package of its own below this

@@ -114,7 +114,7 @@ func manualExits(b *strings.Builder) {
 // seeAlso names the pages of the other programs.
 func seeAlso(page string) string {
 	var others []string
-	for _, p := range []string{"salt", "salt-call", "salt-event", "salt-key", "salt-master", "salt-minion", "salt-run"} {
+	for _, p := range []string{"salt", "salt-call", "salt-cp", "salt-event", "salt-key", "salt-master", "salt-minion", "salt-run"} {
 		if p != page {
 			others = append(others, p+"(1)")
 		}

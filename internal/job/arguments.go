@@ -1,6 +1,17 @@
 package job
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Trimmed stands for a value that is left out of an event, as in Salt.
+const Trimmed = "VALUE_TRIMMED"
+
+// contents are the arguments that are the content of a file: it is for the minions that get it,
+// not for everybody who hears of the job, nor for the journal.
+var contents = map[salt.Function]string{"cp.recv_chunked": "chunk"}
 
 // Arguments shows the arguments as Salt's events do: keywords last, in a map that
 // is marked; a list for each function of a compound command.
@@ -23,7 +34,9 @@ func (c Command) arguments() []any {
 	if len(c.Kwargs) > 0 {
 		marked := map[string]any{"__kwarg__": true}
 		for k, v := range c.Kwargs {
-			marked[k] = v
+			if marked[k] = v; v != nil && contents[c.Function] == k {
+				marked[k] = Trimmed
+			}
 		}
 		list = append(list, marked)
 	}

@@ -228,6 +228,16 @@ var cpModule = &function.Module{
 			Run:     cpPushDir,
 		},
 		{
+			Name: "recv_chunked",
+			Doc: "Take a chunk of a file that salt-cp sends, and return True; with the last one, which brings the sha256 digest of all, put the file to dest, or below its name into the directory dest, " +
+				"and return its place. Without a chunk dest is made as a directory. Events and job lists do not show the chunk.",
+			Example: `salt web1 cp.recv_chunked /tmp/hello aGVsbG8K upload=x compressed=False sha256=...`,
+			Params: []function.Param{{Name: "dest", Kind: function.String, Required: true}, {Name: "chunk", Kind: function.String}, {Name: "upload", Kind: function.String, Default: ""},
+				{Name: "offset", Kind: function.Int, Default: 0}, {Name: "sha256", Kind: function.String, Default: ""}, {Name: "name", Kind: function.String, Default: ""},
+				{Name: "compressed", Kind: function.Bool, Default: true}, {Name: "mode", Kind: function.Int}, cpParents},
+			Run: cpRecvChunked,
+		},
+		{
 			Name:    "stat_file",
 			Doc:     "Return the mode of a file of the master, as octal digits.",
 			Example: `salt '*' cp.stat_file salt://path/to/file`,

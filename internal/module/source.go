@@ -104,10 +104,20 @@ func downloadSource(ctx context.Context, c *function.Call, address string) (stri
 
 // writeFrom replaces the file at place by what r gives, whole or not at all. A file
 // that was there keeps its mode.
-func writeFrom(ctx context.Context, place string, r *io.LimitedReader, mode fs.FileMode) (err error) {
+func writeFrom(ctx context.Context, place string, r *io.LimitedReader, mode fs.FileMode) error {
+	return writeWithMode(ctx, place, r, keptMode(place, mode))
+}
+
+// keptMode is the mode of the file that is there, or what a new one gets.
+func keptMode(place string, otherwise fs.FileMode) fs.FileMode {
 	if info, err := os.Stat(place); err == nil && info.Mode().IsRegular() {
-		mode = info.Mode().Perm()
+		return info.Mode().Perm()
 	}
+	return otherwise
+}
+
+// writeWithMode is writeFrom with the mode that the file has then, from its first moment on.
+func writeWithMode(ctx context.Context, place string, r *io.LimitedReader, mode fs.FileMode) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(place), ".tmp-*")
 	if err != nil {
 		return err

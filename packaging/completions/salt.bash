@@ -13,4 +13,4 @@ _salt_complete() {
 	[[ -z $breaks || $word != *["$breaks"]* ]] || start=${word%"${word##*["$breaks"]}"}
 	COMPREPLY=("${COMPREPLY[@]#"$start"}")
 }
-complete -o default -F _salt_complete salt salt-api salt-call salt-event salt-key salt-master salt-minion salt-run
+complete -o default -F _salt_complete salt salt-api salt-call salt-cp salt-event salt-key salt-master salt-minion salt-run

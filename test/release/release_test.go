@@ -267,7 +267,7 @@ func debian(t *testing.T, dir string) {
 	}
 	debs, _ := filepath.Glob(filepath.Join(dir, "*.deb"))
 	dpkg(append([]string{"--install"}, debs...)...)
-	for _, program := range []string{"salt", "salt-key", "salt-run", "salt-event", "salt-call", "salt-api", "salt-master", "salt-minion"} {
+	for _, program := range []string{"salt", "salt-cp", "salt-key", "salt-run", "salt-event", "salt-call", "salt-api", "salt-master", "salt-minion"} {
 		if out := run(t, filepath.Join(root, "usr/bin", program), "--version"); !strings.HasPrefix(out, program+" ") || strings.Contains(out, "-dev") {
 			t.Errorf("%s --version: %s", program, out)
 		}

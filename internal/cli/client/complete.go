@@ -7,6 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // Words asks the daemon of this machine for words of a kind that begin so, with the rights of
@@ -65,4 +66,20 @@ func WordsInList(ctx context.Context, env *cli.Env, c cli.Completion, kind proto
 		list[i] = before + w
 	}
 	return list
+}
+
+// TargetWords are what TARGET may become: the names of nodegroups, or ids.
+func TargetWords(ctx context.Context, env *cli.Env, c cli.Completion) []string {
+	kind, err := TargetKind(c.Opts)
+	switch {
+	case err != nil:
+		return nil
+	case kind == target.Nodegroup:
+		return Words(ctx, env, c, protocol.GroupWords, c.Prefix)
+	case kind == target.List:
+		return WordsInList(ctx, env, c, protocol.MinionWords)
+	case kind == target.Glob, kind == target.Compound:
+		return Words(ctx, env, c, protocol.MinionWords, c.Prefix)
+	}
+	return nil
 }

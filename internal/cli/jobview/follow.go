@@ -5,7 +5,6 @@
 package jobview
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +63,7 @@ func (s *Show) Follow(ctx context.Context, conn *rpc.Conn, op string, request an
 		return s.async(start)
 	}
 	s.begin(start)
-	err = s.drain(ctx, stream)
+	err = lines(ctx, stream, s.update)
 	stop()
 	var signal *cli.SignalError
 	if errors.As(context.Cause(ctx), &signal) {
@@ -98,21 +97,4 @@ func begun(ctx context.Context, stream *rpc.Stream) (start job.Start, err error)
 		return start, client.Error(err)
 	}
 	return start, nil
-}
-
-func (s *Show) drain(ctx context.Context, stream *rpc.Stream) error {
-	for {
-		b, err := stream.Next(ctx)
-		if isEnd(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for line := range bytes.SplitSeq(b, []byte("\n")) {
-			if err := s.update(line); err != nil {
-				return err
-			}
-		}
-	}
 }

@@ -217,23 +217,29 @@ func (s *Show) document(u job.Update) error {
 	return nil
 }
 
-// miss shows a minion that did not return. In a document for programs it is an
-// object with the key error; for people it is Salt's sentence.
-func (s *Show) miss(u job.Update) error {
-	if s.hide {
-		return nil
-	}
-	reason := string(u.State)
-	switch u.State {
+// Missed is Salt's sentence about a minion that did not return.
+func Missed(r job.Report) string {
+	reason := string(r.State)
+	switch r.State {
 	case job.Silent:
 		reason = "No response"
 	case job.NotConnected:
 		reason = "Not connected"
 	}
 	text := "Minion did not return. [" + reason + "]"
-	if u.Text != "" {
-		text += " " + u.Text
+	if r.Text != "" {
+		text += " " + r.Text
 	}
+	return text
+}
+
+// miss shows a minion that did not return. In a document for programs it is an
+// object with the key error; for people it is Salt's sentence.
+func (s *Show) miss(u job.Update) error {
+	if s.hide {
+		return nil
+	}
+	text := Missed(u.Report)
 	if output.FormOf(s.form).Structured {
 		return s.out.Return(output.Return{ID: string(u.ID), Value: map[string]any{"error": text}, Failed: true})
 	}

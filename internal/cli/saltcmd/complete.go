@@ -18,15 +18,6 @@ func complete(ctx context.Context, env *cli.Env, c cli.Completion) []string {
 		return client.WordsInList(ctx, env, c, protocol.FunctionWords)
 	case n > 0:
 		return nil
-	case c.Opts.Bool("nodegroup"):
-		return client.Words(ctx, env, c, protocol.GroupWords, c.Prefix)
-	case c.Opts.Bool("list"):
-		return client.WordsInList(ctx, env, c, protocol.MinionWords)
 	}
-	for _, t := range targetFlags {
-		if c.Opts.Bool(t.name) && t.name != "compound" {
-			return nil
-		}
-	}
-	return client.Words(ctx, env, c, protocol.MinionWords, c.Prefix)
+	return client.TargetWords(ctx, env, c)
 }

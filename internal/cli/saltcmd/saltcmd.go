@@ -22,7 +22,6 @@ import (
 	"github.com/brinebus/brine/internal/output"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
-	"github.com/brinebus/brine/internal/target"
 )
 
 // Run runs salt.
@@ -58,24 +57,8 @@ func spec(run func(context.Context, *cli.Env, *urcli.Context) error) cli.Spec {
 	}
 }
 
-// targetFlags choose what TARGET is; without one it is a glob.
-var targetFlags = []struct {
-	name, alias, usage string
-	kind               target.Kind
-}{
-	{"list", "L", "TARGET is a list of ids with commas", target.List},
-	{"pcre", "E", "TARGET is a regular expression", target.PCRE},
-	{"grain", "G", "TARGET is a grain and a glob, as in os:Debian", target.Grain},
-	{"grain-pcre", "P", "TARGET is a grain and a regular expression", target.GrainPCRE},
-	{"nodegroup", "N", "TARGET is a nodegroup of the master", target.Nodegroup},
-	{"compound", "C", "TARGET is a compound expression", target.Compound},
-	{"pillar", "I", "TARGET is a pillar key and a glob", target.Pillar},
-	{"pillar-pcre", "J", "TARGET is a pillar key and a regular expression", target.PillarPCRE},
-	{"ipcidr", "S", "TARGET is an address or a network", target.IPCIDR},
-}
-
 func flags() []urcli.Flag {
-	const running, showing, targeting = "Running", "Showing", "Targeting"
+	const running, showing = "Running", "Showing"
 	list := []urcli.Flag{
 		&urcli.StringFlag{Category: running, Name: "timeout", Aliases: []string{"t"}, Usage: "give up minions that say nothing for `TIME`, as in 10, 0.5 or 1m (default: timeout of the configuration, 5)"},
 		&urcli.StringFlag{Category: running, Name: "return", Usage: "minions hand what they return to the returners `NAME,...` too; the master gets it in any case"},
@@ -107,11 +90,7 @@ func flags() []urcli.Flag {
 		&urcli.BoolFlag{Category: showing, Name: "hide-timeout", Usage: "do not show minions that did not return (the exit code still tells)"},
 		&urcli.BoolFlag{Category: showing, Name: "show-timeout", Usage: "show minions that did not return; the default"},
 	}
-	for _, t := range targetFlags {
-		list = append(list, &urcli.BoolFlag{Category: targeting, Name: t.name, Aliases: []string{t.alias}, Usage: t.usage})
-	}
-	list = append(list, &urcli.StringFlag{Category: targeting, Name: "delimiter", Value: ":", Usage: "`TEXT` between the levels of a grain or pillar target"})
-	return slices.Concat(list, client.MasterFlags(), client.LoginFlags("a"))
+	return slices.Concat(list, client.TargetFlags(""), client.MasterFlags(), client.LoginFlags("a"))
 }
 
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
@@ -174,20 +153,12 @@ func dump(env *cli.Env, opts *urcli.Context, cfg *config.Master) error {
 
 // request reads the command line into a request for the master.
 func request(env *cli.Env, opts *urcli.Context, cfg *config.Master) (protocol.Publish, error) {
-	q := protocol.Publish{TargetType: string(target.Glob), Delimiter: opts.String("delimiter"), Async: opts.Bool("async"), Preview: opts.Bool("preview-target"),
+	kind, err := client.TargetKind(opts)
+	if err != nil {
+		return protocol.Publish{}, err
+	}
+	q := protocol.Publish{TargetType: string(kind), Delimiter: opts.String("delimiter"), Async: opts.Bool("async"), Preview: opts.Bool("preview-target"),
 		Returner: opts.String("return"), ReturnTag: opts.String("tag"), ReturnConfig: opts.String("return_config"), Follow: opts.Bool("follow"), Lines: true}
-	for _, t := range targetFlags {
-		if !opts.Bool(t.name) {
-			continue
-		}
-		if q.TargetType != string(target.Glob) {
-			return q, cli.Usagef("the options for the kind of target exclude each other: %s and %s", q.TargetType, t.kind)
-		}
-		q.TargetType = string(t.kind)
-	}
-	if q.Delimiter == "" {
-		return q, cli.Usagef("--delimiter has nothing in it")
-	}
 	q.Timeout = job.Seconds(cfg.Timeout.Seconds())
 	if err := spanOption(opts, "timeout", &q.Timeout); err != nil {
 		return q, err
@@ -211,7 +182,7 @@ func request(env *cli.Env, opts *urcli.Context, cfg *config.Master) (protocol.Pu
 	if q.Preview && len(words) == 1 {
 		return q, nil
 	}
-	words, err := withStdin(env, opts, words)
+	words, err = withStdin(env, opts, words)
 	if err != nil {
 		return q, err
 	}
