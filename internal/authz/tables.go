@@ -100,6 +100,12 @@ func (t Tables) reach(s acl.Scope, list []salt.Command, d acl.Decision) salt.Rea
 	return t.of(s).ReachOf(list)
 }
 
+// Known says whether minions of this version have a function, without what people have added.
+func Known(name salt.Function) bool {
+	_, f := module.Builtin().Find(string(name))
+	return f != nil
+}
+
 func functionsOf(t function.Table) []salt.Function {
 	names := t.Functions("")
 	out := make([]salt.Function, len(names))

@@ -47,6 +47,12 @@ type Beacon struct {
 	Probe    Probe
 }
 
+// Status asks the minion's function status.NAME.
+type Status func(ctx context.Context, name string) (any, error)
+
+// needsStatus is a Probe that shows what functions tell.
+type needsStatus interface{ useStatus(Status) }
+
 // DefaultInterval is how often a beacon looks whose interval is not set, as in Salt.
 const DefaultInterval = time.Second
 
@@ -65,6 +71,7 @@ var kinds = []kind{
 	{"cert_info", "certificates in files that expire within notify_days", newCertificates},
 	{"diskusage", "file systems fuller than a percentage, by mount point", newDisks},
 	{"inotify", "changes of files and folders", newFiles},
+	{"journald", "messages in the journal of systemd whose fields have certain values", newJournald},
 	{"load", "averages of the load outside of a range", newLoad},
 	{"log", "lines of a file that match regular expressions", newLog},
 	{"memusage", "memory fuller than a percentage", newMemory},
@@ -72,6 +79,7 @@ var kinds = []kind{
 	{"program", "lines that a program of your own prints, each a JSON object", newProgram},
 	{"ps", "processes that run, or do not", newProcesses},
 	{"service", "services that start or stop", newServices},
+	{"status", "load, memory, processors and more, each time", newStatus},
 }
 
 // Kinds are the names of what can be watched, sorted.

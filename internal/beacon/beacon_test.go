@@ -10,9 +10,12 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"math/big"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -118,6 +121,97 @@ func TestTheMachine(t *testing.T) {
 			t.Errorf("%s: %v", name, events)
 		}
 	}
+}
+
+// TestStatus: what functions tell, or the parts of it that are asked for, under a tag that is the time.
+func TestStatus(t *testing.T) {
+	asked := func(_ context.Context, name string) (any, error) {
+		if name == "nproc" {
+			return int64(2), nil
+		}
+		return dict{"1-min": 0.5, "5-min": 0.25, "of": name}, nil
+	}
+	for _, test := range []struct {
+		settings any
+		want     dict
+	}{
+		{dict{"loadavg": []any{"1-min", "none"}, "nproc": []any{"all"}}, dict{"loadavg": dict{"1-min": 0.5}, "nproc": int64(2)}},
+		{dict{"w": []any{"all"}}, dict{"w": dict{"1-min": 0.5, "5-min": 0.25, "of": "w"}}},
+	} {
+		b := one(t, "status", test.settings)
+		b.Probe.(needsStatus).useStatus(asked)
+		events := look(t, b)
+		if len(events) != 1 || !reflect.DeepEqual(events[0].Data["data"], any(test.want)) || events[0].Tag != events[0].Data["tag"] || !strings.Contains(events[0].Tag, "T") {
+			t.Errorf("%v: %v, want %v", test.settings, events, test.want)
+		}
+	}
+	usual := one(t, "status", []any{})
+	usual.Probe.(needsStatus).useStatus(asked)
+	all := look(t, usual)[0].Data["data"].(dict)
+	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, []string{"cpustats", "loadavg", "meminfo", "time", "vmstats"}) {
+		t.Errorf("without settings: %q", got)
+	}
+	if _, err := Parse(dict{"status": dict{"pid": []any{"all"}}}); err == nil {
+		t.Error("status.pid needs an argument, and was taken")
+	}
+}
+
+// TestJournald: a program in the place of journalctl, which notes what it is asked for.
+func TestJournald(t *testing.T) {
+	dir := t.TempDir()
+	script := "#!/bin/sh\necho \"$*\" >>" + dir + "/asked\ncat " + dir + "/messages 2>/dev/null\nexit 0\n"
+	if err := os.WriteFile(filepath.Join(dir, "journalctl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := one(t, "journald", dict{"services": dict{"ssh": dict{"SYSLOG_IDENTIFIER": "sshd", "PRIORITY": int64(6)}, "all": dict{"SYSLOG_IDENTIFIER": "sshd"}}})
+	b.Probe.(*journald).program = filepath.Join(dir, "journalctl")
+	if events := look(t, b); len(events) != 0 {
+		t.Errorf("at the first look: %v", events)
+	}
+	write(t, filepath.Join(dir, "messages"), `{"__CURSOR":"s=1","SYSLOG_IDENTIFIER":"sshd","PRIORITY":"6","MESSAGE":"one","_PID":"17"}`+"\n"+
+		`{"__CURSOR":"s=2","SYSLOG_IDENTIFIER":"sshd","PRIORITY":"3","MESSAGE":"two"}`+"\n"+`{"__CURSOR":"s=3","cut`, os.O_APPEND)
+	events := look(t, b)
+	if len(events) != 3 || events[0].Tag != "all" || events[1].Tag != "ssh" || events[2].Tag != "all" {
+		t.Fatalf("%v", events)
+	}
+	if d := events[1].Data; d["tag"] != "ssh" || d["MESSAGE"] != "one" || d["PRIORITY"] != int64(6) || d["_PID"] != int64(17) {
+		t.Errorf("%v", d)
+	}
+	look(t, b)
+	asked, err := os.ReadFile(filepath.Join(dir, "asked"))
+	if lines := strings.Split(string(asked), "\n"); err != nil || !strings.HasSuffix(lines[2], "--after-cursor=s=2 SYSLOG_IDENTIFIER=sshd + PRIORITY=6 SYSLOG_IDENTIFIER=sshd") || !strings.Contains(lines[1], "--since=@") {
+		t.Errorf("asked: %s %v", asked, err)
+	}
+	for _, bad := range []any{dict{"--file": "x"}, dict{"message": "x"}, dict{}, "x"} {
+		if _, err := Parse(dict{"journald": dict{"services": dict{"x": bad}}}); err == nil {
+			t.Errorf("%v was taken", bad)
+		}
+	}
+}
+
+// TestJournaldOfThisMachine writes into the real journal, where there is one.
+func TestJournaldOfThisMachine(t *testing.T) {
+	if _, err := os.Stat("/run/systemd/journal/socket"); err != nil {
+		t.Skip("no journald runs on this machine: the beacon was tried with a program in the place of journalctl only")
+	}
+	name := "brine-test-" + rand.Text()
+	b := one(t, "journald", dict{"services": dict{"mine": dict{"SYSLOG_IDENTIFIER": name}}})
+	look(t, b)
+	if out, err := exec.Command("systemd-cat", "-t", name, "echo", "hello").CombinedOutput(); err != nil {
+		t.Skipf("nothing can be written into the journal: %v %s", err, out)
+	}
+	for range 100 {
+		if events := look(t, b); len(events) > 0 {
+			if events[0].Data["MESSAGE"] != "hello" || events[0].Tag != "mine" {
+				t.Errorf("%v", events)
+			}
+			return
+		}
+		if out, err := exec.Command("journalctl", "--sync").CombinedOutput(); err != nil {
+			t.Skipf("the journal cannot be read: %v %s", err, out)
+		}
+	}
+	t.Error("the message has not come")
 }
 
 func write(t *testing.T, path, text string, flags int) {

@@ -15,6 +15,7 @@ import (
 // have changed. It implements module.Beacons.
 type Manager struct {
 	engine *Engine
+	status Status
 	file   override.File
 	log    *slog.Logger
 
@@ -27,8 +28,8 @@ const savedHead = "# Written by beacons.save: what functions have changed. A bea
 
 // NewManager puts the beacons of a configuration in force, for Run; what they see goes to
 // fire, as with NewEngine.
-func NewManager(cfg *config.Minion, fire func(ctx context.Context, name string, events []Event) error, log *slog.Logger) (*Manager, error) {
-	m := &Manager{engine: NewEngine(fire, log), file: override.New(cfg, "beacons", config.BeaconChanges, savedHead), log: log}
+func NewManager(cfg *config.Minion, fire func(ctx context.Context, name string, events []Event) error, status Status, log *slog.Logger) (*Manager, error) {
+	m := &Manager{engine: NewEngine(fire, log), status: status, file: override.New(cfg, "beacons", config.BeaconChanges, savedHead), log: log}
 	return m, m.Take(cfg)
 }
 
@@ -64,8 +65,17 @@ func (m *Manager) Take(cfg *config.Minion) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.setting, m.now = setting, now
-	m.engine.Set(list)
+	m.set(list)
 	return nil
+}
+
+func (m *Manager) set(list []Beacon) {
+	for _, b := range list {
+		if p, ok := b.Probe.(needsStatus); ok {
+			p.useStatus(m.status)
+		}
+	}
+	m.engine.Set(list)
 }
 
 // Beacons implements module.Beacons.
@@ -98,7 +108,7 @@ func (m *Manager) SetBeacons(now map[string]any) error {
 		}
 	}
 	m.now = now
-	m.engine.Set(list)
+	m.set(list)
 	return nil
 }
 
@@ -121,7 +131,7 @@ func (m *Manager) ResetBeacons() error {
 	list, err := Parse(now)
 	if err == nil {
 		m.now = now
-		m.engine.Set(list)
+		m.set(list)
 	}
 	return err
 }

@@ -60,8 +60,9 @@ type Options struct {
 	Audit     Audit
 	Conn      Conn
 	Key       job.Signer
-	Retention time.Duration // how long the journal keeps a job; 0 is for ever
-	Durable   func() error  // returns when what is stored is on the disk
+	Known     func(salt.Function) bool // whether minions of this version have a function
+	Retention time.Duration            // how long the journal keeps a job; 0 is for ever
+	Durable   func() error             // returns when what is stored is on the disk
 	Log       *slog.Logger
 	Latency   Latency // of returns; nil for nobody who wants to know
 }

@@ -47,6 +47,11 @@ func (d *Dispatcher) publish(ctx context.Context, req *rpc.Request, q protocol.P
 		w.output = func(ctx context.Context, u job.Update) error { return req.Send(ctx, u) }
 	}
 	r.Begin()
+	if q.Async {
+		if err := d.unknownOf(q.Commands).begun(ctx, w); err != nil {
+			return err
+		}
+	}
 	if err := req.Send(ctx, r.plan.Start); err != nil || q.Async {
 		return err
 	}

@@ -39,15 +39,18 @@ func (s *Requests) publishFor(ctx context.Context, r *rpc.Request, q protocol.Pu
 }
 
 // React starts the job of a handler of the reactor. It is decided about and recorded as
-// everybody's is, under the name of the handler, which no user can have.
+// everybody's is, under the name of the handler, which no user can have. One of a function that
+// no minion has is an error: nobody would see that it has failed.
 func (s *Requests) React(ctx context.Context, handler string, q protocol.Publish) error {
 	who := s.authz.Reactor(handler)
 	run, err := s.jobs.Prepare(ctx, q, who, s.authz.Publish(ctx, who, q))
 	if err != nil {
 		return err
 	}
+	w := run.watch()
+	defer w.close()
 	run.Begin()
-	return nil
+	return s.jobs.unknownOf(q.Commands).begun(ctx, w)
 }
 
 // Follow tells the course of a job that was started before: from its beginning, until

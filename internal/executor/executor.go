@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/brinebus/brine/internal/function"
@@ -225,7 +226,9 @@ func (x *Executor) isTarget(e *job.Envelope, u *upstream.Uplink) (bool, error) {
 // runJob runs a job, unless it is past its time when there is a place for it, and sees to
 // it that its return reaches the master.
 func (x *Executor) runJob(due context.Context, u *upstream.Uplink, e *job.Envelope) {
-	waiting := x.heartbeat(e, job.Received)
+	var state atomic.Value
+	state.Store(job.Received)
+	waiting := x.heartbeat(e, &state)
 	ctx, run, err := x.jobs.begin(x.ctx, due, e)
 	waiting()
 	if errors.Is(err, job.ErrExpired) {
@@ -245,8 +248,8 @@ func (x *Executor) runJob(due context.Context, u *upstream.Uplink, e *job.Envelo
 		return
 	}
 	x.Log.Info("job", "jid", e.JID, "fun", e.Fun(), "user", e.User)
-	stop := x.heartbeat(e, job.Running)
-	report := x.execute(ctx, e, u)
+	stop := x.heartbeat(e, &state)
+	report := x.execute(ctx, e, u, func() { state.Store(job.Running) })
 	delivered := x.giveBack(e, report, back)
 	run.end()
 	select { // a large return, or one of thousands, takes its time
@@ -256,8 +259,9 @@ func (x *Executor) runJob(due context.Context, u *upstream.Uplink, e *job.Envelo
 	stop()
 }
 
-// execute runs the commands of a job, one after the other.
-func (x *Executor) execute(ctx context.Context, e *job.Envelope, u *upstream.Uplink) job.Report {
+// execute runs the commands of a job, one after the other. It calls begun when the minion is seen
+// to have the function.
+func (x *Executor) execute(ctx context.Context, e *job.Envelope, u *upstream.Uplink, begun func()) job.Report {
 	host := x.Host.ForJob(e, u)
 	if e.Follow && u != nil {
 		f := x.follow(e, u)
@@ -265,7 +269,7 @@ func (x *Executor) execute(ctx context.Context, e *job.Envelope, u *upstream.Upl
 		host.Output = f
 	}
 	run := func(c job.Command) function.Result {
-		return x.run(ctx, function.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host, Reach: e.Reach})
+		return x.run(ctx, function.Call{JID: e.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host, Reach: e.Reach, Begun: begun})
 	}
 	if !e.Compound && len(e.Commands) == 1 {
 		return report(ctx, run(e.Commands[0]))
@@ -316,7 +320,7 @@ const firstHeartbeat = 150 * time.Millisecond
 
 // heartbeat says where the job stands, soon and then regularly, until stop is called. A
 // master that did not send the job is not told: it would not know what of.
-func (x *Executor) heartbeat(e *job.Envelope, state job.State) (stop func()) {
+func (x *Executor) heartbeat(e *job.Envelope, state *atomic.Value) (stop func()) {
 	every := max(e.Heartbeat.Duration(), 100*time.Millisecond)
 	done := make(chan struct{})
 	senders := x.origins.Of(e.JID) // the last ones: they are told until the return is delivered
@@ -330,7 +334,7 @@ func (x *Executor) heartbeat(e *job.Envelope, state job.State) (stop func()) {
 				if now := x.origins.Of(e.JID); len(now) > 0 {
 					senders = now
 				}
-				x.tellAll(senders, e.JID, job.Report{State: state})
+				x.tellAll(senders, e.JID, job.Report{State: state.Load().(job.State)})
 				t.Reset(every)
 			case <-done:
 				return

@@ -2,10 +2,14 @@ package executor
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/returner"
@@ -18,6 +22,17 @@ import (
 func (x *Executor) CheckScheduled(j schedule.Job) error {
 	_, err := x.Host.Returners(strings.Join(j.Returner, ","), returner.Options{Tag: j.ReturnTag})
 	return err
+}
+
+// MissingFunction says that this minion does not have the function of a job, now.
+func (x *Executor) MissingFunction(j schedule.Job) error {
+	return module.Builtin().Missing(x.ctx, function.Call{Function: j.Function, Host: x.Host.ForJob(&job.Envelope{}, nil)})
+}
+
+// Status is what the function status.NAME returns on this minion.
+func (x *Executor) Status(ctx context.Context, name string) (any, error) {
+	r := module.Run(ctx, function.Call{Function: salt.Function("status." + name), Host: x.Host.ForJob(&job.Envelope{}, nil)})
+	return r.Return, r.Err
 }
 
 // RunScheduled runs a job of the schedule as salt-call would, and tells the master if the
@@ -41,9 +56,12 @@ func (x *Executor) RunScheduled(j schedule.Job) {
 	}
 	defer run.end()
 	log.Info("scheduled job")
-	report := x.execute(ctx, e, nil)
+	report := x.execute(ctx, e, nil, nil)
 	ret := x.asReturn(e, report)
 	ctx = context.WithoutCancel(x.ctx)
+	if report.State != job.Done {
+		log.Warn("scheduled job failed", "return", logging.Shorten(fmt.Sprint(report.Return.V)))
+	}
 	back.Early(ctx, ret)
 	if u := x.Masters.First(); u != nil && j.ReturnJob {
 		x.sendOwn(ctx, u, protocol.LocalReturn{JID: e.JID, Command: e.Commands[0], Report: report, Schedule: j.Name})

@@ -19,6 +19,9 @@ type Call struct {
 	// Reach is what the call may make other functions do; the zero value is nothing.
 	Reach salt.Reach
 
+	// Begun is called when the function was found, before it runs; nil for nobody.
+	Begun func()
+
 	table Table // of the function
 	arguments
 	retcode int

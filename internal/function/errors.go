@@ -41,9 +41,9 @@ type UnknownError struct {
 
 func (e *UnknownError) Error() string {
 	if e.Cause != nil {
-		return fmt.Sprintf("'%s' is not available: %v", e.Function, e.Cause)
+		return fmt.Sprintf("%s: %v", unknownPrefix(e.Function), e.Cause)
 	}
-	text := fmt.Sprintf("'%s' is not available.", e.Function)
+	text := unknownPrefix(e.Function) + "."
 	if a, ok := IsAbsent(e.Function); ok {
 		return text + " " + a.String()
 	}

@@ -29,6 +29,9 @@ func (t Table) Run(ctx context.Context, c Call) Result {
 	if err != nil {
 		return failed(&c, err)
 	}
+	if c.Begun != nil {
+		c.Begun()
+	}
 	if c.arguments, err = f.bind(salt.Command{Function: c.Function, Args: c.Args, Kwargs: c.Kwargs}); err != nil {
 		return failed(&c, err)
 	}
@@ -41,6 +44,16 @@ func (t Table) Run(ctx context.Context, c Call) Result {
 		code = 1
 	}
 	return Result{Return: value, Retcode: code, Success: code == 0, Out: f.Out}
+}
+
+// Missing is why Run would not find the function of a call; nil for one that is there.
+func (t Table) Missing(ctx context.Context, c Call) error {
+	if c.Host == nil {
+		c.Host = &Host{}
+	}
+	c.table = t
+	_, err := c.find(ctx)
+	return err
 }
 
 // find returns the function that is called: a built-in one, or else one of the

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/grain"
@@ -15,7 +16,7 @@ import (
 func (m *Master) openDispatch() (err error) {
 	m.dispatch, err = dispatch.Open(m.ctx, dispatch.Options{
 		Journal: m.journal, Fleet: m.fleet, Keys: m.keys, Events: m.events, Audit: m.authz, Conn: m.broker.Conn(), Key: m.key,
-		Retention: m.retention(), Durable: m.durable, Log: m.log, Latency: m.latency,
+		Known: authz.Known, Retention: m.retention(), Durable: m.durable, Log: m.log, Latency: m.latency,
 	})
 	m.undo = append(m.undo, m.dispatch.Wait)
 	m.reactor = reactor.New(m.ctx, reactor.Options{Events: m.events, DeadLetters: m.events.DeadLetters(), Start: dispatch.NewRequests(m.dispatch, m.authz).React, Log: m.log})
@@ -27,6 +28,7 @@ func (m *Master) openDispatch() (err error) {
 func (m *Master) openRunners() {
 	h := &m.host
 	h.Accepted, h.Presence, h.Grains, h.Mine, h.Pillar = m.keys.IDs, m.fleet.Connected, m.fleet.Grains, m.fleet.Mine, m.fleet.CompilePillar
+	h.DropGrains, h.DropPillar, h.DropMine = m.fleet.DropGrains, m.fleet.DropPillar, m.fleet.DropMine
 	h.Lint, h.Reload, h.Unreloaded, h.Verify = m.settings.Lint, m.settings.Reload, m.settings.Unreloaded, m.verifyJournal
 	h.StoreErr = m.broker.Store().Err
 	h.Files, h.Reactions, h.RetryReaction = m.files.Files, m.reactions, m.reactor.Retry

@@ -216,7 +216,7 @@ func (m *Minion) openFunctions(ctx context.Context) error {
 	if m.scheduler, err = scheduler.Open(scheduler.Options{Config: m.cfg, Runner: m.executor, Reload: m.reload, Log: m.log}); err != nil {
 		return err
 	}
-	if m.beacons, err = beacon.NewManager(m.cfg, m.forwarder.FireBeacon, m.log); err != nil {
+	if m.beacons, err = beacon.NewManager(m.cfg, m.forwarder.FireBeacon, m.executor.Status, m.log); err != nil {
 		return err
 	}
 	m.host.Serve(host.Parts{Jobs: m.executor.Jobs(), Scheduler: m.scheduler, Beacons: m.beacons})

@@ -42,6 +42,9 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	ended := func() {}
 	defer func() { ended() }()
 	if q.Async {
+		if err := s.checkThere(ctx, who, q); err != nil {
+			return err
+		}
 		var err error
 		if ended, err = s.unwatched.begin(who); err != nil {
 			return err
@@ -86,7 +89,10 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	body, err := runResult(res, q.Wheel).AppendBinary(make([]byte, rpc.Room))
 	shown := runner.Shown(q.Command.Function, res.Return)
 	if int64(len(body)) > s.MaxEventSize {
-		shown = trimmed
+		// Whoever ran the runner has it; written into the journal too, whoever reads what is large
+		// there again and again would fill it, and all others would wait for that. The return of a
+		// runner that nobody waits for is nowhere else, and is whole.
+		shown = job.Trimmed
 	}
 	s.tellEnd(ctx, tag, data, res, shown)
 	if err != nil {
@@ -94,12 +100,6 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	}
 	return long.send(ctx, r, body)
 }
-
-// trimmed stands in the event for a return that is longer than events may be, as in Salt.
-// Whoever ran the runner has it; written into the journal too, whoever reads what is large there
-// again and again would fill it, and all others would wait for that. The return of a runner that
-// nobody waits for is nowhere else, and is whole.
-const trimmed = "VALUE_TRIMMED"
 
 // tellEnd stores the event of a runner that has ended.
 func (s *Server) tellEnd(ctx context.Context, tag string, data map[string]any, res function.Result, shown any) {
@@ -110,14 +110,28 @@ func (s *Server) tellEnd(ctx context.Context, tag string, data map[string]any, r
 }
 
 func (s *Server) runOne(ctx context.Context, who authz.Principal, jid salt.JID, q protocol.Run, reach salt.Reach, long *longRead) function.Result {
+	table, call := s.call(who, q, long)
+	call.JID, call.Reach = jid, reach
+	return table.Run(ctx, call)
+}
+
+// call is what runs a command, and where.
+func (s *Server) call(who authz.Principal, q protocol.Run, long *longRead) (function.Table, function.Call) {
 	h, c := s.host(who, long), q.Command
 	table, machine := runner.Table(h), &function.Host{Version: s.Host.Version, Log: s.Host.Log, Config: h.Config, Paths: function.Paths{ConfigDir: s.ConfigDir}, Custom: h.Custom}
 	if q.Wheel {
 		table, machine.Custom = runner.Wheel(h), nil
 	}
-	return table.Run(ctx, function.Call{
-		JID: jid, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine, Reach: reach,
-	})
+	return table, function.Call{Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine}
+}
+
+// checkThere refuses a runner that there is none of, where nobody would see that it has failed.
+func (s *Server) checkThere(ctx context.Context, who authz.Principal, q protocol.Run) error {
+	table, call := s.call(who, q, s.longRead(who))
+	if err := table.Missing(ctx, call); err != nil {
+		return rpc.Errorf(rpc.NotFound, "%w", err).WithHint("%s", runner.Hint(err, q.Wheel, module.Builtin()))
+	}
+	return nil
 }
 
 // runResult is what who asked is told. A refusal inside a runner is one.

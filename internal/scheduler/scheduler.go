@@ -26,6 +26,8 @@ import (
 type Runner interface {
 	// CheckScheduled refuses a job that could not run here.
 	CheckScheduled(schedule.Job) error
+	// MissingFunction says that this minion does not have the function of a job, now.
+	MissingFunction(schedule.Job) error
 	// RunScheduled runs a job until its end.
 	RunScheduled(schedule.Job)
 }
@@ -103,7 +105,8 @@ func Check(l config.Located) error {
 func (s *Scheduler) Take(cfg *config.Minion) error { return s.take(cfg, nil) }
 
 func (s *Scheduler) take(cfg *config.Minion, last map[string]time.Time) error {
-	if _, err := s.parse(cfg.Schedule.Value()); err != nil {
+	configured, err := s.parse(cfg.Schedule.Value())
+	if err != nil {
 		return cfg.Schedule.At(nil, err)
 	}
 	setting, err := s.file.Read(cfg.Schedule)
@@ -116,6 +119,11 @@ func (s *Scheduler) take(cfg *config.Minion, last map[string]time.Time) error {
 	s.mu.Lock()
 	s.setting = setting
 	s.mu.Unlock()
+	for _, j := range configured.Jobs { // it may be a module that is brought later, so nothing is stopped
+		if err := s.Runner.MissingFunction(j); err != nil {
+			s.Log.Warn("a job of the schedule would fail now", "job", j.Name, "file", cfg.Schedule.File, "err", err)
+		}
+	}
 	setting.TellShadowed(func(name, configuredAt, changes string) {
 		s.Log.Warn("this job of the configuration is not in force: functions of the module schedule have changed it", "job", name, "file", configuredAt, "changes", changes)
 	})

@@ -22,6 +22,8 @@ type runner struct {
 
 var errNotHere = errors.New("not here")
 
+func (r *runner) MissingFunction(schedule.Job) error { return nil }
+
 func (r *runner) CheckScheduled(j schedule.Job) error {
 	if j.Function == "not.here" {
 		return errNotHere
