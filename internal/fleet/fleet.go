@@ -12,6 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/mine"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -107,6 +108,22 @@ func (f *Fleet) Forget(ctx context.Context, id salt.MinionID) {
 	if err := f.grains.forget(ctx, id); err != nil {
 		f.Log.Warn("facts of a deleted minion not dropped", "minion", id, "err", err)
 	}
+}
+
+// DropGrains forgets what a minion last said of itself, until it says it again.
+func (f *Fleet) DropGrains(ctx context.Context, id salt.MinionID) error {
+	return f.grains.forget(ctx, id)
+}
+
+// DropPillar forgets the pillar by which targets know a minion, until it asks for it again.
+func (f *Fleet) DropPillar(id salt.MinionID) { f.pillars.set(id, nil) }
+
+// DropMine forgets what a minion keeps for others: one entry, or all for "".
+func (f *Fleet) DropMine(ctx context.Context, id salt.MinionID, entry string) error {
+	if len(f.mine.of(id)) == 0 {
+		return nil
+	}
+	return f.mine.change(ctx, id, mine.Change{Clear: entry == "", Delete: []string{entry}})
 }
 
 // ForgetDeleted drops what minions left in the mine whose keys were deleted while the

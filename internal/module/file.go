@@ -277,6 +277,14 @@ var fileModule = &function.Module{
 			},
 		},
 		{
+			Name: "manage_file",
+			Doc: "Do what file.managed does, with the arguments in the order of Salt's function of that name; sfn is a file of the minion that is the source, ret is not looked at. " +
+				"The source must have the digest of source_sum, a dictionary of hash_type and hsum. attrs and backup are refused.",
+			Example: "salt '*' file.manage_file /etc/httpd.conf '' '{}' salt://httpd.conf '{hash_type: sha256, hsum: ...}' root root '755' '' base ''",
+			Params:  manageParams,
+			Run:     fileManageFile,
+		},
+		{
 			Name: "managed",
 			Doc: "Make a file have the content of source, a file of the master or of the web, or of contents, and an owner and a mode. With template=jinja the content is a template, " +
 				"which sees the grains and the pillar of the minion and the names of context. What is right already is not touched. Return what has changed; with test, what would.",

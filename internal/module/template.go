@@ -96,6 +96,46 @@ var managedParams = []function.Param{
 	{Name: "show_changes", Kind: function.Bool, Default: true}, {Name: "test", Kind: function.Bool, Default: false}, saltenv,
 }
 
+// manageParams are the arguments of file.manage_file, in Salt's order, and those that file.managed has beside them.
+var manageParams = []function.Param{
+	{Name: "name", Kind: function.Path, Required: true}, {Name: "sfn", Kind: function.String, Default: ""}, {Name: "ret", Kind: function.Map}, {Name: "source", Kind: function.String},
+	{Name: "source_sum", Kind: function.Map}, {Name: "user", Kind: function.String, Default: ""}, {Name: "group", Kind: function.String, Default: ""}, {Name: "mode"},
+	{Name: "attrs", Kind: function.String, Default: ""}, saltenv, {Name: "backup", Kind: function.String, Default: ""}, {Name: "makedirs", Kind: function.Bool, Default: false},
+	{Name: "template", Kind: function.String}, {Name: "show_changes", Kind: function.Bool, Default: true}, {Name: "contents", Kind: function.String},
+	templateContext, {Name: "replace", Kind: function.Bool, Default: true}, {Name: "test", Kind: function.Bool, Default: false},
+}
+
+// fileManageFile is file.managed as Salt's own states call it.
+func fileManageFile(ctx context.Context, c *function.Call) (any, error) {
+	for _, name := range []string{"attrs", "backup"} {
+		if c.String(name) != "" {
+			return nil, function.Invalid("%s is not here: file.managed replaces the file as a whole, and keeps no other", name)
+		}
+	}
+	if want := c.Map("source_sum"); len(want) > 0 {
+		place, err := fetchSource(ctx, c, managedSource(c), c.String("saltenv"))
+		if err != nil {
+			return nil, err
+		}
+		form, digest := fmt.Sprint(want["hash_type"]), fmt.Sprint(want["hsum"])
+		if got, err := hashFile(ctx, place, form); err != nil || !strings.EqualFold(got, digest) {
+			return nil, errors.Join(err, function.Invalid("%s has the %s digest %s, not %s", managedSource(c), form, got, digest))
+		}
+	}
+	return fileManaged(ctx, c)
+}
+
+// managedSource is the address of what the file is to hold, "" for none. What is empty is none: in
+// file.manage_file it stands before others.
+func managedSource(c *function.Call) string {
+	for _, p := range c.Params() {
+		if sfn := "sfn"; p.Name == sfn && c.String(sfn) != "" {
+			return "file://" + c.String(sfn)
+		}
+	}
+	return c.String("source")
+}
+
 // fileManaged makes a file have a content, an owner and a mode, and says what it has changed.
 func fileManaged(ctx context.Context, c *function.Call) (any, error) {
 	name := c.String("name")
@@ -130,19 +170,20 @@ func fileManaged(ctx context.Context, c *function.Call) (any, error) {
 
 // managedText is what the file is to hold.
 func managedText(ctx context.Context, c *function.Call) (string, error) {
-	if c.Has("source") == c.Has("contents") {
+	source := managedSource(c)
+	if (source != "") == c.Has("contents") {
 		return "", function.Invalid("one of source and contents says what the file is to hold")
 	}
-	templated := c.Has("template")
+	templated := c.String("template") != ""
 	switch {
 	case c.Has("contents") && templated:
 		return rendered(ctx, c, withLineEnd(c.String("contents")))
 	case c.Has("contents"):
 		return withLineEnd(c.String("contents")), nil
 	case templated:
-		return renderSource(ctx, c, c.String("source"))
+		return renderSource(ctx, c, source)
 	}
-	place, err := fetchSource(ctx, c, c.String("source"), c.String("saltenv"))
+	place, err := fetchSource(ctx, c, source, c.String("saltenv"))
 	if err != nil {
 		return "", err
 	}
@@ -189,7 +230,7 @@ func wanted(ctx context.Context, c *function.Call, is managed, text string) (man
 	if gid >= 0 {
 		is.gid = gid
 	}
-	if c.Has("mode") {
+	if c.Has("mode") && c.Any("mode") != "" {
 		is.mode, err = fileMode(c.Any("mode"))
 	}
 	return is, err

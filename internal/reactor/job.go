@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 //	args:
 //	  - a text, whatever is in it: {{7*7}} stays as it is
 //	  - event: .data.message    # a value of the event, by a jq expression
+//	  - jinja: 'hello {{ from }}'   # a text that a template makes of it
 //	kwargs:
 //	  key: 1
 //	timeout: 10
@@ -33,7 +35,7 @@ import (
 type Job struct {
 	File string
 
-	target   any // a text; or a query, whose results are ids of minions
+	target   any // a text; or dynamic, whose values are ids of minions
 	kind     string
 	function salt.Function
 	args     []any
@@ -79,14 +81,14 @@ func located(text config.Located, n *yaml.Node, key string, err error) error {
 func (j *Job) option(key string, n *yaml.Node, text config.Located) (err error) {
 	switch key {
 	case "target":
-		j.target, err = template(n, text)
+		j.target, err = pattern(n, text)
 	case "tgt_type":
 		j.kind = n.Value
 	case "function":
 		j.function, err = salt.ParseFunction(n.Value)
 	case "args":
 		var v any
-		if v, err = template(n, text); err == nil {
+		if v, err = pattern(n, text); err == nil {
 			var ok bool
 			if j.args, ok = v.([]any); !ok {
 				err = errors.New("a list is wanted here")
@@ -94,7 +96,7 @@ func (j *Job) option(key string, n *yaml.Node, text config.Located) (err error) 
 		}
 	case "kwargs":
 		var v any
-		if v, err = template(n, text); err == nil {
+		if v, err = pattern(n, text); err == nil {
 			var ok bool
 			if j.kwargs, ok = v.(map[string]any); !ok {
 				err = errors.New("a map is wanted here")
@@ -117,7 +119,7 @@ func (j *Job) check() error {
 	switch t := j.target.(type) {
 	case nil:
 		return errors.New("target is missing")
-	case *query:
+	case dynamic:
 		if j.kind != "glob" {
 			return errors.New("a target from the event is the id of a minion, or a list of them: tgt_type is not for it")
 		}
@@ -133,7 +135,7 @@ func (j *Job) check() error {
 			return fmt.Errorf("target: %w", err)
 		}
 	default:
-		return errors.New("target: a text is wanted here, or {event: EXPRESSION}")
+		return errors.New("target: a text is wanted here, or {event: EXPRESSION} or {jinja: TEMPLATE}")
 	}
 	return j.checkCommand()
 }
@@ -148,13 +150,13 @@ func (j *Job) checkCommand() error {
 	if len(j.args) > 0 {
 		command = j.args[0]
 	}
-	literal := !dynamic(command)
-	if list, ok := command.([]any); ok && len(list) > 0 && !dynamic(list[0]) {
+	literal := !isDynamic(command)
+	if list, ok := command.([]any); ok && len(list) > 0 && !isDynamic(list[0]) {
 		_, shell := j.kwargs["python_shell"]
 		literal = literal || !shell && j.function != "cmd.shell"
 	}
 	for _, name := range []string{"shell", "python_shell", "runas", "group", "prepend_path"} {
-		literal = literal && !dynamic(j.kwargs[name])
+		literal = literal && !isDynamic(j.kwargs[name])
 	}
 	if !literal {
 		return salt.WithHint(fmt.Errorf("what %s runs, and how, must not come from an event", j.function),
@@ -164,28 +166,28 @@ func (j *Job) checkCommand() error {
 }
 
 // Publish is the job about an event; line is its text.
-func (j *Job) Publish(line []byte) (protocol.Publish, error) {
+func (j *Job) Publish(ctx context.Context, line []byte) (protocol.Publish, error) {
 	e, err := decode(line)
 	if err != nil {
 		return protocol.Publish{}, err
 	}
 	q := protocol.Publish{TargetType: j.kind, Timeout: job.Seconds(j.timeout.Seconds()), Queue: job.Seconds(j.queue.Seconds()), Async: true}
-	if q.Target, err = j.aim(e); err != nil {
+	if q.Target, err = j.aim(ctx, e); err != nil {
 		return protocol.Publish{}, fmt.Errorf("target: %w", err)
 	}
-	if _, ok := j.target.(*query); ok {
+	if isDynamic(j.target) {
 		q.TargetType = string(target.List)
 	}
 	c := job.Command{Function: j.function}
 	for i, a := range j.args {
-		v, err := fill(a, e)
+		v, err := fill(ctx, a, e)
 		if err != nil {
 			return protocol.Publish{}, fmt.Errorf("argument %d: %w", i+1, err)
 		}
 		c.Args = append(c.Args, v)
 	}
 	for name, a := range j.kwargs {
-		v, err := fill(a, e)
+		v, err := fill(ctx, a, e)
 		if err != nil {
 			return protocol.Publish{}, fmt.Errorf("argument %s: %w", name, err)
 		}
@@ -203,11 +205,11 @@ const maxTargets = 10_000
 
 // aim is the target. One from an event is taken for what it is: ids, so that a *
 // in it means nobody.
-func (j *Job) aim(e any) (string, error) {
+func (j *Job) aim(ctx context.Context, e any) (string, error) {
 	if text, ok := j.target.(string); ok {
 		return text, nil
 	}
-	v, err := fill(j.target, e)
+	v, err := fill(ctx, j.target, e)
 	if err != nil {
 		return "", err
 	}
@@ -234,14 +236,14 @@ func (j *Job) aim(e any) (string, error) {
 	return strings.Join(slices.Compact(ids), ","), nil
 }
 
-// template reads a value in which {event: EXPRESSION} stands for a value of the
-// event. All else is what it is.
-func template(n *yaml.Node, text config.Located) (any, error) {
+// pattern reads a value in which {event: EXPRESSION} stands for a value of the event, and
+// {jinja: TEMPLATE} for a text that is made of it. All else is what it is.
+func pattern(n *yaml.Node, text config.Located) (any, error) {
 	switch n.Kind {
 	case yaml.SequenceNode:
 		list := make([]any, len(n.Content))
 		for i, one := range n.Content {
-			v, err := template(one, text)
+			v, err := pattern(one, text)
 			if err != nil {
 				return nil, err
 			}
@@ -252,9 +254,12 @@ func template(n *yaml.Node, text config.Located) (any, error) {
 		if len(n.Content) == 2 && n.Content[0].Value == "event" {
 			return newQuery(n.Content[1])
 		}
+		if len(n.Content) == 2 && n.Content[0].Value == "jinja" {
+			return newJinja(n.Content[1])
+		}
 		m := map[string]any{}
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			v, err := template(n.Content[i+1], text)
+			v, err := pattern(n.Content[i+1], text)
 			if err != nil {
 				return nil, err
 			}
@@ -265,16 +270,16 @@ func template(n *yaml.Node, text config.Located) (any, error) {
 	return config.Located{Node: n}.Value(), nil
 }
 
-// dynamic says whether some part of a template comes from the event.
-func dynamic(v any) bool {
+// isDynamic says whether some part of a template comes from the event.
+func isDynamic(v any) bool {
 	switch v := v.(type) {
-	case *query:
+	case dynamic:
 		return true
 	case []any:
-		return slices.ContainsFunc(v, dynamic)
+		return slices.ContainsFunc(v, isDynamic)
 	case map[string]any:
 		for _, one := range v {
-			if dynamic(one) {
+			if isDynamic(one) {
 				return true
 			}
 		}
@@ -284,14 +289,14 @@ func dynamic(v any) bool {
 
 // fill puts the values of the event into a template. A text stays the text that it
 // is: nothing is read out of it.
-func fill(v, e any) (any, error) {
+func fill(ctx context.Context, v, e any) (any, error) {
 	switch v := v.(type) {
-	case *query:
-		return v.one(e)
+	case dynamic:
+		return v.of(ctx, e)
 	case []any:
 		list := make([]any, len(v))
 		for i, one := range v {
-			got, err := fill(one, e)
+			got, err := fill(ctx, one, e)
 			if err != nil {
 				return nil, err
 			}
@@ -301,7 +306,7 @@ func fill(v, e any) (any, error) {
 	case map[string]any:
 		m := make(map[string]any, len(v))
 		for k, one := range v {
-			got, err := fill(one, e)
+			got, err := fill(ctx, one, e)
 			if err != nil {
 				return nil, err
 			}

@@ -45,10 +45,10 @@ func decode(line []byte) (any, error) {
 	return e, err
 }
 
-// one is the one result of the expression. Null is none: a job must not run with
+// of is the one result of the expression. Null is none: a job must not run with
 // less than it was meant to.
-func (q *query) one(e any) (any, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), queryLimit)
+func (q *query) of(ctx context.Context, e any) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
 	iter := q.code.RunWithContext(ctx, e)
 	v, ok := iter.Next()

@@ -190,7 +190,7 @@ queue: 2h
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := j.Publish([]byte(`{"tag":"a","from":"web1","data":` + string(data) + `,"seq":7}`))
+		q, err := j.Publish(t.Context(), []byte(`{"tag":"a","from":"web1","data":`+string(data)+`,"seq":7}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +234,7 @@ func TestTargetsOfEventsAreIDs(t *testing.T) {
 		`{}`:                            "",
 		`"web1"`:                        "",
 	} {
-		q, err := j.Publish([]byte(`{"tag":"a","data":` + data + `,"seq":1}`))
+		q, err := j.Publish(t.Context(), []byte(`{"tag":"a","data":`+data+`,"seq":1}`))
 		if q.Target != want || (err == nil) != (want != "") {
 			t.Errorf("%s: target %q, %v; want %q", data, q.Target, err, want)
 		}
@@ -250,7 +250,7 @@ func TestQueries(t *testing.T) {
 		".data, .tag": "", "def f: f; f": "", "$ENV.HOME": "", "env.HOME": "", "empty": "", ".data": `{"n":12345678901234567890}`,
 	} {
 		j := jobOf(t, "target: x\nfunction: test.arg\nargs: [{event: '"+expression+"'}]\n")
-		q, err := j.Publish([]byte(`{"tag":"a/b","from":"web1","data":{"n":12345678901234567890},"seq":3}`))
+		q, err := j.Publish(t.Context(), []byte(`{"tag":"a/b","from":"web1","data":{"n":12345678901234567890},"seq":3}`))
 		if (err == nil) != (want != "") {
 			t.Errorf("%s: %v", expression, err)
 			continue
@@ -276,7 +276,7 @@ func FuzzAim(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		q, err := j.Publish([]byte(`{"tag":"a","data":` + string(data) + `}`))
+		q, err := j.Publish(t.Context(), []byte(`{"tag":"a","data":`+string(data)+`}`))
 		if err != nil {
 			return
 		}

@@ -200,7 +200,7 @@ func (x *Reactor) do(ctx context.Context, r *Rule, i handler.Item, attempt int) 
 // start starts the job of a rule. That the same event starts it again, after a kill at
 // the wrong moment, can be told by the metadata of the two.
 func (x *Reactor) start(ctx context.Context, r *Rule, i handler.Item) error {
-	q, err := r.Job.Publish(i.Line)
+	q, err := r.Job.Publish(ctx, i.Line)
 	if err != nil {
 		return err
 	}

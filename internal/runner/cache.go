@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/brinebus/brine/internal/function"
@@ -13,27 +14,111 @@ func cacheModule(h *Host) *function.Module {
 	s := stored{h}
 	params := []function.Param{{Name: "tgt", Kind: function.String, Default: "*"}, {Name: "tgt_type", Kind: function.String, Default: "glob"}}
 	return &function.Module{Name: "cache", Doc: "What the master knows of minions, without asking them.", Functions: []function.Function{
+		{Name: "clear_all", Class: function.Changes, Doc: "Forget grains, pillar and mine of minions, and return theirs. A minion tells its grains and its mine again when it connects, or is asked to.", Example: "salt-run cache.clear_all 'web*'", Params: params,
+			Run: s.each(func(ctx context.Context, h *Host, id salt.MinionID) (any, error) {
+				h.DropPillar(id)
+				return true, errors.Join(h.DropGrains(ctx, id), h.DropMine(ctx, id, ""))
+			})},
+		{Name: "clear_grains", Class: function.Changes, Doc: "Forget what minions last said of themselves. Targets by grains do not mean them until saltutil.refresh_grains, or their next connection.", Example: "salt-run cache.clear_grains web1", Params: params,
+			Run: s.each(func(ctx context.Context, h *Host, id salt.MinionID) (any, error) {
+				return true, h.DropGrains(ctx, id)
+			})},
+		{Name: "clear_mine", Class: function.Changes, Doc: "Forget all that minions keep in the mine.", Example: "salt-run cache.clear_mine web1", Params: params,
+			Run: s.each(func(ctx context.Context, h *Host, id salt.MinionID) (any, error) {
+				return true, h.DropMine(ctx, id, "")
+			})},
+		{Name: "clear_mine_func", Class: function.Changes, Doc: "Forget one entry of what minions keep in the mine.", Example: "salt-run cache.clear_mine_func web1 network.ip_addrs",
+			Params: []function.Param{params[0], {Name: "clear_mine_func_flag", Kind: function.String, Required: true}, params[1]},
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				entry := c.String("clear_mine_func_flag")
+				if entry == "" {
+					return nil, function.Invalid("which entry is meant? cache.clear_mine forgets all")
+				}
+				return s.each(func(ctx context.Context, h *Host, id salt.MinionID) (any, error) {
+					return true, h.DropMine(ctx, id, entry)
+				})(ctx, c)
+			}},
+		{Name: "clear_pillar", Class: function.Changes, Doc: "Forget the pillar by which targets of the master know minions; they have it again when the minion asks for it the next time.", Example: "salt-run cache.clear_pillar web1", Params: params,
+			Run: s.each(func(ctx context.Context, h *Host, id salt.MinionID) (any, error) {
+				h.DropPillar(id)
+				return true, nil
+			})},
 		{Name: "grains", Class: function.Shared, Doc: "Return the grains that minions last reported.", Example: "salt-run cache.grains 'web*'", Params: params,
-			Run: s.each(func(h *Host, id salt.MinionID) (map[string]any, error) { return h.Grains(id), nil })},
+			Run: s.each(func(_ context.Context, h *Host, id salt.MinionID) (any, error) { return something(h.Grains(id)), nil })},
 		{Name: "mine", Class: function.Secret, Doc: "Return what minions keep in the mine, also what they keep from other minions.", Example: "salt-run cache.mine 'web*'", Params: params,
-			Run: s.each(func(h *Host, id salt.MinionID) (map[string]any, error) { return h.Mine(id) })},
+			Run: s.each(func(_ context.Context, h *Host, id salt.MinionID) (any, error) {
+				v, err := h.Mine(id)
+				return something(v), err
+			})},
 		{Name: "pillar", Class: function.Secret, Doc: "Return the pillar of minions, as they would get it now.", Example: "salt-run cache.pillar web1", Params: params,
-			Run: s.each(func(h *Host, id salt.MinionID) (map[string]any, error) { return h.Pillar(id, "", nil) })},
+			Run: s.each(func(_ context.Context, h *Host, id salt.MinionID) (any, error) {
+				v, err := h.Pillar(id, "", nil)
+				return something(v), err
+			})},
 	}}
 }
 
 type stored struct{ *Host }
 
+// something is a map that there is; nothing is no answer of its minion.
+func something(m map[string]any) any {
+	if m == nil {
+		return nil
+	}
+	return m
+}
+
+// mineModule reads what minions keep for each other.
+func mineModule(h *Host) *function.Module {
+	s := stored{h}
+	return &function.Module{Name: "mine", Doc: "What minions keep for each other.", Functions: []function.Function{
+		{Name: "get", Class: function.Secret, Doc: "Return entries of the mine, by minion; of several functions, by function and minion. Also what minions keep from each other.", Example: "salt-run mine.get 'web*' network.ip_addrs",
+			Params: []function.Param{{Name: "tgt", Kind: function.String, Required: true}, {Name: "fun", Kind: function.Words, Required: true}, {Name: "tgt_type", Kind: function.String, Default: "glob"}},
+			Run:    s.mined},
+	}}
+}
+
+func (s stored) mined(ctx context.Context, c *function.Call) (any, error) {
+	all := map[string]any{}
+	names := c.Words("fun")
+	for _, name := range names {
+		one, err := s.each(func(_ context.Context, h *Host, id salt.MinionID) (any, error) {
+			entries, err := h.Mine(id)
+			return entries[name], err
+		})(ctx, c)
+		if err != nil || len(names) == 1 {
+			return one, err
+		}
+		all[name] = one
+	}
+	return all, nil
+}
+
+// httpModule asks web servers from the master, as the function of minions does from them.
+func httpModule(h *Host) *function.Module {
+	return &function.Module{Name: "http", Doc: "Functions that ask web servers from the master.", Functions: []function.Function{
+		{Name: "query", Class: function.AsDaemon, Doc: "Ask a web server. The arguments by name, and what is returned, are those of the function http.query of minions.", Example: "salt-run http.query http://example.com/ status=True",
+			Params: []function.Param{{Name: "url", Kind: function.String, Required: true}}, Kwargs: true,
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				r := h.Functions.Run(ctx, function.Call{JID: c.JID, Function: "http.query", Args: []any{c.String("url")}, Kwargs: c.Extra(), Host: c.Host})
+				if c.SetRetcode(r.Retcode); r.Err != nil {
+					return nil, r.Err
+				}
+				return r.Return, nil
+			}},
+	}}
+}
+
 // each makes a function that returns something of each minion that is meant.
-func (s stored) each(of func(*Host, salt.MinionID) (map[string]any, error)) func(context.Context, *function.Call) (any, error) {
-	return func(_ context.Context, c *function.Call) (any, error) {
+func (s stored) each(of func(context.Context, *Host, salt.MinionID) (any, error)) func(context.Context, *function.Call) (any, error) {
+	return func(ctx context.Context, c *function.Call) (any, error) {
 		ids, err := s.Resolve(c.String("tgt"), c.String("tgt_type"))
 		if err != nil {
 			return nil, err
 		}
 		out := map[string]any{}
 		for _, id := range ids {
-			v, err := of(s.Host, id)
+			v, err := of(ctx, s.Host, id)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", id, err)
 			}

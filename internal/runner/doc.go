@@ -27,6 +27,10 @@ type Host struct {
 	Presence func(id salt.MinionID) (connected bool, lastSeen time.Time) // a zero time is never
 	Grains   func(id salt.MinionID) map[string]any                       // what it last said, nil for nothing
 	Mine     func(id salt.MinionID) (map[string]any, error)              // what it keeps there, nil for nothing
+	// DropGrains, DropPillar and DropMine forget what is known of a minion, of the mine one entry or, for "", all.
+	DropGrains func(ctx context.Context, id salt.MinionID) error
+	DropPillar func(id salt.MinionID)
+	DropMine   func(ctx context.Context, id salt.MinionID, entry string) error
 	// Pillar compiles the pillar of a minion, with the grains that it is known
 	// to have, and those of supposed over them. env is one environment, "" all.
 	Pillar func(id salt.MinionID, env string, supposed map[string]any) (map[string]any, error)
@@ -98,9 +102,11 @@ func Table(h *Host) function.Table {
 		errorModule(),
 		eventModule(h),
 		fileserverModule(h),
+		httpModule(h),
 		jobsModule(h),
 		journalModule(h),
 		manageModule(h),
+		mineModule(h),
 		networkModule(h),
 		pillarModule(h),
 		reactorModule(h),
