@@ -26,7 +26,7 @@ func Gather(ctx context.Context, conn *rpc.Conn, q protocol.Publish) (map[salt.M
 	err = lines(ctx, stream, func(line []byte) error {
 		u, err := job.ReadUpdate(line)
 		if err != nil {
-			return fmt.Errorf("unreadable word of the master: %w", err)
+			return fmt.Errorf("unreadable update of the master: %w", err)
 		}
 		if u.ID != "" && (u.State.Returned() || u.State.Final()) {
 			all[u.ID] = u.Report
