@@ -94,21 +94,6 @@ func (s stored) mined(ctx context.Context, c *function.Call) (any, error) {
 	return all, nil
 }
 
-// httpModule asks web servers from the master, as the function of minions does from them.
-func httpModule(h *Host) *function.Module {
-	return &function.Module{Name: "http", Doc: "Functions that ask web servers from the master.", Functions: []function.Function{
-		{Name: "query", Class: function.AsDaemon, Doc: "Ask a web server. The arguments by name, and what is returned, are those of the function http.query of minions.", Example: "salt-run http.query http://example.com/ status=True",
-			Params: []function.Param{{Name: "url", Kind: function.String, Required: true}}, Kwargs: true,
-			Run: func(ctx context.Context, c *function.Call) (any, error) {
-				r := h.Functions.Run(ctx, function.Call{JID: c.JID, Function: "http.query", Args: []any{c.String("url")}, Kwargs: c.Extra(), Host: c.Host})
-				if c.SetRetcode(r.Retcode); r.Err != nil {
-					return nil, r.Err
-				}
-				return r.Return, nil
-			}},
-	}}
-}
-
 // each makes a function that returns something of each minion that is meant.
 func (s stored) each(of func(context.Context, *Host, salt.MinionID) (any, error)) func(context.Context, *function.Call) (any, error) {
 	return func(ctx context.Context, c *function.Call) (any, error) {

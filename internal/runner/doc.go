@@ -102,7 +102,6 @@ func Table(h *Host) function.Table {
 		errorModule(),
 		eventModule(h),
 		fileserverModule(h),
-		httpModule(h),
 		jobsModule(h),
 		journalModule(h),
 		manageModule(h),
