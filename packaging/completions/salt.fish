@@ -1,9 +1,14 @@
 # Completion of Brine's programs for fish. The programs know the words: see '--complete' in
-# doc/operating.md.
+# doc/operating.md. Where they know none there are files.
 function __salt_complete
     set -l typed (commandline -opc)
-    $typed[1] --complete $typed[2..-1] (commandline -ct | string collect --allow-empty) 2>/dev/null
+    set -l found ($typed[1] --complete $typed[2..-1] (commandline -ct | string collect --allow-empty) 2>/dev/null)
+    if set -q found[1]
+        printf '%s\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
 end
 for program in salt salt-api salt-call salt-cp salt-event salt-key salt-master salt-minion salt-run
-    complete -c $program -a '(__salt_complete)'
+    complete -c $program -f -a '(__salt_complete)'
 end
