@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // MakeDir makes dir, and what is missing above it, with exactly the given mode,
@@ -41,7 +43,7 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 	if err := place(path, data, mode, (*os.File).Sync); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return posix.SyncPath(filepath.Dir(path))
 }
 
 // WriteOwned is Write for a file of somebody else: it is theirs before it has its name, so
@@ -53,7 +55,7 @@ func WriteOwned(path string, data []byte, mode fs.FileMode, uid, gid int) error 
 	if err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return posix.SyncPath(filepath.Dir(path))
 }
 
 // Place is Write for what is brought again if it is lost: a loss of power may leave an
@@ -78,7 +80,7 @@ func place(path string, data []byte, mode fs.FileMode, sync func(*os.File) error
 	if _, err = f.Write(data); err != nil {
 		return err
 	}
-	if err = f.Chmod(mode); err != nil {
+	if err = errors.Join(f.Chmod(mode), posix.Restrict(f.Name(), mode)); err != nil {
 		return err
 	}
 	if err = sync(f); err != nil {
@@ -88,14 +90,4 @@ func place(path string, data []byte, mode fs.FileMode, sync func(*os.File) error
 		return err
 	}
 	return os.Rename(f.Name(), path)
-}
-
-// syncDir makes the rename itself durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

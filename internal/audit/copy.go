@@ -9,10 +9,10 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // copier writes the entries to a file, a line each. It follows the chain, so a
@@ -57,7 +57,7 @@ func newCopier(ctx context.Context, o Options) (*copier, error) {
 
 // open opens the file, 0600 whatever it was.
 func (c *copier) open() error {
-	f, err := os.OpenFile(c.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	f, err := os.OpenFile(c.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|posix.NoFollow|posix.NoWaiting, 0o600)
 	if err != nil {
 		return fmt.Errorf("audit_file: %w", err)
 	}

@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // head is the file that remembers the end of the chain. It lies elsewhere than
@@ -32,7 +32,7 @@ func openHead(path string) (h *head, created bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("head of the audit log: %w", err)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(path, os.O_RDWR|posix.NoFollow, 0)
 	if err != nil {
 		return nil, false, fmt.Errorf("head of the audit log: %w", err)
 	}

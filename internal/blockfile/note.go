@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // unsynced is the folder, beside the store's own, for notes of streams whose sync has failed:
@@ -75,7 +77,7 @@ func renewNoted(dir string, streams []string) error {
 		}
 		from, _ := strconv.Atoi(string(text))
 		o := synced{dir: found, way: from != wayOnly, block: max(from, 0)}
-		if err := o.renew(dir, syncData); err != nil {
+		if err := o.renew(dir, posix.SyncData); err != nil {
 			return err
 		}
 	}

@@ -4,17 +4,17 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server/avl"
+
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // summary is what a start needs to know of a block. It is kept beside the store, so that
@@ -52,11 +52,11 @@ func identify(path string) (identity, error) {
 	if err != nil {
 		return identity{}, err
 	}
-	s, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return identity{}, fmt.Errorf("stat %s: %w", path, errors.ErrUnsupported)
+	s, err := posix.StatOf(info)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return identity{size: uint64(info.Size()), mtime: info.ModTime().UnixNano()}, nil
 	}
-	return identity{uint64(info.Size()), s.Ino, info.ModTime().UnixNano(), s.Ctim.Nano()}, nil
+	return identity{uint64(info.Size()), s.Inode, info.ModTime().UnixNano(), s.Changed}, err
 }
 
 // settleTime is how old the last change of a file must be before its identity says anything:

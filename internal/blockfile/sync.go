@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 
 	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // Syncer makes durable what a running server has written to the blocks of its streams,
@@ -24,7 +24,7 @@ type Syncer struct {
 	dir     string // of the store
 	mu      sync.Mutex
 	streams map[string]*synced
-	data    func(path string) error // syncData; tests have disks that fail
+	data    func(path string) error // posix.SyncData; tests have disks that fail
 }
 
 // synced is how far a stream is known to be on the disk. One goroutine syncs, and those
@@ -41,7 +41,7 @@ type synced struct {
 
 // NewSyncer returns one for the store in dir.
 func NewSyncer(dir string) *Syncer {
-	return &Syncer{dir: dir, streams: map[string]*synced{}, data: syncData}
+	return &Syncer{dir: dir, streams: map[string]*synced{}, data: posix.SyncData}
 }
 
 // Sync returns when all is on the disk that the server had acknowledged for the stream
@@ -122,7 +122,7 @@ func (o *synced) write(dir string, data func(string) error) error {
 			return err
 		}
 	}
-	return errors.Join(syncFile(o.dir), syncWay(dir, o.dir))
+	return errors.Join(posix.SyncPath(o.dir), syncWay(dir, o.dir))
 }
 
 // rewrite replaces a file by a copy that is synced.
@@ -183,7 +183,7 @@ func (o *synced) sync(dir, stream string, data func(path string) error) error {
 		}
 	}
 	if first || o.block != begun {
-		return syncFile(o.dir)
+		return posix.SyncPath(o.dir)
 	}
 	return nil
 }
@@ -207,35 +207,14 @@ func metaFiles(dir string) []string {
 func syncWay(top, dir string) error {
 	parent := filepath.Dir(dir)
 	for _, path := range metaFiles(dir) {
-		if err := syncFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := posix.SyncPath(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	for ; len(parent) >= len(top); parent = filepath.Dir(parent) {
-		if err := syncFile(parent); err != nil {
+		if err := posix.SyncPath(parent); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// syncData leaves out the times of the file, which nobody reads.
-func syncData(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	err = syscall.Fdatasync(int(f.Fd()))
-	for errors.Is(err, syscall.EINTR) {
-		err = syscall.Fdatasync(int(f.Fd()))
-	}
-	return errors.Join(err, f.Close())
-}
-
-func syncFile(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // The newest block is synced, whichever were added or removed meanwhile.
@@ -97,7 +99,7 @@ func TestAFailedSyncStays(t *testing.T) {
 			fails = "" // the kernel tells an error once
 			return syscall.EIO
 		}
-		return syncData(path)
+		return posix.SyncData(path)
 	}
 	for range 3 {
 		if err := s.Sync("EVENTS"); !errors.Is(err, syscall.EIO) {

@@ -2,7 +2,8 @@ package broker
 
 import (
 	"log/slog"
-	"syscall"
+
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // descriptors is what the operating system's limit on open files leaves for the
@@ -36,20 +37,15 @@ func share(limit int) descriptors {
 
 // openFiles raises the limit on open files as far as the process may, and divides it.
 func openFiles(log *slog.Logger) descriptors {
-	var r syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+	limit, failed, err := posix.OpenFiles()
+	if err != nil {
 		log.Warn("the limit on open files is not known", "err", err)
 		return share(1024)
 	}
-	if r.Cur < r.Max {
-		raised := syscall.Rlimit{Cur: r.Max, Max: r.Max}
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &raised); err != nil {
-			log.Warn("the limit on open files is not raised", "limit", r.Cur, "err", err)
-		} else {
-			r = raised
-		}
+	if failed != nil {
+		log.Warn("the limit on open files is not raised", "limit", limit, "err", failed)
 	}
-	d := share(int(min(r.Cur, 1<<30)))
+	d := share(int(min(limit, 1<<30)))
 	log.Info("open files", "limit", d.limit, "connections", d.connections, "unaccepted", d.unaccepted, "half_open", d.halfOpen)
 	if d.limit < 4*minReserve {
 		log.Warn("the limit on open files is low: raise LimitNOFILE", "limit", d.limit)

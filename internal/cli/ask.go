@@ -7,8 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -79,22 +77,6 @@ func (e *Env) Password(ctx context.Context, prompt string) (string, error) {
 		return "", fmt.Errorf("read password: %w", err)
 	}
 	return secret, nil
-}
-
-// hideTyping stops the echo of a terminal until show is called. It is not left
-// to term.ReadPassword, which blocks while the echo is off: what Ctrl-C restores
-// could be undone by a read that had just begun.
-func hideTyping(fd int) (show func(), err error) {
-	shown, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-	if err != nil {
-		return nil, err
-	}
-	hidden := *shown
-	hidden.Lflag &^= unix.ECHO
-	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &hidden); err != nil {
-		return nil, err
-	}
-	return func() { unix.IoctlSetTermios(fd, unix.TCSETS, shown) }, nil
 }
 
 // readLine reads a line from Stdin and not a byte more: the rest may be for the

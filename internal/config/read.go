@@ -6,8 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -18,7 +18,7 @@ const maxFile = 8 << 20
 // readFile returns the text of a configuration file. It never waits: a FIFO or
 // a device in the place of the file is refused, not read.
 func readFile(path string, checkOwner bool) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO without a writer would block
+	f, err := os.OpenFile(path, os.O_RDONLY|posix.NoWaiting, 0) // a FIFO without a writer would block
 	if err != nil {
 		return nil, fileError(path, err)
 	}
@@ -60,15 +60,15 @@ func checkDir(path string) error {
 // checkInfo refuses what belongs to another user than root and ours, or what
 // others may write.
 func checkInfo(path string, info fs.FileInfo) error {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return errors.New("its owner cannot be found out")
+	owner, mode, err := posix.Owner(path, info)
+	if err != nil {
+		return err
 	}
-	if euid := os.Geteuid(); stat.Uid != 0 && int(stat.Uid) != euid {
-		err := fmt.Errorf("it belongs to the user with the number %d, who could run anything through it", stat.Uid)
+	if euid := os.Geteuid(); owner != 0 && owner != euid {
+		err := fmt.Errorf("it belongs to the user with the number %d, who could run anything through it", owner)
 		return salt.WithHint(err, fmt.Sprintf("chown %d %s", euid, path))
 	}
-	if mode := info.Mode().Perm(); mode&0o022 != 0 {
+	if mode = mode.Perm(); mode&0o022 != 0 {
 		err := fmt.Errorf("its mode %04o lets others write it, who could run anything through it", mode)
 		return salt.WithHint(err, "chmod go-w "+path)
 	}

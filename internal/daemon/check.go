@@ -8,6 +8,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // ErrDeaf is wrapped by the error of a daemon that runs and does not serve.
@@ -84,6 +86,6 @@ func (s SelfCheck) alive() {
 // watchdog would send, with which it prints what it hangs on. The daemon that has
 // stopped calls done.
 func EndWithin(limit time.Duration) (done func()) {
-	t := time.AfterFunc(limit, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGABRT) })
+	t := time.AfterFunc(limit, func() { _ = posix.Kill(os.Getpid(), syscall.SIGABRT) })
 	return func() { t.Stop() }
 }

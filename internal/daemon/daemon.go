@@ -13,10 +13,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -38,7 +38,7 @@ func Lock(dir string) (release func(), err error) {
 	if err := flock(f); err != nil {
 		holder := holderOf(f)
 		f.Close()
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
+		if !errors.Is(err, posix.ErrLocked) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 		return nil, salt.WithHint(fmt.Errorf("%w on %s%s", ErrRunning, dir, pidText(holder)),
@@ -48,7 +48,7 @@ func Lock(dir string) (release func(), err error) {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0) // only for the words above
 	}
 	return func() {
-		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a child that is about to begin its program has the file, too
+		_ = posix.Unlock(f) // a child that is about to begin its program has the file, too
 		f.Close()
 	}, nil
 }
@@ -61,11 +61,11 @@ const orphanGrace = 10 * time.Second
 // that program begins: on a busy machine longer than a restart takes.
 func flock(f *os.File) error {
 	for deadline := time.Now().Add(orphanGrace); ; time.Sleep(10 * time.Millisecond) {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(deadline) {
+		err := posix.TryLock(f, posix.Exclusive)
+		if !errors.Is(err, posix.ErrLocked) || time.Now().After(deadline) {
 			return err
 		}
-		if pid := holderOf(f); pid == 0 || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		if pid := holderOf(f); pid == 0 || !posix.Gone(pid) {
 			return err
 		}
 	}

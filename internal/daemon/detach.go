@@ -1,81 +1,14 @@
 package daemon
 
 import (
-	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"io"
-	"math"
-	"net"
 	"os"
-	"os/exec"
 	"strings"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // readyPrefix begins the name of the socket on which Detach waits: by it the child
 // knows that it has to let go of its caller.
 const readyPrefix = "@salt-ready-"
-
-// Detach starts this program again with args, in a session of its own, and
-// returns when it is ready: the same word that systemd would get. What the
-// child says until then goes to stderr; from then on it holds no descriptor of its
-// caller, see Ready. A child that ends before it is ready is an error.
-func Detach(ctx context.Context, args []string, stderr io.Writer) error {
-	// The socket has a name and no file: a path below a long TMPDIR would not fit
-	// into an address.
-	name := readyPrefix + rand.Text()
-	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	if err := closeOnExec(); err != nil {
-		return err
-	}
-	c := exec.Command(self, args...)
-	c.Env = append(os.Environ(), "NOTIFY_SOCKET="+name)
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if f, ok := stderr.(*os.File); ok {
-		c.Stderr = f // a copying goroutine would end with this process
-	}
-	if err := c.Start(); err != nil {
-		return err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }()
-	ready := make(chan error, 1)
-	go func() { ready <- awaitReady(l) }()
-	select {
-	case err := <-ready:
-		return err
-	case err := <-ended:
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			return &ExitError{exit.ExitCode()}
-		}
-		return errors.New("the daemon ended before it was ready")
-	case <-ctx.Done():
-		_ = c.Process.Signal(syscall.SIGTERM) // it is being waited for no more
-		return context.Cause(ctx)
-	}
-}
-
-// closeOnExec keeps what this process has inherited beside its three streams, such as
-// the pipe of a script, from the child.
-func closeOnExec() error {
-	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
-		return fmt.Errorf("close inherited descriptors: %w", err)
-	}
-	return nil // a kernel before 5.11 has no such call
-}
 
 // Ready tells systemd, or the Detach that waits, that the daemon is ready. After Detach
 // it lets go of the standard error of its caller first: who reads that to its end, as in
@@ -89,33 +22,8 @@ func Ready() error {
 	return Notify("READY=1")
 }
 
-func dropStderr() error {
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer null.Close()
-	if err := unix.Dup3(int(null.Fd()), int(os.Stderr.Fd()), 0); err != nil {
-		return fmt.Errorf("let go of standard error: %w", err)
-	}
-	return nil
-}
-
 // ExitError is the end of a detached daemon that did not become ready; it has
 // told the reason itself.
 type ExitError struct{ Code int }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("the daemon ended with exit code %d", e.Code) }
-
-func awaitReady(l *net.UnixConn) error {
-	buf := make([]byte, 1024)
-	for {
-		n, err := l.Read(buf)
-		if err != nil {
-			return err
-		}
-		if strings.Contains(string(buf[:n]), "READY=1") {
-			return nil
-		}
-	}
-}

@@ -5,8 +5,8 @@ import (
 	"os"
 	"os/user"
 	"strconv"
-	"syscall"
 
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -44,13 +44,7 @@ func SwitchUser(name string) error {
 			groups = append(groups, n)
 		}
 	}
-	if err := syscall.Setgroups(groups); err != nil {
-		return fmt.Errorf("take the groups of %q: %w", name, err)
-	}
-	if err := syscall.Setgid(gid); err != nil {
-		return fmt.Errorf("take the group of %q: %w", name, err)
-	}
-	if err := syscall.Setuid(uid); err != nil {
+	if err := posix.Become(uid, gid, groups); err != nil {
 		return fmt.Errorf("become user %q: %w", name, err)
 	}
 	return nil

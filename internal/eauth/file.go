@@ -9,8 +9,8 @@ import (
 	"io"
 	"os"
 	"strings"
-	"syscall"
 
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -141,7 +141,7 @@ func (f *passwordFile) find(user string) (entry, other string, err error) {
 
 // read returns the file, if nobody else may change it or read hashes from it.
 func (f *passwordFile) read() ([]byte, error) {
-	file, err := os.OpenFile(f.name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, err := os.OpenFile(f.name, os.O_RDONLY|posix.NoWaiting, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -161,16 +161,16 @@ func (f *passwordFile) read() ([]byte, error) {
 }
 
 func (f *passwordFile) trust(info os.FileInfo) error {
-	owner, ok := info.Sys().(*syscall.Stat_t)
+	owner, mode, err := posix.Owner(f.name, info)
 	switch {
 	case !info.Mode().IsRegular():
 		return errors.New("it is no regular file")
-	case !ok || owner.Uid != 0 && int(owner.Uid) != f.trustedUID:
+	case err != nil || owner != 0 && owner != f.trustedUID:
 		return errors.New("it belongs to somebody else than root or the master's user")
-	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("its mode %04o lets others than its owner write", info.Mode().Perm())
-	case info.Mode().Perm()&0o004 != 0:
-		return fmt.Errorf("its mode %04o lets everybody read the hashes: chmod o-r", info.Mode().Perm())
+	case mode.Perm()&0o022 != 0:
+		return fmt.Errorf("its mode %04o lets others than its owner write", mode.Perm())
+	case mode.Perm()&0o004 != 0:
+		return fmt.Errorf("its mode %04o lets everybody read the hashes: chmod o-r", mode.Perm())
 	}
 	return nil
 }

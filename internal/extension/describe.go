@@ -9,9 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"syscall"
 	"time"
 
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -142,8 +142,8 @@ func (k known) same(o known) bool {
 
 // Describe asks the program what it is, once for each state of its file.
 func (p *Program) Describe(ctx context.Context) (Description, error) {
-	s := p.info.Sys().(*syscall.Stat_t)
-	now := known{ino: s.Ino, size: s.Size, mtime: s.Mtim.Nano(), ctime: s.Ctim.Nano()}
+	s, _ := posix.StatOf(p.info) // where it has no numbers, size and time tell
+	now := known{ino: s.Inode, size: p.info.Size(), mtime: p.info.ModTime().UnixNano(), ctime: s.Changed}
 	p.set.mu.Lock()
 	before, asked := p.set.known[p.Path]
 	p.set.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -204,10 +204,14 @@ func checkOwner(path string) error {
 	if err != nil {
 		return err
 	}
-	if owner := info.Sys().(*syscall.Stat_t).Uid; owner != 0 && int(owner) != os.Geteuid() {
+	owner, mode, err := posix.Owner(path, info)
+	if err != nil {
+		return err
+	}
+	if owner != 0 && owner != os.Geteuid() {
 		return fmt.Errorf("%w: it belongs to the user with the number %d", ErrUnsafe, owner)
 	}
-	if info.Mode()&0o022 != 0 {
+	if mode&0o022 != 0 {
 		return salt.WithHint(fmt.Errorf("%w: others may write it", ErrUnsafe), "chmod go-w "+path)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // maxProgram bounds one file that is synchronised.
@@ -74,7 +75,7 @@ func lock(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+	if err := posix.Lock(f, posix.Exclusive); err != nil {
 		f.Close()
 		return nil, err
 	}

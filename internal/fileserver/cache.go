@@ -14,7 +14,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"syscall"
+
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // Source is a file server.
@@ -156,7 +157,7 @@ func dropUnused(root *os.Root, blob string) error {
 	if err != nil {
 		return err
 	}
-	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Nlink == 1 {
+	if s, err := posix.StatOf(info); err == nil && s.Links == 1 {
 		return root.Remove(blob)
 	}
 	return nil
@@ -164,7 +165,7 @@ func dropUnused(root *os.Root, blob string) error {
 
 // sumOf is the sum of what lies there now, "" for nothing.
 func sumOf(root *os.Root, name string) string {
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := root.OpenFile(name, os.O_RDONLY|posix.NoWaiting, 0)
 	if err != nil {
 		return ""
 	}

@@ -18,8 +18,9 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 	"unicode"
+
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // Bounds of what is served. Both protect the one who asks as well: the list and the
@@ -195,7 +196,7 @@ func openIn(dir, name string) (*os.File, fs.FileInfo, error) {
 		return nil, nil, ErrNotFound
 	}
 	defer root.Close()
-	f, err := root.OpenFile(path.Clean(name), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	f, err := root.OpenFile(path.Clean(name), os.O_RDONLY|posix.NoWaiting, 0)
 	if err != nil {
 		return nil, nil, ErrNotFound
 	}

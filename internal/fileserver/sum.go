@@ -7,8 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // maxSums bounds the memory for sums; beyond it they are made anew.
@@ -31,11 +32,11 @@ type fileState struct {
 // stateOf is false for a file that changed within the last moment: it may change
 // again within the same tick of the clock.
 func stateOf(info fs.FileInfo) (fileState, bool) {
-	s, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || time.Since(info.ModTime()).Abs() < 100*time.Millisecond {
+	s, err := posix.StatOf(info)
+	if err != nil || time.Since(info.ModTime()).Abs() < 100*time.Millisecond {
 		return fileState{}, false
 	}
-	return fileState{s.Dev, s.Ino, s.Size, s.Mtim.Nano(), s.Ctim.Nano()}, true
+	return fileState{s.Device, s.Inode, info.Size(), s.Modified, s.Changed}, true
 }
 
 // of returns the SHA-256 of the content and leaves f at its beginning.

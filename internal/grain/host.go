@@ -13,31 +13,19 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/brinebus/brine/internal/posix"
 )
-
-// system is what uname says.
-type system struct{ sysname, nodename, release, version, machine string }
-
-func uname() system {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return system{} // it fails for a bad address only
-	}
-	s := func(b []byte) string { return unix.ByteSliceToString(b) }
-	return system{s(u.Sysname[:]), s(u.Nodename[:]), s(u.Release[:]), s(u.Version[:]), s(u.Machine[:])}
-}
 
 // kernel gathers kernel, kernelrelease, kernelversion, kernelparams, cpuarch,
 // nodename.
 func (m *machine) kernel() (map[string]any, error) {
-	u := uname()
+	u := posix.Uname()
 	g := map[string]any{
-		"kernel":        u.sysname,
-		"nodename":      u.nodename,
-		"kernelrelease": u.release,
-		"kernelversion": u.version,
-		"cpuarch":       u.machine,
+		"kernel":        u.Sysname,
+		"nodename":      u.Nodename,
+		"kernelrelease": u.Release,
+		"kernelversion": u.Version,
+		"cpuarch":       u.Machine,
 		"ps":            "ps -efHww",
 	}
 	var params []any

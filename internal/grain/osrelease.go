@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // names turns the beginning of a distribution's name (ten letters, in lower
@@ -94,7 +96,7 @@ func (m *machine) os() (map[string]any, error) {
 		"os_family":  family,
 		"osfullname": full,
 		"oscodename": codename,
-		"osarch":     arch(family, uname().machine),
+		"osarch":     arch(family, posix.Uname().Machine),
 	}
 	r.lsbGrains(g)
 	if version != "" {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // Program is a program that handles events, each in a process of its own.
@@ -43,12 +43,12 @@ func (p *Program) Run(ctx context.Context, stdin []byte, vars []string) (stderr 
 	c := exec.CommandContext(ctx, p.Args[0], p.Args[1:]...)
 	c.Stdin, c.Stdout, c.Stderr = in, p.Stdout, io.MultiWriter(p.Stderr, last)
 	c.Env = append(append(c.Env, p.Env...), vars...)
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGTERM) }
+	posix.Group(c)
+	c.Cancel = func() error { return posix.KillGroup(c.Process.Pid, syscall.SIGTERM) }
 	c.WaitDelay = termGrace
 	err = c.Run()
 	if c.Process != nil {
-		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // what it left behind; mostly nothing
+		_ = posix.KillGroup(c.Process.Pid, syscall.SIGKILL) // what it left behind; mostly nothing
 	}
 	if ctx.Err() != nil {
 		return last.String(), context.Cause(ctx)
@@ -59,15 +59,14 @@ func (p *Program) Run(ctx context.Context, stdin []byte, vars []string) (stderr 
 	return last.String(), err
 }
 
-// whole is a file in memory with the input of a program. Through a pipe a program
+// whole is a file without a name, with the input of a program. Through a pipe a program
 // whose parent is killed would see the end of its input too early, and take half of
 // an event, or nothing, for the whole.
 func whole(input []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("event", unix.MFD_CLOEXEC)
+	f, err := nameless()
 	if err != nil {
 		return nil, fmt.Errorf("make the input of a program: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "event")
 	if _, err := f.Write(input); err != nil {
 		return nil, errors.Join(fmt.Errorf("make the input of a program: %w", err), f.Close())
 	}

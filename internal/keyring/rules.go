@@ -6,8 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"syscall"
 
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 )
@@ -75,7 +75,11 @@ func ruleLines(path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); !info.Mode().IsRegular() || info.Mode().Perm()&0o022 != 0 || ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+	owner, mode, err := posix.Owner(path, info)
+	if err != nil {
+		return nil, err
+	}
+	if !mode.IsRegular() || mode.Perm()&0o022 != 0 || owner != 0 && owner != os.Geteuid() {
 		return nil, fmt.Errorf("%s decides on keys and is not used: it must be a file of root or the daemon's user that nobody else may write", path)
 	}
 	text, err := os.ReadFile(path)

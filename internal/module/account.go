@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // account is a user of the operating system.
@@ -195,11 +195,11 @@ func findIdentity(ctx context.Context, user, groupName string) (*identity, error
 func (id *identity) isSelf() bool { return id.uid == os.Geteuid() && id.gid == os.Getegid() }
 
 // credential is what a process of that user gets, nil where it need not change.
-func (id *identity) credential() *syscall.Credential {
+func (id *identity) credential() *posix.Credential {
 	if id.isSelf() {
 		return nil
 	}
-	return &syscall.Credential{Uid: uint32(id.uid), Gid: uint32(id.gid), Groups: id.supplementary}
+	return &posix.Credential{UID: uint32(id.uid), GID: uint32(id.gid), Groups: id.supplementary}
 }
 
 // environ is what the user's own session would start from. It takes nothing

@@ -11,9 +11,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/process"
 )
 
@@ -342,7 +342,7 @@ func runFile(ctx context.Context, c *function.Call, source io.Reader, interprete
 }
 
 // writeScript writes a file that its user alone can read and run.
-func writeScript(path string, source io.Reader, user *syscall.Credential) error {
+func writeScript(path string, source io.Reader, user *posix.Credential) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
 	if err != nil {
 		return err
@@ -354,7 +354,7 @@ func writeScript(path string, source io.Reader, user *syscall.Credential) error 
 	if user == nil {
 		return nil
 	}
-	uid, gid := int(user.Uid), int(user.Gid)
+	uid, gid := int(user.UID), int(user.GID)
 	return errors.Join(os.Chown(path, uid, gid), os.Chown(filepath.Dir(path), uid, gid))
 }
 

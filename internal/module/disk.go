@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // diskModule tells of disks and file systems.
@@ -43,11 +43,11 @@ var diskModule = &function.Module{
 			Doc:     "Return how many inodes the mounted file systems have in use.",
 			Example: `salt '*' disk.inodeusage`,
 			Run: func(context.Context, *function.Call) (any, error) {
-				return eachFileSystem(func(m mount, s *syscall.Statfs_t) any {
-					used := s.Files - s.Ffree
+				return eachFileSystem(func(m mount, s posix.FileSystem) any {
+					used := s.Files - s.FreeFiles
 					return map[string]any{
 						"filesystem": m.device, "inodes": strconv.FormatUint(s.Files, 10), "used": strconv.FormatUint(used, 10),
-						"free": strconv.FormatUint(s.Ffree, 10), "use": percentage(used, s.Files),
+						"free": strconv.FormatUint(s.FreeFiles, 10), "use": percentage(used, s.Files),
 					}
 				})
 			},
@@ -64,11 +64,11 @@ var diskModule = &function.Module{
 			Doc:     "Return how full the mounted file systems are, in units of 1024 bytes.",
 			Example: `salt '*' disk.usage`,
 			Run: func(context.Context, *function.Call) (any, error) {
-				return eachFileSystem(func(m mount, s *syscall.Statfs_t) any {
-					kib := func(blocks uint64) string { return strconv.FormatUint(blocks*uint64(s.Bsize)/1024, 10) }
+				return eachFileSystem(func(m mount, s posix.FileSystem) any {
+					kib := func(blocks uint64) string { return strconv.FormatUint(blocks*s.BlockSize/1024, 10) }
 					return map[string]any{
-						"filesystem": m.device, "1K-blocks": kib(s.Blocks), "used": kib(s.Blocks - s.Bfree),
-						"available": kib(s.Bavail), "capacity": capacity(s),
+						"filesystem": m.device, "1K-blocks": kib(s.Blocks), "used": kib(s.Blocks - s.Free),
+						"available": kib(s.Available), "capacity": capacity(s),
 					}
 				})
 			},
@@ -79,22 +79,21 @@ var diskModule = &function.Module{
 // eachFileSystem describes every mounted file system that has a size, by path.
 // Those without, such as /proc, and those that the minion may not see are left
 // out.
-func eachFileSystem(describe func(mount, *syscall.Statfs_t) any) (map[string]any, error) {
+func eachFileSystem(describe func(mount, posix.FileSystem) any) (map[string]any, error) {
 	mounts, err := mountTable()
 	found := map[string]any{}
 	for _, m := range mounts {
-		var s syscall.Statfs_t
-		if syscall.Statfs(m.path, &s) == nil && s.Blocks > 0 {
-			found[m.path] = describe(m, &s)
+		if s, err := posix.StatFS(m.path); err == nil && s.Blocks > 0 {
+			found[m.path] = describe(m, s)
 		}
 	}
 	return found, err
 }
 
 // capacity is the used share of what ordinary users can use, rounded up.
-func capacity(s *syscall.Statfs_t) string {
-	used := s.Blocks - s.Bfree
-	return percentage(used, used+s.Bavail)
+func capacity(s posix.FileSystem) string {
+	used := s.Blocks - s.Free
+	return percentage(used, used+s.Available)
 }
 
 func percentage(part, whole uint64) string {
@@ -105,7 +104,7 @@ func percentage(part, whole uint64) string {
 }
 
 func diskPercent(_ context.Context, c *function.Call) (any, error) {
-	all, err := eachFileSystem(func(_ mount, s *syscall.Statfs_t) any { return capacity(s) })
+	all, err := eachFileSystem(func(_ mount, s posix.FileSystem) any { return capacity(s) })
 	if err != nil || !c.Has("args") {
 		return all, err
 	}

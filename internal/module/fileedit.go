@@ -11,13 +11,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/aymanbagabas/go-udiff"
 
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // What the functions that edit a file have in common.
@@ -58,19 +58,22 @@ func rewrite(path, old, text, backup string) error {
 	if err != nil {
 		return err
 	}
-	stat := info.Sys().(*syscall.Stat_t)
+	stat, err := posix.StatOf(info)
+	if err != nil && os.Geteuid() == 0 {
+		return err
+	}
 	put := func(name, text string) error {
 		if os.Geteuid() != 0 {
 			return atomicfile.Write(name, []byte(text), info.Mode())
 		}
-		return atomicfile.WriteOwned(name, []byte(text), info.Mode(), int(stat.Uid), int(stat.Gid))
+		return atomicfile.WriteOwned(name, []byte(text), info.Mode(), int(stat.UID), int(stat.GID))
 	}
 	if backup != "" {
 		if err := put(path+backup, old); err != nil {
 			return err
 		}
 	}
-	if stat.Nlink > 1 {
+	if stat.Links > 1 {
 		return overwrite(path, info, text)
 	}
 	return put(path, text)
@@ -78,7 +81,7 @@ func rewrite(path, old, text, backup string) error {
 
 // overwrite writes into the file that was looked at, and into no other that has its name now.
 func overwrite(path string, info fs.FileInfo, text string) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(path, os.O_WRONLY|posix.NoFollow, 0)
 	if err != nil {
 		return err
 	}
@@ -473,11 +476,14 @@ func fileLstat(_ context.Context, c *function.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := info.Sys().(*syscall.Stat_t)
-	seconds := func(t syscall.Timespec) float64 { return float64(t.Nano()) / 1e9 }
+	s, err := posix.StatOf(info)
+	if err != nil {
+		return nil, err
+	}
+	seconds := func(t int64) float64 { return float64(t) / 1e9 }
 	return map[string]any{
-		"st_atime": seconds(s.Atim), "st_mtime": seconds(s.Mtim), "st_ctime": seconds(s.Ctim),
-		"st_gid": int(s.Gid), "st_uid": int(s.Uid), "st_mode": int(s.Mode), "st_nlink": int(s.Nlink), "st_size": s.Size,
+		"st_atime": seconds(s.Access), "st_mtime": seconds(s.Modified), "st_ctime": seconds(s.Changed),
+		"st_gid": int(s.GID), "st_uid": int(s.UID), "st_mode": int(s.Mode), "st_nlink": int(s.Links), "st_size": info.Size(),
 	}, nil
 }
 

@@ -10,17 +10,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // mayAccess asks the kernel whether the minion may access a path: 0 whether it
 // exists, 4, 2 and 1 whether it may read, write and execute it.
 func mayAccess(path string, mode uint32) bool {
-	return unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS) == nil
+	return posix.Access(path, mode) == nil
 }
 
 // hashFile returns the digest of a file in hex digits.
@@ -89,12 +87,15 @@ func statistics(path string, follow bool) (map[string]any, error) {
 	}
 	users, userErr := userNames()
 	groups, groupErr := groupNames()
-	s := info.Sys().(*syscall.Stat_t)
-	seconds := func(t syscall.Timespec) float64 { return float64(t.Nano()) / 1e9 }
+	s, err := posix.StatOf(info)
+	if err != nil {
+		return nil, err
+	}
+	seconds := func(t int64) float64 { return float64(t) / 1e9 }
 	return map[string]any{
-		"inode": s.Ino, "uid": int(s.Uid), "gid": int(s.Gid),
-		"user": nameOf(users, int(s.Uid)), "group": nameOf(groups, int(s.Gid)),
-		"atime": seconds(s.Atim), "mtime": seconds(s.Mtim), "ctime": seconds(s.Ctim),
+		"inode": s.Inode, "uid": int(s.UID), "gid": int(s.GID),
+		"user": nameOf(users, int(s.UID)), "group": nameOf(groups, int(s.GID)),
+		"atime": seconds(s.Access), "mtime": seconds(s.Modified), "ctime": seconds(s.Changed),
 		"size": info.Size(), "mode": octal(info.Mode()), "type": kindName(info.Mode()), "target": destination(path),
 	}, errors.Join(userErr, groupErr)
 }
@@ -191,8 +192,10 @@ func copyFile(ctx context.Context, src, dst string) (err error) {
 	}
 	_, err = io.Copy(out, untilDone{ctx, in})
 	if err == nil && os.Geteuid() == 0 {
-		s := info.Sys().(*syscall.Stat_t)
-		err = out.Chown(int(s.Uid), int(s.Gid)) // of what was written, whatever has its name now
+		var s posix.Stat
+		if s, err = posix.StatOf(info); err == nil {
+			err = out.Chown(int(s.UID), int(s.GID)) // of what was written, whatever has its name now
+		}
 	}
 	return errors.Join(err, out.Chmod(info.Mode()), out.Close())
 }
@@ -202,6 +205,9 @@ func keepOwner(path string, original fs.FileInfo) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	s := original.Sys().(*syscall.Stat_t)
-	return os.Chown(path, int(s.Uid), int(s.Gid))
+	s, err := posix.StatOf(original)
+	if err != nil {
+		return err
+	}
+	return os.Chown(path, int(s.UID), int(s.GID))
 }

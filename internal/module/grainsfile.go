@@ -8,11 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"gopkg.in/yaml.v3"
 
 	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // updateGrainsFile sets top-level values in a YAML file, keeping its comments
@@ -44,11 +44,11 @@ func updateGrainsFile(path string, values map[string]any, remove bool) error {
 
 // lockDir takes an exclusive lock on a directory, which leaves no file behind.
 func lockDir(dir string) (unlock func(), err error) {
-	f, err := os.Open(dir)
+	f, err := posix.OpenLock(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+	if err := posix.Lock(f, posix.Exclusive); err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -9,9 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // kmodModule manages the modules of the kernel.
@@ -96,12 +95,8 @@ func loadedModules(c *function.Call) ([]string, error) {
 
 // kernelModules are those whose files lie below the folder of the running kernel.
 func kernelModules(c *function.Call) ([]string, error) {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return nil, err
-	}
 	names := []string{}
-	root := c.Host.Path(filepath.Join("/lib/modules", unix.ByteSliceToString(u.Release[:])))
+	root := c.Host.Path(filepath.Join("/lib/modules", posix.Uname().Release))
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if base, _, ok := strings.Cut(filepath.Base(path), ".ko"); err == nil && ok && !d.IsDir() {
 			names = append(names, plainModule(base))

@@ -2,7 +2,6 @@ package module
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/process"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -28,9 +28,9 @@ var minionModule = &function.Module{
 				if err != nil {
 					return nil, err
 				}
-				time.AfterFunc(leaveTime, func() { _ = syscall.Kill(pid, syscall.SIGTERM) }) // it may have ended by itself
+				time.AfterFunc(leaveTime, func() { _ = posix.Kill(pid, syscall.SIGTERM) }) // it may have ended by itself
 				if pid != os.Getpid() {
-					err = syscall.Kill(pid, syscall.SIGTERM) // this process ends before the moment has passed
+					err = posix.Kill(pid, syscall.SIGTERM) // this process ends before the moment has passed
 				}
 				return map[string]any{"killed": pid, "retcode": 0, "comment": []string{}}, err
 			},
@@ -141,7 +141,7 @@ func minionProcess(c *function.Call) (int, error) {
 		return 0, fmt.Errorf("the minion's daemon is not running: %w", err)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid < 2 || errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+	if err != nil || pid < 2 || posix.Gone(pid) {
 		return 0, fmt.Errorf("the minion's daemon is not running: %s names no process", c.Host.PIDFile)
 	}
 	return pid, nil

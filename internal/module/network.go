@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/brinebus/brine/internal/function"
 )
 
@@ -547,13 +545,13 @@ func hexAddress(s string) string {
 	return netip.AddrFrom4([4]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)}).String()
 }
 
-// routeFlags are the letters that netstat uses.
+// routeFlags are the letters that netstat uses for the flags RTF_ of Linux.
 func routeFlags(flags uint64) string {
 	text := ""
 	for _, f := range []struct {
 		bit    uint64
 		letter string
-	}{{unix.RTF_UP, "U"}, {unix.RTF_GATEWAY, "G"}, {unix.RTF_HOST, "H"}, {unix.RTF_REJECT, "!"}} {
+	}{{0x1, "U"}, {0x2, "G"}, {0x4, "H"}, {0x200, "!"}} {
 		if flags&f.bit != 0 {
 			text += f.letter
 		}

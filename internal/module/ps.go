@@ -3,12 +3,10 @@ package module
 import (
 	"cmp"
 	"context"
-	"errors"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/shirou/gopsutil/v4/cpu"
@@ -19,6 +17,7 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 var (
@@ -299,8 +298,8 @@ func psKill(_ context.Context, c *function.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Kill(c.Int("pid"), sig)
-	if errors.Is(err, syscall.ESRCH) {
+	err = posix.Kill(c.Int("pid"), sig)
+	if posix.NoProcess(err) {
 		return false, nil
 	}
 	return err == nil, err
@@ -368,7 +367,7 @@ func psPkill(ctx context.Context, c *function.Call) (any, error) {
 	}
 	killed := []any{}
 	for _, p := range found {
-		if syscall.Kill(int(p.Pid), sig) == nil {
+		if posix.Kill(int(p.Pid), sig) == nil {
 			killed = append(killed, p.Pid)
 		}
 	}

@@ -12,10 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target/fnmatch"
 )
@@ -314,7 +313,7 @@ func parseSignal(s string) (syscall.Signal, error) {
 	if !strings.HasPrefix(name, "SIG") {
 		name = "SIG" + name
 	}
-	if sig := unix.SignalNum(name); sig != 0 {
+	if sig := posix.SignalNumber(name); sig != 0 {
 		return sig, nil
 	}
 	if n, err := strconv.Atoi(s); err == nil && n > 0 && n <= 64 {

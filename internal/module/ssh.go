@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // sshModule manages the keys that may log in by ssh.
@@ -90,7 +90,7 @@ func openAuthorized(ctx context.Context, c *function.Call) (a *authorized, err e
 // read returns the content. A file that belongs to neither the user nor this minion is one
 // that the user has put a name to, and is not theirs to show.
 func (a *authorized) read() (string, error) {
-	f, err := a.home.OpenFile(a.name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := a.home.OpenFile(a.name, os.O_RDONLY|posix.NoWaiting, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -102,7 +102,10 @@ func (a *authorized) read() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+	owner, _, err := posix.Owner(f.Name(), info)
+	if err != nil {
+		return "", err
+	}
 	if !info.Mode().IsRegular() || owner != a.user.uid {
 		return "", fmt.Errorf("%s is no file of %s", filepath.Join(a.user.home, a.name), a.user.name)
 	}

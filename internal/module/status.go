@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/shirou/gopsutil/v4/host"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target/fnmatch"
 )
@@ -291,14 +291,14 @@ func statusDiskUsage(ctx context.Context, c *function.Call) (any, error) {
 	}
 	usage := map[string]any{}
 	for _, path := range paths {
-		var s syscall.Statfs_t
-		if err := syscall.Statfs(path, &s); err != nil {
+		s, err := posix.StatFS(path)
+		if err != nil {
 			if slices.Contains(c.VarWords(), path) {
-				return nil, &os.PathError{Op: "statfs", Path: path, Err: err}
+				return nil, err
 			}
 			continue // of all file systems, those that the minion may not see
 		}
-		usage[path] = map[string]any{"available": s.Bavail * uint64(s.Bsize), "total": s.Blocks * uint64(s.Bsize)}
+		usage[path] = map[string]any{"available": s.Available * s.BlockSize, "total": s.Blocks * s.BlockSize}
 	}
 	return usage, ctx.Err()
 }
@@ -449,6 +449,10 @@ func readProcess(pid int, names map[int]string) (entry, bool) {
 	if err != nil {
 		return entry{}, false
 	}
+	owner, _, err := posix.Owner(dir, info)
+	if err != nil {
+		return entry{}, false
+	}
 	line, err := os.ReadFile(dir + "/cmdline")
 	if err != nil {
 		return entry{}, false
@@ -458,7 +462,7 @@ func readProcess(pid int, names map[int]string) (entry, bool) {
 		name, _ := os.ReadFile(dir + "/comm") // gone meanwhile: an empty name
 		command = "[" + strings.TrimSpace(string(name)) + "]"
 	}
-	return entry{pid: pid, user: nameOf(names, int(info.Sys().(*syscall.Stat_t).Uid)), command: command}, true
+	return entry{pid: pid, user: nameOf(names, owner), command: command}, true
 }
 
 // userNames are the names of the local users by their numbers.

@@ -11,12 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/aymanbagabas/go-udiff"
 
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/template"
 )
 
@@ -209,9 +209,12 @@ func stateOf(name string) (managed, error) {
 	if !info.Mode().IsRegular() {
 		return managed{}, function.Invalid("%s is no regular file", name)
 	}
+	stat, err := posix.StatOf(info)
+	if err != nil {
+		return managed{}, err
+	}
 	text, err := readText(name)
-	stat := info.Sys().(*syscall.Stat_t)
-	return managed{true, text, info.Mode(), int(stat.Uid), int(stat.Gid)}, err
+	return managed{true, text, info.Mode(), int(stat.UID), int(stat.GID)}, err
 }
 
 // wanted is the file as the arguments want it.

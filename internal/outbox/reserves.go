@@ -8,10 +8,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
@@ -77,8 +77,8 @@ func (r *Reserves) allocate(path string, head []byte) error {
 	}
 	defer f.Close()
 	size := int64(len(head) + reserveSize)
-	err = syscall.Fallocate(int(f.Fd()), 0, 0, size)
-	if errors.Is(err, syscall.EOPNOTSUPP) {
+	err = posix.Allocate(f, size)
+	if errors.Is(err, errors.ErrUnsupported) {
 		_, err = f.Write(make([]byte, size))
 	}
 	if err == nil {
@@ -93,26 +93,14 @@ func (r *Reserves) Sync(jid salt.JID) error {
 	if !r.always {
 		return nil
 	}
-	f, err := os.Open(r.path(jid))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
 	listed := make(chan error, 1)
 	go func() { listed <- r.names.Do(r.syncNames) }()
-	err = f.Sync()
+	err := posix.SyncPath(r.path(jid))
 	return errors.Join(err, <-listed)
 }
 
 // syncNames brings to the disk which files there are.
-func (r *Reserves) syncNames() error {
-	d, err := os.Open(r.dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
+func (r *Reserves) syncNames() error { return posix.SyncPath(r.dir) }
 
 // Drop gives the space back.
 func (r *Reserves) Drop(jid salt.JID) {

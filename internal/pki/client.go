@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -67,7 +68,11 @@ func (s *Store) ensureClients(dir string) error {
 	if err != nil || os.Geteuid() != 0 {
 		return err
 	}
-	return os.Chown(dir, int(ownerOf(info)), -1)
+	owner, _, err := ownerOf(s.dir, info)
+	if err != nil {
+		return err
+	}
+	return os.Chown(dir, int(owner), -1)
 }
 
 // RemoveClient forgets the key of a client. Without one the error is
@@ -79,7 +84,7 @@ func (s *Store) RemoveClient(name salt.ClientName) error {
 	if err := os.Remove(s.clientPath(name)); err != nil {
 		return fmt.Errorf("remove the key of client %q: %w", name, bareCause(err))
 	}
-	return syncPath(filepath.Join(s.dir, clientsDir))
+	return posix.SyncPath(filepath.Join(s.dir, clientsDir))
 }
 
 // Client returns the key of a client; without one the error is fs.ErrNotExist.

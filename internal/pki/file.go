@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -111,7 +111,7 @@ func keyFileHint(kind, path string, err error) string {
 // readKeyFile opens without blocking, so that a FIFO cannot hold us, and judges
 // the opened file and not its name, so that it cannot be swapped in between.
 func readKeyFile(path string, forbidden fs.FileMode, owners []uint32) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|posix.NoWaiting, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -137,23 +137,29 @@ func checkKeyFile(path string, info fs.FileInfo, forbidden fs.FileMode, owners [
 	case !info.Mode().IsRegular():
 		return salt.WithHint(errors.New("it is not a regular file"), "copy the key into an ordinary file")
 	}
-	if owner := ownerOf(info); !slices.Contains(owners, owner) {
+	owner, mode, err := ownerOf(path, info)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(owners, owner) {
 		return salt.WithHint(unsafef("it belongs to user %d, who is neither root nor the user of this process", owner),
 			fmt.Sprintf("if you trust its content: chown %d %s", os.Geteuid(), path))
 	}
-	if info.Mode().Perm()&forbidden == 0 {
+	if mode&forbidden == 0 {
 		return nil
 	}
 	if forbidden == othersAccess {
-		return salt.WithHint(unsafef("others may access it, its mode is %04o", info.Mode().Perm()),
+		return salt.WithHint(unsafef("others may access it, its mode is %04o", mode),
 			fmt.Sprintf("chmod 0400 %s (and replace the key if others could have read it)", path))
 	}
-	return salt.WithHint(unsafef("others may write it, its mode is %04o", info.Mode().Perm()),
+	return salt.WithHint(unsafef("others may write it, its mode is %04o", mode),
 		fmt.Sprintf("check its content, then: chmod 0644 %s", path))
 }
 
-func ownerOf(info fs.FileInfo) uint32 {
-	return info.Sys().(*syscall.Stat_t).Uid
+// ownerOf is whose the file is and what who may do with it.
+func ownerOf(path string, info fs.FileInfo) (uint32, fs.FileMode, error) {
+	uid, mode, err := posix.Owner(path, info)
+	return uint32(uid), mode.Perm(), err
 }
 
 // EnsurePair loads the key pair name.pem and name.pub of dir, making what is
@@ -263,7 +269,7 @@ func writeNew(path string, data []byte, mode fs.FileMode) error {
 	if err := os.Link(whole, path); err != nil {
 		return fmt.Errorf("write %s: %w", path, bareCause(err))
 	}
-	return syncPath(filepath.Dir(path))
+	return posix.SyncPath(filepath.Dir(path))
 }
 
 // bareCause leaves out the paths that os puts into its errors, where the message
@@ -278,16 +284,6 @@ func bareCause(err error) error {
 		return linkErr.Err
 	}
 	return err
-}
-
-// syncPath brings a file, or what names a directory has, to the disk.
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
 }
 
 // makeDir makes dir if it is missing, closed to others; they may enter parents
@@ -313,13 +309,16 @@ func ensureDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	perm, owner := info.Mode().Perm(), ownerOf(info)
+	owner, perm, err := ownerOf(dir, info)
+	if err != nil {
+		return err
+	}
 	switch {
 	case owner == uint32(os.Geteuid()):
 		if perm&othersAccess == 0 {
 			return nil
 		}
-		return os.Chmod(dir, perm&^othersAccess|dirMode)
+		return errors.Join(os.Chmod(dir, perm&^othersAccess|dirMode), posix.Restrict(dir, dirMode))
 	case owner == 0 && perm&othersWrite == 0:
 		return nil
 	}

@@ -1,18 +1,18 @@
 package pki
 
 import (
+	"errors"
 	"fmt"
-	"os"
-	"syscall"
 	"time"
 
 	"github.com/brinebus/brine/internal/backoff"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // LockDir waits until no other process works on the keys in dir and keeps all
 // out until unlock is called. Holders take it for milliseconds, so there is no
 // time-out. It ends with the process, whatever happens.
-func LockDir(dir string) (unlock func(), err error) { return lockDir(dir, syscall.LOCK_EX) }
+func LockDir(dir string) (unlock func(), err error) { return lockDir(dir, posix.Exclusive) }
 
 // Pauses between two tries for a lock that somebody else holds.
 const (
@@ -20,21 +20,20 @@ const (
 	maxLockPause = 10 * time.Millisecond
 )
 
-// lockDir takes a shared or exclusive lock. It lies on the directory itself, so
-// that no user's lock file stands in another user's way. It asks again and again instead
+// lockDir takes a shared or exclusive lock. It asks again and again instead
 // of waiting in the kernel, where each who waits would hold a thread of the process.
-func lockDir(dir string, how int) (unlock func(), err error) {
-	d, err := os.Open(dir)
+func lockDir(dir string, how posix.LockMode) (unlock func(), err error) {
+	d, err := posix.OpenLock(dir)
 	if err != nil {
 		return nil, fmt.Errorf("key directory %s: %w", dir, bareCause(err))
 	}
 	var pauses backoff.Pauses
 	for {
-		err = syscall.Flock(int(d.Fd()), how|syscall.LOCK_NB)
+		err = posix.TryLock(d, how)
 		if err == nil {
 			return func() { d.Close() }, nil
 		}
-		if err != syscall.EWOULDBLOCK && err != syscall.EINTR {
+		if !errors.Is(err, posix.ErrLocked) {
 			d.Close()
 			return nil, fmt.Errorf("lock key directory %s: %w", dir, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -105,7 +106,11 @@ func OpenExistingStore(pkiDir string) (*Store, error) {
 	}
 	// The owner of the directory can put any file in place anyway. This is how
 	// root's salt-key works on the store of a master that runs as a user of its own.
-	owners := append(ownOwners(), ownerOf(info))
+	owner, _, err := ownerOf(pkiDir, info)
+	if err != nil {
+		return nil, err
+	}
+	owners := append(ownOwners(), owner)
 	return &Store{dir: pkiDir, owners: owners}, nil
 }
 
@@ -119,7 +124,7 @@ func (s *Store) Lookup(id salt.MinionID, key PublicKey) (State, error) {
 		return state, err
 	}
 	// The key may just have moved from a directory not yet read to one already read.
-	unlock, err := s.lock(syscall.LOCK_SH)
+	unlock, err := s.lock(posix.Shared)
 	if err != nil {
 		return Denied, err
 	}
@@ -179,7 +184,7 @@ func (s *Store) read(path string) (PublicKey, error) {
 
 // List returns all keys, sorted by id and state, and the files that hold none.
 func (s *Store) List() ([]Entry, []Problem, error) {
-	unlock, err := s.lock(syscall.LOCK_SH)
+	unlock, err := s.lock(posix.Shared)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -279,7 +284,7 @@ func (s *Store) Knock(k Knock) (state State, isNew bool, err error) {
 	if err != nil || found && state != Pending && state != Denied {
 		return state, false, err
 	}
-	unlock, err := s.lock(syscall.LOCK_EX)
+	unlock, err := s.lock(posix.Exclusive)
 	if err != nil {
 		return Denied, false, err
 	}
@@ -348,7 +353,7 @@ func (s *Store) Accept(e Entry) error { return s.move(e, Accepted) }
 func (s *Store) Reject(e Entry) error { return s.move(e, Rejected) }
 
 func (s *Store) move(e Entry, to State) error {
-	unlock, err := s.lock(syscall.LOCK_EX)
+	unlock, err := s.lock(posix.Exclusive)
 	if err != nil {
 		return err
 	}
@@ -366,7 +371,7 @@ func (s *Store) move(e Entry, to State) error {
 	}
 	// A key that waits was not synced, see record. One that is decided upon is brought by
 	// nobody again.
-	if err := syncPath(from); err != nil {
+	if err := posix.SyncPath(from); err != nil {
 		return fmt.Errorf("sync the key of minion %q: %w", e.ID, err)
 	}
 	if err := os.Rename(from, target); err != nil {
@@ -376,7 +381,7 @@ func (s *Store) move(e Entry, to State) error {
 	if err := s.removeCopies(e, target); err != nil {
 		return err
 	}
-	return errors.Join(syncPath(filepath.Dir(target)), syncPath(filepath.Dir(from)))
+	return errors.Join(posix.SyncPath(filepath.Dir(target)), posix.SyncPath(filepath.Dir(from)))
 }
 
 // locate returns the file that holds the key of e in the state of e. The path
@@ -435,7 +440,7 @@ func (s *Store) removeCopies(e Entry, keep string) error {
 // Delete forgets the key of e: when it is seen again it is new. Other keys of
 // the same id stay.
 func (s *Store) Delete(e Entry) error {
-	unlock, err := s.lock(syscall.LOCK_EX)
+	unlock, err := s.lock(posix.Exclusive)
 	if err != nil {
 		return err
 	}
@@ -447,11 +452,11 @@ func (s *Store) Delete(e Entry) error {
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("delete the key of minion %q: %w", e.ID, err)
 	}
-	return syncPath(filepath.Dir(path))
+	return posix.SyncPath(filepath.Dir(path))
 }
 
 // lock takes the lock of all processes that use the store.
-func (s *Store) lock(how int) (func(), error) {
+func (s *Store) lock(how posix.LockMode) (func(), error) {
 	s.busy.Lock()
 	unlock, err := lockDir(s.dir, how)
 	if err != nil {

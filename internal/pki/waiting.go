@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -230,7 +230,7 @@ func (s *Store) makeRoom(k Knock) error {
 // OfAll returns the keys of some ids, as they were at one moment, and what is wrong with
 // files that hold none.
 func (s *Store) OfAll(ids []salt.MinionID) (all map[salt.MinionID][]Entry, problems []error, err error) {
-	unlock, err := s.lock(syscall.LOCK_EX)
+	unlock, err := s.lock(posix.Exclusive)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -11,11 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/brinebus/brine/internal/posix"
 )
 
 const (
@@ -40,13 +43,13 @@ var (
 
 // Program is a program to run, once, in a process group of its own.
 type Program struct {
-	Args       []string            // Args[0] is looked up in PATH
-	Dir        string              // "" for that of this process
-	Env        []string            // the whole environment; nil for that of this process
-	Stdin      *string             // nil for an empty one
-	Files      []*os.File          // what the program finds open as 3, 4 and so on
-	Credential *syscall.Credential // nil for that of this process
-	Umask      string              // octal digits, "" for that of this process
+	Args       []string          // Args[0] is looked up in PATH
+	Dir        string            // "" for that of this process
+	Env        []string          // the whole environment; nil for that of this process
+	Stdin      *string           // nil for an empty one
+	Files      []*os.File        // what the program finds open as 3, 4 and so on
+	Credential *posix.Credential // nil for that of this process
+	Umask      string            // octal digits, "" for that of this process
 	Chroot     string
 	Timeout    time.Duration // 0 for none
 	Merge      bool          // write stderr into stdout, in the order written
@@ -82,7 +85,10 @@ func (p *Program) Run(ctx context.Context) (Ending, error) {
 		ctx, stop = context.WithTimeoutCause(ctx, p.Timeout, errTimeout)
 		defer stop()
 	}
-	cmd := p.command()
+	cmd, err := p.command()
+	if err != nil {
+		return Ending{}, fmt.Errorf("run %q: %w", p.Args[0], err)
+	}
 	stdout, stderr, err := p.start(cmd, func() { cancel(errOutput) })
 	if err != nil {
 		return Ending{}, err
@@ -101,8 +107,11 @@ func (p *Program) Run(ctx context.Context) (Ending, error) {
 }
 
 // command prepares the program without starting it.
-func (p *Program) command() *exec.Cmd {
+func (p *Program) command() (*exec.Cmd, error) {
 	args := p.Args
+	if p.Umask != "" && runtime.GOOS == "windows" {
+		return nil, posix.Unsupported("a umask")
+	}
 	if p.Umask != "" || p.Chroot != "" && !strings.Contains(args[0], "/") {
 		// Only a process can change its own umask, and only one within the new
 		// root can search its PATH there.
@@ -111,14 +120,14 @@ func (p *Program) command() *exec.Cmd {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = p.Dir, p.Env, outputGrace
 	cmd.ExtraFiles = p.Files
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Chroot: p.Chroot}
-	if p.Credential != nil {
-		cmd.SysProcAttr.Credential = p.Credential
+	posix.Group(cmd)
+	if err := posix.RunAs(cmd, p.Credential, p.Chroot); err != nil {
+		return nil, err
 	}
 	if p.Stdin != nil {
 		cmd.Stdin = strings.NewReader(*p.Stdin)
 	}
-	return cmd
+	return cmd, nil
 }
 
 // start starts the program with its output captured.
@@ -157,8 +166,11 @@ func (p *Program) watch(toStderr bool) func([]byte) {
 // Detach starts the program in a session of its own and returns its pid. It
 // outlives the job and the minion; its output is dropped.
 func (p *Program) Detach() (pid int, err error) {
-	cmd := p.command()
-	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Setsid = false, true
+	cmd, err := p.command()
+	if err != nil {
+		return 0, fmt.Errorf("run %q: %w", p.Args[0], err)
+	}
+	posix.Session(cmd)
 	if err := cmd.Start(); err != nil {
 		return 0, fmt.Errorf("run %q: %w", p.Args[0], bareExecError(err))
 	}
@@ -210,16 +222,16 @@ func firstSignal(cause error) syscall.Signal {
 // endGroup ends every process of a group.
 func endGroup(group int, signal syscall.Signal) {
 	deadline := time.Now().Add(killGrace)
-	for syscall.Kill(-group, signal) == nil && time.Now().Before(deadline) {
+	for posix.KillGroup(group, signal) == nil && time.Now().Before(deadline) {
 		signal = 0                        // only ask whether one is left
 		time.Sleep(10 * time.Millisecond) // a group has no event to wait for
 	}
-	_ = syscall.Kill(-group, syscall.SIGKILL) // fails if none is left
+	_ = posix.KillGroup(group, syscall.SIGKILL) // fails if none is left
 }
 
 func exitCode(s *os.ProcessState) int {
-	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		return -int(w.Signal())
+	if signal := posix.Signalled(s); signal != 0 {
+		return -int(signal)
 	}
 	return s.ExitCode()
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/syslog"
 	"net/http"
 	"net/url"
 	"os"
@@ -127,7 +126,7 @@ func openSyslog(h *Host, _ Options) (sender, error) {
 		if err != nil {
 			return err
 		}
-		w, err := syslog.New(syslog.LOG_INFO|syslog.LOG_USER, tag)
+		w, err := connectSyslog(tag)
 		if err != nil {
 			return fmt.Errorf("connect to syslog: %w", err)
 		}

@@ -14,9 +14,8 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -54,7 +53,7 @@ func (t *fileTarget) check(context.Context) error { return writable(t.path) }
 // writable asks whether the file, or a new one in its directory, may be written.
 func writable(path string) error {
 	for _, p := range []string{path, filepath.Dir(path)} {
-		if err := unix.Access(p, unix.W_OK); err != nil && (p != path || !errors.Is(err, fs.ErrNotExist)) {
+		if err := posix.Access(p, posix.MayWrite); err != nil && (p != path || !errors.Is(err, fs.ErrNotExist)) {
 			return fmt.Errorf("write to %s: %w", p, err)
 		}
 	}
@@ -93,7 +92,7 @@ type file struct {
 }
 
 func (d *file) append() error {
-	f, err := os.OpenFile(d.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, d.mode)
+	f, err := os.OpenFile(d.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|posix.NoFollow, d.mode)
 	if err != nil {
 		return err
 	}
@@ -102,7 +101,7 @@ func (d *file) append() error {
 		err = fmt.Errorf("%s is no regular file", d.path)
 	}
 	if err == nil && info.Size() == 0 {
-		err = errors.Join(f.Chmod(d.mode), syncDir(filepath.Dir(d.path))) // the mode whatever the umask says
+		err = errors.Join(f.Chmod(d.mode), posix.SyncPath(filepath.Dir(d.path))) // the mode whatever the umask says
 	}
 	if err != nil {
 		f.Close()
@@ -110,16 +109,6 @@ func (d *file) append() error {
 	}
 	d.f, d.size = f, info.Size()
 	return nil
-}
-
-// syncDir makes names in a directory last.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
 }
 
 // rotate makes the next event begin a new file, unless this one is new itself.

@@ -6,8 +6,8 @@ import (
 	"io"
 	"os"
 	"strings"
-	"syscall"
 
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -21,7 +21,7 @@ func readSecret(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not make it wait
+	f, err := os.OpenFile(path, os.O_RDONLY|posix.NoWaiting, 0) // a pipe must not make it wait
 	if err != nil {
 		return "", fmt.Errorf("read a secret: %w", err)
 	}
@@ -48,11 +48,15 @@ func checkSecret(f *os.File) error {
 	if !info.Mode().IsRegular() {
 		return errors.New("it is no regular file")
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+	owner, mode, err := posix.Owner(f.Name(), info)
+	if err != nil {
+		return err
+	}
+	if mode = mode.Perm(); mode&0o077 != 0 {
 		return salt.WithHint(fmt.Errorf("others may use it: its mode is %04o", mode), "chmod 600 "+f.Name())
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return salt.WithHint(fmt.Errorf("it belongs to the user %d", st.Uid), "give it to root or to the user that the sink runs as")
+	if owner != 0 && owner != os.Geteuid() {
+		return salt.WithHint(fmt.Errorf("it belongs to the user %d", owner), "give it to root or to the user that the sink runs as")
 	}
 	return nil
 }

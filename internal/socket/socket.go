@@ -10,13 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/salt"
@@ -24,9 +21,6 @@ import (
 
 // ErrNobody is returned by Dial when no daemon listens behind the path.
 var ErrNobody = errors.New("no daemon is listening")
-
-// maxPath is what fits into sockaddr_un.sun_path with its final NUL.
-const maxPath = 107
 
 // Peer is the process at the other end, as the kernel knows it.
 type Peer struct {
@@ -50,7 +44,9 @@ var Namespaced = sync.OnceValue(func() bool {
 })
 
 // PeerOf asks the kernel who connected c. It fails for anything but a Unix
-// socket.
+// socket. Windows does not say who it is: there the file of the socket lets in nobody but
+// the system, its administrators and the daemon's own user, and whoever comes counts as
+// root does elsewhere.
 func PeerOf(c net.Conn) (Peer, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -60,17 +56,15 @@ func PeerOf(c net.Conn) (Peer, error) {
 	if err != nil {
 		return Peer{}, err
 	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
+	var peer Peer
+	var peerErr error
+	if err := raw.Control(func(fd uintptr) { peer, peerErr = credentials(fd) }); err != nil {
 		return Peer{}, err
 	}
-	if credErr != nil {
-		return Peer{}, fmt.Errorf("read peer credentials: %w", credErr)
+	if peerErr != nil {
+		return Peer{}, fmt.Errorf("read peer credentials: %w", peerErr)
 	}
-	return Peer{PID: cred.Pid, UID: cred.Uid, GID: cred.Gid}, nil
+	return peer, nil
 }
 
 // Listen opens the socket at path with the given mode, also under any umask.
@@ -85,44 +79,11 @@ func Listen(path string, mode os.FileMode) (net.Listener, error) {
 	if err := clear(path); err != nil {
 		return nil, err
 	}
-	l, err := listenAside(path, mode)
+	l, err := listen(path, mode)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	return &listener{UnixListener: l, path: path}, nil
-}
-
-// listenAside opens the socket in a folder that is closed to others and moves it
-// to its place when it has its mode: at no moment does the umask decide who may
-// connect.
-func listenAside(path string, mode os.FileMode) (*net.UnixListener, error) {
-	aside, err := os.MkdirTemp(filepath.Dir(path), ".")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(aside)
-	temp := filepath.Join(aside, "s")
-	address, done, err := reach(temp)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	// The address is not the one where the file will be, so it is removed by its
-	// own name and not by the listener.
-	l.SetUnlinkOnClose(false)
-	if err := os.Chmod(temp, mode); err != nil {
-		l.Close()
-		return nil, err
-	}
-	if err := os.Rename(temp, path); err != nil {
-		l.Close()
-		return nil, err
-	}
-	return l, nil
 }
 
 type listener struct {
@@ -183,23 +144,4 @@ func Dial(path string) (net.Conn, error) {
 		return nil, fmt.Errorf("connect to %s: %w", path, os.ErrPermission)
 	}
 	return nil, fmt.Errorf("connect to %s: %w", path, err)
-}
-
-// reach returns an address for path that fits into a socket address: the path
-// itself, or for a long one an alias through its open directory, so that a deep
-// root_dir is no obstacle. done releases the alias.
-func reach(path string) (address string, done func(), err error) {
-	if len(path) <= maxPath {
-		return path, func() {}, nil
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return "", nil, err
-	}
-	alias := "/proc/self/fd/" + strconv.Itoa(int(d.Fd())) + "/" + filepath.Base(path)
-	if len(alias) > maxPath {
-		d.Close()
-		return "", nil, fmt.Errorf("socket name %q is too long", filepath.Base(path))
-	}
-	return alias, func() { d.Close() }, nil
 }

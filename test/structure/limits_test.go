@@ -27,6 +27,7 @@ var assemblies = map[string]exception{
 	"cli/route": {20, "it puts a minion together for one function, without the daemon"},
 	"master":    {22, "the daemon"},
 	"minion":    {19, "the daemon"},
+	"module":    {16, "each of its files is about something else of the machine, and all of them are of any system"},
 }
 
 // exception is a present figure beyond a limit, and what is to be said of it.

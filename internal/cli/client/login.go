@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -230,7 +231,7 @@ func readSecret(path, what string) (string, error) {
 
 // readPrivate reads a file that nobody else may read.
 func readPrivate(path, what string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|posix.NoWaiting, 0)
 	if errors.Is(err, fs.ErrPermission) {
 		err = cli.Fail(cli.NoPermission, err)
 	}
@@ -242,15 +243,16 @@ func readPrivate(path, what string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode().Perm()&0o077 != 0 || s.Uid != 0 && int(s.Uid) != os.Geteuid() {
-		return nil, cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("read %s %s: its mode is %04o and its owner %d, so others may know it", what, path, info.Mode().Perm(), s.Uid),
+	owner, mode, err := posix.Owner(path, info)
+	if err != nil {
+		return nil, err
+	}
+	if mode.Perm()&0o077 != 0 || owner != 0 && owner != os.Geteuid() {
+		return nil, cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("read %s %s: its mode is %04o and its owner %d, so others may know it", what, path, mode.Perm(), owner),
 			"chmod 600 it, or make a new one"))
 	}
 	return io.ReadAll(io.LimitReader(f, maxSecretFile))
 }
-
-// mayMakeFiles is W_OK and X_OK of access(2).
-const mayMakeFiles = 2 | 1
 
 // canKeep says, before a token is made, that it could not be kept.
 func (l *Login) canKeep() error {
@@ -258,7 +260,7 @@ func (l *Login) canKeep() error {
 		return nil
 	}
 	dir := filepath.Dir(l.tokenFile)
-	err := syscall.Access(dir, mayMakeFiles)
+	err := posix.Access(dir, posix.MayWrite|posix.MayExecute)
 	if info, statErr := os.Stat(dir); err == nil && statErr == nil && !info.IsDir() {
 		err = syscall.ENOTDIR
 	}

@@ -10,7 +10,6 @@ import (
 	"runtime/pprof"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -20,11 +19,14 @@ const dumps = "goroutines"
 // keptDumps is how many files are kept there.
 const keptDumps = 8
 
-// DumpAtSignal writes at each SIGUSR1 what all goroutines do, into a file below dir, until
+// DumpAtSignal writes at each SIGUSR1, where there is such a signal, what all goroutines do, into a file below dir, until
 // stop, which returns when nothing of it runs.
 func DumpAtSignal(dir string, log *slog.Logger) (stop func()) {
 	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGUSR1)
+	if dumpSignal == nil { // Notify without a signal would take all of them
+		return func() {}
+	}
+	signal.Notify(asked, dumpSignal)
 	end := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -10,7 +10,6 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
-	"syscall"
 
 	urcli "github.com/urfave/cli/v2"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/output"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -126,14 +126,8 @@ func (t *tool) becomeMasterUser() error {
 	if uid == 0 {
 		return nil
 	}
-	for _, step := range []func() error{
-		func() error { return syscall.Setgroups([]int{gid}) },
-		func() error { return syscall.Setgid(gid) },
-		func() error { return syscall.Setuid(uid) }, // last: it takes the right to do the others
-	} {
-		if err := step(); err != nil {
-			return fmt.Errorf("become user %s: %w", u.Username, err)
-		}
+	if err := posix.Become(uid, gid, []int{gid}); err != nil {
+		return fmt.Errorf("become user %s: %w", u.Username, err)
 	}
 	return nil
 }

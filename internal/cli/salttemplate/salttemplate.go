@@ -18,6 +18,7 @@ import (
 	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/template"
 	"github.com/brinebus/brine/internal/template/jinja"
 	"github.com/brinebus/brine/internal/value"
@@ -82,7 +83,7 @@ func endAbove(limit uint64) {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	for {
 		if metrics.Read(sample); sample[0].Value.Uint64() > limit {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // it has nothing to tidy up
+			_ = posix.Kill(os.Getpid(), syscall.SIGKILL) // it has nothing to tidy up
 		}
 		time.Sleep(lookEvery)
 	}

@@ -1,0 +1,6 @@
+package monitor
+
+import "os"
+
+// dumpSignal is none: Windows has no such signal.
+var dumpSignal os.Signal

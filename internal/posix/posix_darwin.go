@@ -1,0 +1,36 @@
+package posix
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// StatOf is the rest of what a Stat or Lstat has told.
+func StatOf(info fs.FileInfo) (Stat, error) {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return Stat{}, Unsupported("the owner of " + info.Name())
+	}
+	return Stat{
+		Device: uint64(s.Dev), Inode: s.Ino, Links: uint64(s.Nlink), UID: s.Uid, GID: s.Gid, Mode: uint32(s.Mode),
+		Access: s.Atimespec.Nano(), Modified: s.Mtimespec.Nano(), Changed: s.Ctimespec.Nano(),
+	}, nil
+}
+
+// StatFS tells of the file system at a path.
+func StatFS(path string) (FileSystem, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return FileSystem{}, &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	return FileSystem{uint64(s.Bsize), s.Blocks, s.Bfree, s.Bavail, s.Files, s.Ffree}, nil
+}
+
+// SyncData is SyncPath: there is nothing less.
+func SyncData(path string) error { return SyncPath(path) }
+
+// Allocate fails: the room for a file is made by writing it.
+func Allocate(*os.File, int64) error { return Unsupported("room for a file before it is written") }

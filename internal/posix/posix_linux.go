@@ -1,0 +1,54 @@
+package posix
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// StatOf is the rest of what a Stat or Lstat has told.
+func StatOf(info fs.FileInfo) (Stat, error) {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return Stat{}, Unsupported("the owner of " + info.Name())
+	}
+	return Stat{
+		Device: uint64(s.Dev), Inode: s.Ino, Links: uint64(s.Nlink), UID: s.Uid, GID: s.Gid, Mode: s.Mode, //nolint:unconvert // 32 bits on some machines
+		Access: s.Atim.Nano(), Modified: s.Mtim.Nano(), Changed: s.Ctim.Nano(),
+	}, nil
+}
+
+// StatFS tells of the file system at a path.
+func StatFS(path string) (FileSystem, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return FileSystem{}, &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	return FileSystem{uint64(s.Bsize), s.Blocks, s.Bfree, s.Bavail, s.Files, s.Ffree}, nil
+}
+
+// SyncData is SyncPath without the times of a file.
+func SyncData(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	for {
+		if err = unix.Fdatasync(int(f.Fd())); !errors.Is(err, unix.EINTR) {
+			return errors.Join(err, f.Close())
+		}
+	}
+}
+
+// Allocate makes room for the first bytes of a file; ErrUnsupported is of a file system
+// that cannot.
+func Allocate(f *os.File, size int64) error {
+	err := unix.Fallocate(int(f.Fd()), 0, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return Unsupported("room for a file before it is written")
+	}
+	return err
+}
