@@ -2,7 +2,6 @@ package module
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/base64"
@@ -77,7 +76,10 @@ func partFile(c *function.Call) (string, error) {
 	if name == "" || len(name) > 64 || strings.Trim(name, "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
 		return "", function.Invalid("upload is %q: a name for the chunks of one file is wanted, of letters and digits", name)
 	}
-	dir := filepath.Join(cmp.Or(c.Host.CacheDir, os.TempDir()), "recv")
+	dir, err := cachePath(c, "files that arrive", "recv")
+	if err != nil {
+		return "", err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}

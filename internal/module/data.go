@@ -134,11 +134,15 @@ var dataModule = &function.Module{
 // dataLock keeps two changes within one process apart.
 var dataLock sync.Mutex
 
-func dataFile(c *function.Call) (string, error) {
+func dataFile(c *function.Call) (string, error) { return cachePath(c, "data", "datastore.json") }
+
+// cachePath is a path below cachedir, for what. There is no other place for it: a directory
+// such as /tmp could be somebody else's before it is ours.
+func cachePath(c *function.Call, what string, names ...string) (string, error) {
 	if c.Host.CacheDir == "" {
-		return "", function.Unavailable("directory for data")
+		return "", function.Unavailable("directory for " + what)
 	}
-	return filepath.Join(c.Host.CacheDir, "datastore.json"), nil
+	return filepath.Join(c.Host.CacheDir, filepath.Join(names...)), nil
 }
 
 // readData returns what is kept, an empty map for nothing.

@@ -277,7 +277,7 @@ exit 0`)
 }
 
 func TestClearCacheKeepsState(t *testing.T) {
-	m := machineWith(t, map[string]string{"content/ab": "1", "files/base/x": "1", "urls/y/z": "1", "outbox/0": "1", "datastore.json": "{}"})
+	m := machineWith(t, map[string]string{"content/ab": "1", "files/base/x": "1", "recv/x": "1", "urls/y/z": "1", "outbox/0": "1", "datastore.json": "{}"})
 	same(t, "clear", good(t, m, "saltutil.clear_cache", nil), true)
 	entries, err := os.ReadDir(m.CacheDir)
 	if err != nil || len(entries) != 2 {

@@ -63,7 +63,7 @@ var saltutilModule = &function.Module{
 					return nil, function.Unavailable("directory for copies")
 				}
 				var all error
-				for _, name := range []string{"content", "files", "urls"} {
+				for _, name := range []string{"content", "files", "recv", "urls"} {
 					all = errors.Join(all, os.RemoveAll(filepath.Join(c.Host.CacheDir, name)))
 				}
 				return done(all)

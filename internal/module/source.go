@@ -83,7 +83,10 @@ func downloadSource(ctx context.Context, c *function.Call, address string) (stri
 		base = "index"
 	}
 	sum := sha256.Sum256([]byte(address))
-	place := filepath.Join(cmp.Or(c.Host.CacheDir, os.TempDir()), "urls", hex.EncodeToString(sum[:]), base)
+	place, err := cachePath(c, "copies", "urls", hex.EncodeToString(sum[:]), base)
+	if err != nil {
+		return "", err
+	}
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return "", err
