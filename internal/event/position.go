@@ -2,11 +2,14 @@ package event
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Position is how far a reader of several journals has come: a sequence for each, by the
@@ -42,6 +45,16 @@ func (p Position) String() string {
 	return strings.Join(parts, ",")
 }
 
+// CheckText says whether a text can be the one of a stored event: an object of JSON, on one
+// line. Whoever writes into a journal of ours makes sure of that; what comes out of another
+// master's may be anything, further lines for whoever listens among it.
+func CheckText(text []byte) error {
+	if len(text) < 2 || text[0] != '{' || text[len(text)-1] != '}' || bytes.ContainsAny(text, "\r\n") || !value.Valid(text) {
+		return errors.New("it is no event: an object of JSON on one line is wanted")
+	}
+	return nil
+}
+
 // Pass notes that everything up to seq of that journal is done.
 func (p Position) Pass(name string, seq uint64) { p[name] = max(p[name], seq) }
 
@@ -59,7 +72,7 @@ func AppendMirrored(b, stored []byte, master string, seq uint64) []byte {
 // there is none.
 func MasterOf(line []byte) string {
 	at := bytes.LastIndex(line, []byte(seqKey))
-	if at < 0 || line[at-1] != '"' {
+	if at < 1 || line[at-1] != '"' {
 		return ""
 	}
 	head := line[:at-1]

@@ -42,3 +42,26 @@ func TestMirroredLines(t *testing.T) {
 		}
 	}
 }
+
+// TestTextsOfAnotherMaster: one that has its own journal written by somebody else cannot say
+// more to a listener than one event.
+func TestTextsOfAnotherMaster(t *testing.T) {
+	text := At("web1", time.Now()).AppendNew(nil, "tag", json.RawMessage(`{"a":"\n"}`))
+	if err := CheckText(text); err != nil {
+		t.Errorf("%s: %v", text, err)
+	}
+	for _, hostile := range []string{
+		"", "{", "}", "{}x", " {}", "{} ", `["tag"]`, `"{}"`, `{"tag":"a","from":"b","data":{}`, `{"tag":"a"}}`,
+		`{"tag":"a","from":"b","data":{}}` + "\n" + `{"tag":"salt/auth","from":"master","data":{}}`,
+		`{"tag":"a","from":"b",` + "\n" + `"data":{}}`, `{"tag":"a","from":"b",` + "\r" + `"data":{}}`,
+	} {
+		if err := CheckText([]byte(hostile)); err == nil {
+			t.Errorf("%q is taken for an event", hostile)
+		}
+	}
+	for _, line := range []string{"", `,"seq":1}`, `{"seq":1}`, `","seq":1}`} {
+		if of := MasterOf([]byte(line)); of != "" {
+			t.Errorf("%q is of %q", line, of)
+		}
+	}
+}

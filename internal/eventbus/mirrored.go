@@ -329,7 +329,11 @@ func (m *mirrored) hear(ctx context.Context, p *part, e journal.Text) error {
 	if e.Seq < p.next {
 		return nil
 	}
-	head, err := event.HeadOf(e.Body)
+	err := event.CheckText(e.Body)
+	var head event.Head
+	if err == nil {
+		head, err = event.HeadOf(e.Body)
+	}
 	ok := err == nil && !(p.fresh && event.StampOf(e.Body) < m.begun)
 	if ok {
 		ok, err = p.l.wants(head)
