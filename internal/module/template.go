@@ -2,6 +2,7 @@ package module
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -23,16 +24,26 @@ import (
 // templateContext has names that a template sees beside those of the minion.
 var templateContext = function.Param{Name: "context", Kind: function.Map}
 
-// renderSource renders what an address names, for this minion.
-func renderSource(ctx context.Context, c *function.Call, address string) (string, error) {
+// sourceText reads what an address names.
+func sourceText(ctx context.Context, c *function.Call, address string) (string, error) {
 	place, err := fetchSource(ctx, c, address, c.String("saltenv"))
 	if err != nil {
 		return "", err
 	}
-	text, err := readText(place)
+	return readText(place)
+}
+
+// renderSource renders what an address names, for this minion.
+func renderSource(ctx context.Context, c *function.Call, address string) (string, error) {
+	text, err := sourceText(ctx, c, address)
 	if err != nil {
 		return "", err
 	}
+	return renderText(ctx, c, address, text)
+}
+
+// renderText renders what was read from an address.
+func renderText(ctx context.Context, c *function.Call, address, text string) (string, error) {
 	out, err := rendered(ctx, c, text)
 	if m, ok := errors.AsType[*template.Mistake](err); ok {
 		return "", fmt.Errorf("%s: %w", address, m)
@@ -112,17 +123,22 @@ func fileManageFile(ctx context.Context, c *function.Call) (any, error) {
 			return nil, function.Invalid("%s is not here: file.managed replaces the file as a whole, and keeps no other", name)
 		}
 	}
-	if want := c.Map("source_sum"); len(want) > 0 {
-		place, err := fetchSource(ctx, c, managedSource(c), c.String("saltenv"))
-		if err != nil {
-			return nil, err
+	want := c.Map("source_sum")
+	return manage(ctx, c, func(source, text string) error {
+		if len(want) == 0 {
+			return nil
 		}
 		form, digest := fmt.Sprint(want["hash_type"]), fmt.Sprint(want["hsum"])
-		if got, err := hashFile(ctx, place, form); err != nil || !strings.EqualFold(got, digest) {
-			return nil, errors.Join(err, function.Invalid("%s has the %s digest %s, not %s", managedSource(c), form, got, digest))
+		h, err := newHash(form)
+		if err != nil {
+			return err
 		}
-	}
-	return fileManaged(ctx, c)
+		h.Write([]byte(text))
+		if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, digest) {
+			return function.Invalid("%s has the %s digest %s, not %s", source, form, got, digest)
+		}
+		return nil
+	})
 }
 
 // managedSource is the address of what the file is to hold, "" for none. What is empty is none: in
@@ -138,11 +154,17 @@ func managedSource(c *function.Call) string {
 
 // fileManaged makes a file have a content, an owner and a mode, and says what it has changed.
 func fileManaged(ctx context.Context, c *function.Call) (any, error) {
+	return manage(ctx, c, func(string, string) error { return nil })
+}
+
+// manage is file.managed with a check of what the source holds: of the very text that is
+// written, since a server may answer otherwise the next time.
+func manage(ctx context.Context, c *function.Call, check func(source, text string) error) (any, error) {
 	name := c.String("name")
 	if !filepath.IsAbs(name) {
 		return nil, function.Invalid("name %q is not an absolute path", name)
 	}
-	text, err := managedText(ctx, c)
+	text, err := managedText(ctx, c, check)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +191,7 @@ func fileManaged(ctx context.Context, c *function.Call) (any, error) {
 }
 
 // managedText is what the file is to hold.
-func managedText(ctx context.Context, c *function.Call) (string, error) {
+func managedText(ctx context.Context, c *function.Call, check func(source, text string) error) (string, error) {
 	source := managedSource(c)
 	if (source != "") == c.Has("contents") {
 		return "", function.Invalid("one of source and contents says what the file is to hold")
@@ -180,14 +202,15 @@ func managedText(ctx context.Context, c *function.Call) (string, error) {
 		return rendered(ctx, c, withLineEnd(c.String("contents")))
 	case c.Has("contents"):
 		return withLineEnd(c.String("contents")), nil
-	case templated:
-		return renderSource(ctx, c, source)
 	}
-	place, err := fetchSource(ctx, c, source, c.String("saltenv"))
-	if err != nil {
-		return "", err
+	text, err := sourceText(ctx, c, source)
+	if err == nil {
+		err = check(source, text)
 	}
-	return readText(place)
+	if err != nil || !templated {
+		return text, err
+	}
+	return renderText(ctx, c, source, text)
 }
 
 // managed is a file as file.managed sees it.
