@@ -46,7 +46,7 @@ func newLink(o *LinkOptions) *link {
 }
 
 // listen adds the port of links to the options of the server. TLS comes before anything is
-// said, so that a stranger learns nothing.
+// said, so that whoever is no master of this system learns nothing.
 func (l *link) listen(so *server.Options) error {
 	host, text, err := net.SplitHostPort(l.opts.Listen)
 	if err != nil {

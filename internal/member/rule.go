@@ -50,7 +50,7 @@ func (r Rule) Judge(cert *x509.Certificate) (Member, error) {
 	}
 	card, ok, err := cardOf(cert)
 	if !ok || err != nil {
-		return Member{}, refusal(ErrNoMember, key, "only masters with the same cluster_id may connect to the cluster_port; minions and tools use the ret_port", cardFault(cert, err))
+		return Member{}, refusal(ErrNoMember, key, "only masters of this system may connect to this port; minions and tools use ret_port", cardFault(cert, err))
 	}
 	m := Member{card, key}
 	if err := r.judgeKey(cert, m); err != nil {
@@ -105,10 +105,10 @@ func (r Rule) judgeRemoved(m Member) error {
 // judgeCard compares what a member with a good key says of itself.
 func (r Rule) judgeCard(m Member) error {
 	if m.Cluster != r.Card.Cluster {
-		return refusal(ErrCluster, m.Key, "cluster_id must be the same on all members", fmt.Sprintf("%.80q belongs to %.80q, this one to %.80q", m.Name, m.Cluster, r.Card.Cluster))
+		return refusal(ErrCluster, m.Key, "all members belong to one system: compare their configuration", fmt.Sprintf("%.80q belongs to %.80q, this one to %.80q", m.Name, m.Cluster, r.Card.Cluster))
 	}
 	if m.Name == r.Card.Name || m.Name == "" {
-		return refusal(ErrSame, m.Key, "the name of a member follows from its own address in cluster_peers, which no other may have", fmt.Sprintf("it says that its name is %.80q, as this member's is %.80q", m.Name, r.Card.Name))
+		return refusal(ErrSame, m.Key, "each member has a name of its own: was the folder of one's journal copied to the other?", fmt.Sprintf("it says that its name is %.80q, as this member's is %.80q", m.Name, r.Card.Name))
 	}
 	if err := r.Card.agree(m.Card); err != nil {
 		return refusal(ErrVersion, m.Key, "members are upgraded one after the other, each by one version", err.Error())
