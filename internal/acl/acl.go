@@ -26,7 +26,7 @@
 //	peer:
 //	  web\d+: [test.ping, {G@role:db: [mysql.status]}]
 //	peer_run:
-//	  web1: [manage.up, {jobs.lookup_jid: {args: ['\d{20}']}}]
+//	  web1: [manage.up, {jobs.lookup_jid: {args: ['\d{20}']}}, {'@wheel': [key.list]}]
 //
 // A pattern is a regular expression of Python and is compared with the whole
 // text: test.ping does not allow test.ping_all. It is compiled when the rules

@@ -117,6 +117,8 @@ peer:
   web\d+: [{db1: [mysql.status]}, test.ping]
 peer_run:
   web1: [manage.up, {jobs.lookup_jid: {args: ['\d{20}']}}]
+  db1: [.*]
+  db\d: [{'@wheel': [key.list]}]
 `
 
 func TestDecide(t *testing.T) {
@@ -197,7 +199,10 @@ func TestDecide(t *testing.T) {
 		"peer runs a runner":               {on(Runner, ask(Subject{Kind: Peer, Name: "web1"}, "manage.up")), true, "peer_run: web1: manage.up"},
 		"peer runs with arguments":         {args(on(Runner, ask(Subject{Kind: Peer, Name: "web1"}, "jobs.lookup_jid")), nil, "20240101000000000000"), true, ""},
 		"peer runs with other arguments":   {args(on(Runner, ask(Subject{Kind: Peer, Name: "web1"}, "jobs.lookup_jid")), nil, "1"), false, ""},
-		"peer has no wheel":                {on(Wheel, ask(Subject{Kind: Peer, Name: "web1"}, "key.list")), false, ""},
+		"peer has no wheel":                {on(Wheel, ask(Subject{Kind: Peer, Name: "web1"}, "key.list")), false, "no rule of peer_run allows key.list to web1"},
+		"peer has a wheel function":        {on(Wheel, ask(Subject{Kind: Peer, Name: "db1"}, "key.list")), true, `peer_run: db\d: @wheel: key.list`},
+		"peer has no other by a pattern":   {on(Wheel, ask(Subject{Kind: Peer, Name: "db1"}, "key.accept")), false, "no rule of peer_run allows key.accept to db1"},
+		"peer has no runner by @wheel":     {on(Runner, ask(Subject{Kind: Peer, Name: "db2"}, "key.list")), false, "no rule of peer_run allows key.list to db2"},
 		"nobody":                           {ask(Subject{}, "test.ping", "web1"), false, "nobody is known"},
 		"an operator who is nobody":        {ask(Subject{Operator: true}, "test.ping", "web1"), false, "nobody is known"},
 		"empty name":                       {ask(local(""), "test.ping", "web1"), false, "nobody is known"},
@@ -255,7 +260,7 @@ func TestNoRules(t *testing.T) {
 func TestPeerLimits(t *testing.T) {
 	r := rules(t, "peer: {web1: [.*]}")
 	web1 := Subject{Kind: Peer, Name: "web1"}
-	for _, f := range []string{"publish.publish", "publish.full_data", "publish.runner", "test.ping,publish.publish", "saltutil.cmd", "saltutil.runner"} {
+	for _, f := range []string{"publish.publish", "publish.full_data", "publish.runner", "test.ping,publish.publish", "saltutil.cmd", "saltutil.runner", "saltutil.wheel"} {
 		if d := r.Decide(ask(web1, f, "db1")); d.Verdict == Allow || !strings.Contains(d.Reason, "publish again") {
 			t.Errorf("%s: %+v", f, d)
 		}
@@ -437,6 +442,7 @@ func TestMistakes(t *testing.T) {
 		"peer runner":          {"peer: {web1: ['@runner']}", "@runner is no target", "peer_run"},
 		"peer_run target":      {"peer_run: {web1: [{'*': [manage.up]}]}", "functions are regular expressions", ""},
 		"peer_run list":        {"peer_run: {web1: manage.up}", "is a list", ""},
+		"peer_run wheel alone": {"peer_run: {web1: ['@wheel']}", "alone grants a minion nothing", "key.list"},
 	} {
 		r, err := parse(t, c.text)
 		if r != nil || err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(salt.Hint(err), c.hint) {

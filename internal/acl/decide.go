@@ -173,7 +173,7 @@ func closed(q *Question, s *Subject) (Decision, bool) {
 
 // publishes says whether a function makes a minion ask others.
 func publishes(f salt.Function) bool {
-	return strings.HasPrefix(string(f), "publish") || f == "saltutil.cmd" || f == "saltutil.runner"
+	return strings.HasPrefix(string(f), "publish") || f == "saltutil.cmd" || f == "saltutil.runner" || f == "saltutil.wheel"
 }
 
 // holders returns those whose rules are asked.
@@ -187,7 +187,7 @@ func (r *Rules) holders(q *Question, s *Subject) ([]*holder, string, error) {
 		return h, "external_auth: " + s.Backend, err
 	case Peer:
 		switch q.Scope {
-		case Runner:
+		case Runner, Wheel:
 			h, err := r.peerRun.of(s, false)
 			return h, "peer_run", err
 		case Mine:

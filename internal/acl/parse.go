@@ -314,31 +314,55 @@ func (p *parser) special(key at, functions at) []rule {
 	return p.functions(functions, base)
 }
 
-// runnerGrants reads the rules of peer_run: functions of runners.
+// runnerGrants reads the rules of peer_run: functions of runners, and below @wheel
+// wheel functions, which a minion has by no other rule.
 func (p *parser) runnerGrants(a at) []rule {
-	return p.functions(a, rule{scopes: []Scope{Runner}})
+	return p.each(a, func(item at) []rule {
+		if item.isText() && strings.HasPrefix(item.Value, "@") {
+			p.fail(item, salt.WithHint(fmt.Errorf("%s alone grants a minion nothing", item.Value), "name the functions: {'@wheel': [key.list]}"))
+			return nil
+		}
+		if item.Kind == yaml.MappingNode && len(item.Content) == 2 && isWheel(item.Content[0].Value) {
+			_, functions, _ := p.single(item)
+			return p.functions(functions, rule{scopes: []Scope{Wheel}})
+		}
+		return p.item(item, rule{scopes: []Scope{Runner}})
+	})
 }
+
+func isWheel(key string) bool { return key == "@wheel" || key == "@wheels" }
 
 // functions reads a list of functions, each with or without conditions. What
 // they have in common is in base.
 func (p *parser) functions(a at, base rule) []rule {
+	return p.each(a, func(item at) []rule { return p.item(item, base) })
+}
+
+// each reads the items of a list of functions.
+func (p *parser) each(a at, read func(item at) []rule) []rule {
 	var rules []rule
 	for item := range p.items(a, "what is allowed") {
-		switch {
-		case item.isText():
-			rules = append(rules, p.function(item, at{}, base)...)
-		case item.Kind == yaml.MappingNode:
-			if key, conditions, ok := p.single(item); ok {
-				rules = append(rules, p.function(key, conditions, base)...)
-			}
-		default:
-			p.fail(item, fmt.Errorf("a function is text, or a mapping from it to args and kwargs, but this is %s", item.shape()))
-		}
+		rules = append(rules, read(item)...)
 	}
 	if len(rules) == 0 && a.Kind == yaml.SequenceNode && len(a.Content) == 0 {
 		p.warn(a, true, "the list is empty and allows nothing")
 	}
 	return rules
+}
+
+// item reads one function, with or without conditions.
+func (p *parser) item(item at, base rule) []rule {
+	switch {
+	case item.isText():
+		return p.function(item, at{}, base)
+	case item.Kind == yaml.MappingNode:
+		if key, conditions, ok := p.single(item); ok {
+			return p.function(key, conditions, base)
+		}
+	default:
+		p.fail(item, fmt.Errorf("a function is text, or a mapping from it to args and kwargs, but this is %s", item.shape()))
+	}
+	return nil
 }
 
 // function reads one pattern of functions. It returns no rule or one.

@@ -57,7 +57,7 @@ func (p Principal) checkOf(s acl.Scope) bus.Check {
 	if p.subject.Kind != acl.Peer {
 		return bus.Published
 	}
-	return map[acl.Scope]bus.Check{acl.Minions: bus.Peers, acl.Runner: bus.PeerRuns, acl.Mine: bus.MineReads}[s]
+	return map[acl.Scope]bus.Check{acl.Minions: bus.Peers, acl.Runner: bus.PeerRuns, acl.Wheel: bus.PeerRuns, acl.Mine: bus.MineReads}[s]
 }
 
 // decide decides whether who may do what the question says. A refusal is told to the
@@ -201,7 +201,7 @@ func refusal(who Principal, q acl.Question, d acl.Decision) error {
 
 // refusePeer tells a minion that it may not, and where an operator would let it.
 func refusePeer(who Principal, q acl.Question, what string, d acl.Decision) error {
-	setting := map[acl.Scope]string{acl.Minions: "peer", acl.Runner: "peer_run", acl.Mine: "mine_get"}[q.Scope]
+	setting := map[acl.Scope]string{acl.Minions: "peer", acl.Runner: "peer_run", acl.Wheel: "peer_run, below @wheel", acl.Mine: "mine_get"}[q.Scope]
 	return rpc.Errorf(rpc.Denied, "Authorization error occurred. Minion %s may not use %s through the master: %s", who.subject.Name, what, d.Reason).
 		WithHint("an operator grants it in the master's configuration, under %s", setting)
 }

@@ -38,7 +38,7 @@ const (
 	Started    Check = "job"                     // who started the job, and else publisher_acl
 	Proof      Check = "external_auth"           // the proof of who logs in
 	Peers      Check = "peer"                    // peer, on functions, arguments and targets
-	PeerRuns   Check = "peer_run"                // peer_run, on runners and arguments
+	PeerRuns   Check = "peer_run"                // peer_run, on runners, wheel functions and arguments
 	MineReads  Check = "mine_get"                // mine_get, on names and targets, and what the owners of entries allow
 	EventGrant Check = "event_acl"               // event_acl, on tags
 	TagSpace   Check = "tag"                     // no tag of the master's or of another minion's
@@ -58,7 +58,7 @@ var checks = []struct {
 	{Started, false, "whoever started the job; else as `publisher_acl`"},
 	{Proof, false, "the password, certificate or token of who logs in"},
 	{Peers, false, "the setting, on functions, arguments and targets"},
-	{PeerRuns, false, "the setting, on runners and arguments"},
+	{PeerRuns, false, "the setting, on runners, wheel functions and arguments"},
 	{MineReads, false, "the setting, on names and targets; then what the owner of each entry allows"},
 	{EventGrant, false, "the setting, on tags; operators need no rule, and `stat` and `purge` are for them, but for one's own position"},
 	{TagSpace, false, "no tag space of the master or of another minion"},
@@ -134,7 +134,7 @@ var MasterEndpoints = Endpoints{
 	{"return", minions, Own, LargeBody, "localReturn", "what salt-call ran"},
 	{"revoke", minions, KeyRevoke, tinyBody, "revoke", "forget my key"},
 	{"room", []Role{RoleMinion}, Own, tinyBody, "makeRoom", "is there room for large returns?"},
-	{"run", minions, PeerRuns, peerBody, "peerRun", "a runner on the master"},
+	{"run", minions, PeerRuns, peerBody, "peerRun", "a runner, or a wheel function, on the master"},
 
 	{"confirm", clients, EventGrant, shortBody, "clientConfirm", "a durable listener has done its work up to here"},
 	{"fire", clients, EventGrant, LargeBody, "clientFire", "events for the master's bus, answered when stored"},
@@ -184,7 +184,7 @@ var MinionEndpoints = Endpoints{
 	{"refresh", users, Operator, tinyBody, "refresh", "find out anew what the next job is to see"},
 	{"return", users, Operator, LargeBody, "passReturn", "what salt-call ran"},
 	{"revoke", users, Operator, tinyBody, "passFiles", "have the minion's key forgotten"},
-	{"run", users, Operator, peerBody, "passToMaster", "a runner on the master, in the minion's name"},
+	{"run", users, Operator, peerBody, "passToMaster", "a runner, or a wheel function, on the master, in the minion's name"},
 	{"schedule", users, Operator, peerBody, "scheduleRequest", "the minion's schedule"},
 	{"stat", users, EventGrant, tinyBody, "userStat", "the state of the bus"},
 	{"status", users, Operator, tinyBody, "status", "the state of the minion's daemon"},

@@ -172,7 +172,7 @@ type Master struct {
 	Nodegroups Located `yaml:"nodegroups"`
 	// Which minions may publish which functions to which minions.
 	Peer Located `yaml:"peer"`
-	// Which minions may run which runners.
+	// Which minions may run which runners, and below @wheel which wheel functions.
 	PeerRun Located `yaml:"peer_run"`
 	// The rules of * hold beside those of a user's own, not only for users
 	// without.

@@ -23,6 +23,9 @@ type arguments = Arguments
 // Bound are the arguments of the call, for what is also read without one.
 func (c *Call) Bound() *Arguments { return &c.arguments }
 
+// Command is the command as it was given.
+func (a *Arguments) Command() salt.Command { return a.asked }
+
 // value returns the argument of the named parameter, its default if it was not
 // given. A name that the function does not declare is a defect.
 func (a *Arguments) value(name string) any {

@@ -280,7 +280,7 @@ func (d declaredPublisher) Publish(ctx context.Context, p Publication) ([]Answer
 
 // Runner implements Publisher.
 func (d declaredPublisher) Runner(ctx context.Context, q RunnerCall) (RunnerAnswer, error) {
-	if err := d.r.declared(Inner{Way: ByMaster, Command: q.Command}); err != nil {
+	if err := d.r.declared(q.Inner()); err != nil {
 		return RunnerAnswer{}, err
 	}
 	return d.to.Runner(ctx, q)

@@ -15,14 +15,15 @@ type Publisher interface {
 	// them has answered or is not expected to any more. A target that means
 	// nobody is an error that wraps ErrNoMatch.
 	Publish(ctx context.Context, p Publication) ([]Answer, error)
-	// Runner runs a runner. A runner that fails is an error that says why; what is known
+	// Runner runs a runner, or a wheel function. One that fails is an error that says why; what is known
 	// of it by then is returned beside it.
 	Runner(ctx context.Context, q RunnerCall) (RunnerAnswer, error)
 }
 
-// RunnerCall is a runner that is to be run on the master.
+// RunnerCall is a runner, or a wheel function, that is to be run on the master.
 type RunnerCall struct {
 	salt.Command
+	Wheel   bool
 	Timeout time.Duration // for its return; 0 waits as long as it runs
 	Async   bool          // start it, and do not wait
 }
@@ -70,4 +71,12 @@ func (p Publication) Inner() []Inner {
 		list[i] = Inner{Way: Published, Command: c, Target: p.Target, TargetType: p.TargetType}
 	}
 	return list
+}
+
+// Inner is the command as the master decides about it.
+func (q RunnerCall) Inner() Inner {
+	if q.Wheel {
+		return Inner{Way: Wheel, Command: q.Command}
+	}
+	return Inner{Way: ByMaster, Command: q.Command}
 }

@@ -160,12 +160,12 @@ var fileModule = &function.Module{
 		},
 		{
 			Name:    "find",
-			Doc:     "Return the paths below a folder whose name matches a glob, or a regular expression with regex. type selects files (f), folders (d) and links (l); maxdepth bounds the search; size is 10k, +1m, -2g or 1m-10m, mtime an age: 2d for older, -1h for newer.",
-			Example: `salt '*' file.find /var/log name='*.log' type=f maxdepth=2`,
+			Doc:     "Return the paths below a folder whose name matches a glob, or a regular expression with regex. type selects files (f), folders (d) and links (l); maxdepth bounds the search; size is 10k, +1m, -2g or 1m-10m, mtime an age: 2d for older, -1h for newer. exec is a command that is run for each, without a shell, with the path for {}: then what it is and what it writes is returned.",
+			Example: "salt '*' file.find /var/log name='*.log' type=f maxdepth=2\nsalt '*' file.find /var/log mtime=30d type=f exec='gzip {}'",
 			Params: []function.Param{filePath,
 				{Name: "name", Kind: function.String}, {Name: "regex", Kind: function.String}, {Name: "type", Kind: function.String}, {Name: "maxdepth", Kind: function.Int},
 				{Name: "size", Kind: function.String, Default: ""}, {Name: "mtime", Kind: function.String, Default: ""}, {Name: "exec", Kind: function.String}},
-			Run: fileFind,
+			Calls: &function.Calls{Read: foundExec, Run: fileFind},
 		},
 		{
 			Name:    "get_gid",
@@ -667,8 +667,56 @@ func fileSearch(_ context.Context, c *function.Call) (any, error) {
 	return pattern.MatchString(text), err
 }
 
+// foundExec reads what file.find runs: it is decided about as cmd.run of that text.
+func foundExec(a *function.Arguments) function.Reading {
+	if !a.Has("exec") {
+		return function.Reading{}
+	}
+	return function.Reading{Inner: []function.Inner{{Command: salt.Command{Function: "cmd.run", Args: []any{a.String("exec")}}}}}
+}
+
 // fileFind leaves out what the minion may not read.
-func fileFind(ctx context.Context, c *function.Call) (any, error) {
+func fileFind(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+	if err := r.Known(ctx); err != nil {
+		return nil, err // a minion without cmd.run does not run this either
+	}
+	var command []string
+	if c.Has("exec") {
+		var err error
+		if command, err = splitCommand(c.String("exec")); err != nil || len(command) == 0 {
+			return nil, function.Invalid("exec=%q is no command", c.String("exec"))
+		}
+	}
+	found, err := findFiles(ctx, c)
+	if err != nil || command == nil {
+		return found, err
+	}
+	return execFound(ctx, c, command, found)
+}
+
+// execFound runs the command for each path, as one word wherever it stands: no name of a
+// file is read by a shell, and an absolute path is no option.
+func execFound(ctx context.Context, c *function.Call, command, found []string) (any, error) {
+	told := []string{}
+	for _, path := range found {
+		args := slices.Clone(command)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "{}", path)
+		}
+		e, err := tool(ctx, args...)
+		if err != nil {
+			return nil, err
+		}
+		if e.Code != 0 {
+			c.SetRetcode(1)
+		}
+		told = append(told, strings.Join(args, " ")+":\n"+e.Stdout+e.Stderr)
+	}
+	return told, nil
+}
+
+// findFiles are the paths that the arguments select.
+func findFiles(ctx context.Context, c *function.Call) ([]string, error) {
 	root := c.String("path")
 	wanted, err := findCriteria(c)
 	if err != nil {
@@ -708,9 +756,6 @@ func findCriteria(c *function.Call) (func(fs.DirEntry) bool, error) {
 	kinds := strings.Split(c.String("type"), "")
 	if strings.Trim(c.String("type"), "fdl") != "" {
 		return nil, function.Invalid("the type is made of f, d and l, not %q", c.String("type"))
-	}
-	if c.Has("exec") {
-		return nil, function.Invalid("file.find runs nothing; cmd.run 'find PATH -exec ...' does")
 	}
 	rest, err := findFacts(c)
 	if err != nil {

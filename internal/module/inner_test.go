@@ -133,6 +133,12 @@ var readings = map[string]struct {
 	"event.fire, passed on":    {command("event.fire", map[string]any{"tag": "deploy/go"}, "fire_master"), "event.send(deploy/go)"},
 	"event.fire, several":      {salt.Command{Function: "event.fire", Kwargs: map[string]any{"tag": "fire_master_x", "data": map[string]any{"pretag": "p", "tag": "no", "events": []any{map[string]any{"tag": "a"}, map[string]any{"tag": "b", "data": map[string]any{}}}}}}, "event.send(a) event.send(p/a) event.send(b) event.send(p/b)"},
 	"event.fire, not an event": {command("event.fire", map[string]any{"tag": int64(5)}, "fire_master"), "?"},
+	"file.find":                {command("file.find", "/x"), ""},
+	"file.find, exec":          {salt.Command{Function: "file.find", Args: []any{"/x"}, Kwargs: map[string]any{"exec": "rm {}"}}, "cmd.run(rm {})"},
+	"saltutil.runner":          {command("saltutil.runner", "manage.up"), "runner manage.up()"},
+	"saltutil.wheel":           {command("saltutil.wheel", "key.accept", "web9"), "wheel key.accept(web9)"},
+	"saltutil.wheel, no name":  {command("saltutil.wheel", "key"), "?"},
+	"saltutil.find_cached_job": {command("saltutil.find_cached_job", "20261121113344286549"), "runner jobs.list_job(20261121113344286549)"},
 	"sys.list_runners":         {command("sys.list_runners"), "runner doc.runner()"},
 }
 
@@ -164,6 +170,8 @@ func text(r function.Reading) string {
 			word = i.Target + " " + i.TargetType + ": " + word
 		case function.ByMaster:
 			word = "runner " + word
+		case function.Wheel:
+			word = "wheel " + word
 		}
 		words = append(words, word)
 	}

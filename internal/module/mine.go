@@ -12,6 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/mine"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // Mine is what minions keep at the master for each other to read.
@@ -214,10 +215,15 @@ func changeMine(ctx context.Context, c *function.Call, change mine.Change) (any,
 
 func readMine(ctx context.Context, c *function.Call) (any, error) {
 	names, several := mineNames(c.Any("fun"))
-	q := mine.Query{Target: targetText(c.Any("tgt")), TargetType: c.String("tgt_type"), Names: names}
+	q := mine.Query{TargetType: c.String("tgt_type"), Names: names}
 	if old := c.String("expr_form"); old != "" {
 		q.TargetType = old
 	}
+	text, err := target.Text(c.Any("tgt"), target.Kind(q.TargetType))
+	if err != nil {
+		return nil, function.Invalid("tgt: %w", err)
+	}
+	q.Target = text
 	m, err := mineOf(c.Host)
 	if err != nil {
 		return nil, coded(c, err)
@@ -262,7 +268,7 @@ func mineData(items []mine.Item, several bool) map[string]any {
 	return out
 }
 
-// targetText writes a target that was given as a list.
+// targetText writes for whom an entry is, names or a target, as it was given.
 func targetText(v any) string {
 	list, ok := v.([]any)
 	if !ok {

@@ -33,6 +33,13 @@ var pkgModule = &function.Module{
 			Run:     pkgLatest,
 		},
 		{
+			Name:    "del_repo",
+			Doc:     "Remove a repository, of apt with the components that are named or, without any, as a whole. A file with nothing else goes with it. apt then fetches its lists, unless refresh is False.",
+			Example: "salt '*' pkg.del_repo 'deb http://deb.debian.org/debian stable contrib'\nsalt '*' pkg.del_repo epel",
+			Params:  []function.Param{repoName, repoRefresh},
+			Run:     pkgDelRepo,
+		},
+		{
 			Name:    "hold",
 			Doc:     "Keep packages at their version, and return by name what came of it.",
 			Example: `salt '*' pkg.hold bash`,
@@ -70,7 +77,7 @@ var pkgModule = &function.Module{
 		},
 		{
 			Name:    "list_repos",
-			Doc:     "Return the repositories of apt, by their addresses: file, kind, distribution, components, and whether each is disabled.",
+			Doc:     "Return the repositories: those of apt by their addresses, with file, kind, distribution, components, and whether each is disabled; those of dnf and zypper by their names, with their settings.",
 			Example: `salt '*' pkg.list_repos`,
 			Run:     pkgRepos,
 		},
@@ -86,6 +93,14 @@ var pkgModule = &function.Module{
 				}
 				return m.upgradable(ctx)
 			},
+		},
+		{
+			Name: "mod_repo",
+			Doc: "Change a repository, or make it, and return what it is then. For apt it is named by its line: components are added to those that it has, comps takes their place; " +
+				"a new one stands in /etc/apt/sources.list or in file. For dnf and zypper it is named by its id, and a setting that is an empty text goes. apt then fetches its lists, unless refresh is False.",
+			Example: "salt '*' pkg.mod_repo 'deb http://deb.debian.org/debian stable main' file=/etc/apt/sources.list.d/debian.list signedby=/usr/share/keyrings/debian.gpg\nsalt '*' pkg.mod_repo epel baseurl=https://example.com/epel gpgcheck=True enabled=False",
+			Params:  slices.Concat([]function.Param{repoName}, aptParams, rpmParams, []function.Param{{Name: "disabled", Kind: function.Bool}, {Name: "enabled", Kind: function.Bool}, {Name: "file", Kind: function.Path}, repoRefresh}),
+			Run:     pkgModRepo,
 		},
 		{
 			Name:    "owner",

@@ -2,7 +2,6 @@ package module
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -211,81 +210,4 @@ func (m *packager) owner(ctx context.Context, path string) string {
 		line, _, _ = strings.Cut(line, ":") // of another architecture
 	}
 	return line
-}
-
-func pkgRepos(_ context.Context, c *function.Call) (any, error) {
-	m, err := findPackager()
-	if err != nil {
-		return nil, err
-	}
-	if err := m.needApt("list_repos"); err != nil {
-		return nil, err
-	}
-	files, _ := filepath.Glob(c.Host.Path("/etc/apt/sources.list.d/*")) // the pattern is good
-	repos := map[string]any{}
-	for _, file := range append([]string{c.Host.Path("/etc/apt/sources.list")}, files...) {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		var found []aptRepo
-		switch filepath.Ext(file) {
-		case ".list":
-			found = aptLines(string(text))
-		case ".sources":
-			found = aptStanzas(string(text))
-		}
-		for _, r := range found {
-			list, _ := repos[r.uri].([]any)
-			repos[r.uri] = append(list, map[string]any{"file": file, "type": r.kind, "dist": r.dist, "comps": r.comps, "disabled": r.disabled, "uri": r.uri})
-		}
-	}
-	return repos, nil
-}
-
-// aptRepo is one repository of apt.
-type aptRepo struct {
-	kind, uri, dist string
-	comps           []string
-	disabled        bool
-}
-
-// aptLines reads sources.list: "deb [options] uri dist component...", behind a # a disabled one.
-func aptLines(text string) (all []aptRepo) {
-	for line := range strings.Lines(text) {
-		line, disabled := strings.CutPrefix(strings.TrimSpace(line), "#")
-		f := strings.Fields(line)
-		if len(f) < 3 || f[0] != "deb" && f[0] != "deb-src" {
-			continue
-		}
-		rest := f[1:]
-		if strings.HasPrefix(rest[0], "[") {
-			end := slices.IndexFunc(rest, func(w string) bool { return strings.HasSuffix(w, "]") })
-			rest = rest[end+1:]
-		}
-		if len(rest) >= 2 && strings.Contains(rest[0], ":") {
-			all = append(all, aptRepo{f[0], strings.TrimSuffix(rest[0], "/"), rest[1], append([]string{}, rest[2:]...), disabled})
-		}
-	}
-	return all
-}
-
-// aptStanzas reads the newer form: fields, an empty line between two repositories.
-func aptStanzas(text string) (all []aptRepo) {
-	for stanza := range strings.SplitSeq(text, "\n\n") {
-		fields := map[string]string{}
-		for line := range strings.Lines(stanza) {
-			if key, value, ok := strings.Cut(line, ":"); ok && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "#") {
-				fields[strings.ToLower(key)] = strings.TrimSpace(value)
-			}
-		}
-		for _, kind := range strings.Fields(fields["types"]) {
-			for _, uri := range strings.Fields(fields["uris"]) {
-				for _, dist := range strings.Fields(fields["suites"]) {
-					all = append(all, aptRepo{kind, strings.TrimSuffix(uri, "/"), dist, append([]string{}, strings.Fields(fields["components"])...), strings.EqualFold(fields["enabled"], "no")})
-				}
-			}
-		}
-	}
-	return all
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/argument"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 )
 
 // The return codes of publish.* and mine.*: those with which the commands end, so
@@ -37,7 +38,7 @@ var publication = []function.Param{
 	{Name: "asynchronous", Kind: function.Bool},
 }
 
-// runnerParams are those of the functions that run a runner.
+// runnerParams are those of the functions that run a runner or a wheel function.
 var runnerParams = []function.Param{
 	{Name: "fun", Kind: function.String, Required: true}, {Name: "arg", Kind: function.Any}, {Name: "timeout", Kind: function.Float}, {Name: "kwarg", Kind: function.Map},
 	{Name: "full_return", Kind: function.Bool}, {Name: "asynchronous", Kind: function.Bool},
@@ -78,7 +79,7 @@ var publishModule = &function.Module{
 			Doc:     "Run a runner on the master and return what it returned. With full_return=True the answer is a dictionary with the jid of the run, retcode, and ret, or error where it failed. With asynchronous=True the runner is started, and its jid and the tag of its events are returned at once.",
 			Example: "salt-call publish.runner manage.up\nsalt-call publish.runner manage.up full_return=True\nsalt-call publish.runner cache.grains asynchronous=True",
 			Params:  runnerParams,
-			Calls:   &function.Calls{Read: publishedRunner, Run: publishRunner},
+			Calls:   onMaster(false),
 		},
 	},
 }
@@ -211,12 +212,13 @@ func published(a *function.Arguments) function.Reading {
 
 // readPublication reads the parameters but for via_master.
 func readPublication(a *function.Arguments) (function.Publication, error) {
-	p := function.Publication{
-		Target: targetText(a.Any("tgt")), TargetType: a.String("tgt_type"), Returner: a.String("returner"),
-		Timeout: time.Duration(a.Float("timeout") * float64(time.Second)),
-	}
+	p := function.Publication{TargetType: a.String("tgt_type"), Returner: a.String("returner"), Timeout: time.Duration(a.Float("timeout") * float64(time.Second))}
 	if old := a.String("expr_form"); old != "" {
 		p.TargetType = old
+	}
+	var err error
+	if p.Target, err = target.Text(a.Any("tgt"), target.Kind(p.TargetType)); err != nil {
+		return p, function.Invalid("tgt: %w", err)
 	}
 	names := a.Words("fun")
 	p.Compound = len(names) > 1
@@ -330,24 +332,33 @@ func readRunner(a *function.Arguments) (salt.Command, error) {
 	return salt.Command{Function: f, Args: lists[0], Kwargs: a.Map("kwarg")}, nil
 }
 
-func publishedRunner(a *function.Arguments) function.Reading {
-	c, err := readRunner(a)
-	if err != nil {
-		return function.Reading{Hidden: true}
+// onMaster makes the Calls of a function that runs a runner, or a wheel function.
+func onMaster(wheel bool) *function.Calls {
+	return &function.Calls{
+		Read: func(a *function.Arguments) function.Reading {
+			c, err := readRunner(a)
+			if err != nil {
+				return function.Reading{Hidden: true}
+			}
+			return function.Reading{Inner: []function.Inner{function.RunnerCall{Command: c, Wheel: wheel}.Inner()}}
+		},
+		Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+			command, err := readRunner(c.Bound())
+			if err != nil {
+				return nil, err
+			}
+			return runOnMaster(ctx, c, r, function.RunnerCall{Command: command, Wheel: wheel})
+		},
 	}
-	return function.Reading{Inner: []function.Inner{{Way: function.ByMaster, Command: c}}}
 }
 
-func publishRunner(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
-	command, err := readRunner(c.Bound())
-	if err != nil {
-		return nil, err
-	}
+// runOnMaster runs it as the other arguments say.
+func runOnMaster(ctx context.Context, c *function.Call, r *function.Caller, q function.RunnerCall) (any, error) {
 	publisher, err := r.Publisher()
 	if err != nil {
 		return nil, coded(c, err)
 	}
-	q := function.RunnerCall{Command: command, Timeout: time.Duration(c.Float("timeout") * float64(time.Second)), Async: c.Bool("asynchronous")}
+	q.Timeout, q.Async = time.Duration(c.Float("timeout")*float64(time.Second)), c.Bool("asynchronous")
 	a, err := publisher.Runner(ctx, q)
 	switch {
 	case err == nil && q.Async:

@@ -106,6 +106,37 @@ func TestPublishRunner(t *testing.T) {
 	}
 }
 
+// saltutil.wheel asks for a wheel function, saltutil.find_cached_job for a job: of that it
+// returns what is this minion's, and nothing of others.
+func TestSaltutilAsksTheMaster(t *testing.T) {
+	o := &others{begun: function.RunnerAnswer{JID: "7", Return: "ran"}}
+	host := &function.Host{ID: "web1", Publisher: o}
+	same(t, "wheel", good(t, host, "saltutil.wheel", nil, "key.list", "accepted"), "ran")
+	if !o.ran.Wheel || o.ran.Function != "key.list" || repr(o.ran.Args) != "['accepted']" {
+		t.Errorf("the master was asked for %+v", o.ran)
+	}
+	if good(t, host, "saltutil.runner", nil, "manage.up"); o.ran.Wheel {
+		t.Errorf("saltutil.runner asked for a wheel function: %+v", o.ran)
+	}
+	const jid = "20261121113344286549"
+	o.begun.Return = map[string]any{"Function": "test.arg", "Arguments": []any{"a"}, "User": "fred", "Result": map[string]any{
+		"web1": map[string]any{"return": int64(1), "retcode": int64(0), "success": true}, "db1": map[string]any{"return": "secret"},
+	}}
+	same(t, "find_cached_job", good(t, host, "saltutil.find_cached_job", nil, jid),
+		map[string]any{"jid": jid, "fun": "test.arg", "fun_args": []any{"a"}, "return": 1, "retcode": 0, "success": true})
+	if o.ran.Wheel || o.ran.Function != "jobs.list_job" || repr(o.ran.Args) != "['"+jid+"']" {
+		t.Errorf("the master was asked for %+v", o.ran)
+	}
+	bad(t, &function.Host{ID: "web2", Publisher: o}, "saltutil.find_cached_job", "web2 has returned nothing for job", nil, jid)
+	bad(t, host, "saltutil.find_cached_job", "", nil, "nosuch")
+	o.err = fmt.Errorf("%w: not permitted", function.ErrRefused)
+	for name, arg := range map[string]string{"saltutil.wheel": "key.list", "saltutil.find_cached_job": jid} {
+		if r := run(t, host, name, nil, arg); r.Retcode != function.CodeRefused {
+			t.Errorf("%s, refused: %+v", name, r)
+		}
+	}
+}
+
 // What a peer returned is below its id, whatever it is, and nothing else is.
 func TestNobodyPassesForSilent(t *testing.T) {
 	text := "Minion did not return. [no response]"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -77,6 +78,19 @@ var saltutilModule = &function.Module{
 			Calls: &function.Calls{Read: published, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
 				return publishTo(ctx, c, r, showFull)
 			}},
+		},
+		{
+			Name: "find_cached_job",
+			Doc: "Return what this minion returned for a job that is over: jid, fun, fun_args, return, retcode and success. The master, which keeps all returns, is asked for jobs.list_job, " +
+				"which its setting peer_run must allow.",
+			Example: `salt-call saltutil.find_cached_job 20261121113344286549`,
+			Params:  []function.Param{jobID},
+			Calls: &function.Calls{
+				Read: func(a *function.Arguments) function.Reading {
+					return function.Reading{Inner: []function.Inner{cachedJob(a).Inner()}}
+				},
+				Run: findCachedJob,
+			},
 		},
 		{
 			Name:    "find_job",
@@ -177,7 +191,7 @@ var saltutilModule = &function.Module{
 			Doc:     "Run a runner on the master, as publish.runner does and as far as its setting peer_run allows.",
 			Example: `salt-call saltutil.runner manage.up`,
 			Params:  runnerParams,
-			Calls:   &function.Calls{Read: publishedRunner, Run: publishRunner},
+			Calls:   onMaster(false),
 		},
 		{
 			Name:    "running",
@@ -241,7 +255,43 @@ var saltutilModule = &function.Module{
 			Params:  []function.Param{jobID},
 			Run:     func(_ context.Context, c *function.Call) (any, error) { return signalJob(c, syscall.SIGTERM) },
 		},
+		{
+			Name:    "wheel",
+			Doc:     "Run a wheel function on the master, as far as its setting peer_run allows below @wheel.",
+			Example: `salt-call saltutil.wheel key.list accepted`,
+			Params:  runnerParams,
+			Calls:   onMaster(true),
+		},
 	},
+}
+
+// cachedJob is what the master is asked for a job that is over.
+func cachedJob(a *function.Arguments) function.RunnerCall {
+	return function.RunnerCall{Command: salt.Command{Function: "jobs.list_job", Args: []any{a.String("jid")}}}
+}
+
+// findCachedJob returns this minion's part of a job, in the form of its return.
+func findCachedJob(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
+	if _, err := salt.ParseJID(c.String("jid")); err != nil {
+		return nil, function.Invalid("%w", err)
+	}
+	publisher, err := r.Publisher()
+	if err != nil {
+		return nil, coded(c, err)
+	}
+	a, err := publisher.Runner(ctx, cachedJob(c.Bound()))
+	if err != nil {
+		return nil, coded(c, err)
+	}
+	whole, _ := a.Return.(map[string]any)
+	results, _ := whole["Result"].(map[string]any)
+	own, ok := results[string(c.Host.ID)].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s has returned nothing for job %s", c.Host.ID, c.String("jid"))
+	}
+	one := map[string]any{"jid": c.String("jid"), "fun": whole["Function"], "fun_args": whole["Arguments"]}
+	maps.Copy(one, own)
+	return one, nil
 }
 
 // otherJobs returns the running jobs that are selected, without the one that

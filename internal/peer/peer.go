@@ -121,7 +121,7 @@ func (c Client) Runner(ctx context.Context, q function.RunnerCall) (a function.R
 		ctx, cancel = context.WithTimeoutCause(ctx, q.Timeout, fmt.Errorf("%s did not return within %s", q.Function, q.Timeout))
 		defer cancel()
 	}
-	stream, err := c.call("", protocol.OpRun, protocol.Run{Command: job.Command(q.Command), Async: q.Async})
+	stream, err := c.call("", protocol.OpRun, protocol.Run{Command: job.Command(q.Command), Wheel: q.Wheel, Async: q.Async})
 	if err != nil {
 		return a, err
 	}

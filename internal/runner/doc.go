@@ -102,6 +102,7 @@ func Table(h *Host) function.Table {
 		errorModule(),
 		eventModule(h),
 		fileserverModule(h),
+		httpModule(h),
 		jobsModule(h),
 		journalModule(h),
 		manageModule(h),

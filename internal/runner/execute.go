@@ -47,7 +47,12 @@ func (e execution) cmd(ctx context.Context, c *function.Call, r *function.Caller
 	if err != nil {
 		return nil, err
 	}
-	res := r.OnMaster(ctx, e.Functions, salt.Command{Function: fun, Args: c.Varargs(), Kwargs: c.Extra()}, e.Machine)
+	return e.onMachine(ctx, c, r, salt.Command{Function: fun, Args: c.Varargs(), Kwargs: c.Extra()})
+}
+
+// onMachine runs a function of minions on the master's machine, and returns as it does.
+func (e execution) onMachine(ctx context.Context, c *function.Call, r *function.Caller, command salt.Command) (any, error) {
+	res := r.OnMaster(ctx, e.Functions, command, e.Machine)
 	if res.Err != nil {
 		return nil, res.Err
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -192,7 +194,7 @@ func TestTablesAreSorted(t *testing.T) {
 var update = flag.Bool("update", false, "write the generated documentation")
 
 func TestGeneratedDocumentation(t *testing.T) {
-	page := Table(&Host{}).Markdown("Runners", "What `salt-run` can run on the master. Generated from the tables in `internal/runner`, as is the part on [wheel functions](#wheel-functions).") +
+	page := Table(&Host{Functions: module.Builtin()}).Markdown("Runners", "What `salt-run` can run on the master. Generated from the tables in `internal/runner`, as is the part on [wheel functions](#wheel-functions).") +
 		"\n" + Wheel(&Host{}).Markdown("Wheel functions", "What `salt-run --wheel` can run: they manage the master itself.")
 	path := filepath.Join("..", "..", "doc", "runners.md")
 	if *update {
@@ -267,9 +269,33 @@ func TestGrantedByNameOnly(t *testing.T) {
 			}
 		}
 	}
-	want := "acl.explain acl.lint audit.export audit.repair audit.search audit.tail audit.verify cache.mine cache.pillar config.get config.reload mine.get network.wollist pillar.show_pillar reactor.list reactor.retry salt.cmd config.values"
+	want := "acl.explain acl.lint audit.export audit.repair audit.search audit.tail audit.verify cache.mine cache.pillar config.get config.reload http.query mine.get network.wollist pillar.show_pillar reactor.list reactor.retry salt.cmd config.values"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("granted by name only: %s\nwant: %s", got, want)
+	}
+}
+
+// http.query runs what minions have, with its arguments, on the master's machine.
+func TestQueryOfTheMaster(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/nosuch" {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprintf(w, `{"said": %q}`, r.Method+r.URL.Query().Get("a"))
+	}))
+	defer web.Close()
+	table := Table(&Host{Functions: module.Builtin(), Machine: &function.Host{}})
+	res := call(t, table, "http.query", []any{web.URL}, map[string]any{"params": map[string]any{"a": "b"}, "decode": true, "status": true})
+	want := map[string]any{"body": `{"said": "GETb"}`, "dict": map[string]any{"said": "GETb"}, "status": 200}
+	if !res.Success || !reflect.DeepEqual(res.Return, any(want)) {
+		t.Errorf("http.query: %+v", res)
+	}
+	if res := call(t, table, "http.query", []any{web.URL + "/nosuch"}, nil); res.Success || res.Retcode != 1 {
+		t.Errorf("a page that there is not: %+v", res)
+	}
+	if res := call(t, table, "http.query", []any{web.URL}, map[string]any{"nosuch": 1}); res.Success || !strings.Contains(fmt.Sprint(res.Err), "nosuch") {
+		t.Errorf("an argument that there is not: %+v", res)
 	}
 }
 
@@ -278,6 +304,7 @@ func TestReadings(t *testing.T) {
 		c    salt.Command
 		want string
 	}{
+		"http.query":              {salt.Command{Function: "http.query", Args: []any{"http://x/"}}, "http.query[http://x/]@4"},
 		"salt.cmd":                {salt.Command{Function: "salt.cmd", Args: []any{"cmd.run", "id"}}, "cmd.run[id]@4"},
 		"salt.cmd of another":     {salt.Command{Function: "salt.cmd", Args: []any{"test.cross_test", "cmd.run", "id"}}, "test.cross_test[cmd.run id]@4 salt.cmd[cmd.run id]@0"},
 		"salt.cmd of the hidden":  {salt.Command{Function: "salt.cmd", Args: []any{"mine.update"}}, "mine.update[]@4 ?"},

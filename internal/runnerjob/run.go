@@ -146,13 +146,12 @@ func runResult(res function.Result, wheel bool) protocol.RunResult {
 	return protocol.RunResult{Error: text, Hint: hint, Return: value.Value{V: res.Return}, Success: res.Success, Retcode: res.Retcode, Out: res.Out}
 }
 
-// PeerRun runs a runner for a minion.
+// PeerRun runs a runner, or a wheel function, for a minion.
 func (s *Server) PeerRun(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Run
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	q.Wheel = false // is not for minions
 	list := []job.Command{q.Command}
 	if err := authz.ParseWords(list); err != nil {
 		return err

@@ -16,11 +16,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target/pyre"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Errors that Parse and Match wrap.
@@ -157,6 +159,30 @@ func onlyColon(expr string, opt Options) error {
 	}
 	return salt.WithHint(errors.New("regular expressions of pillar have no delimiter but the colon"),
 		"in a compound each word may bring its own: J"+delimiter+"@"+expr)
+}
+
+// Text writes a target that was given as a value: a list of names for the kind list, and of
+// words for a compound; any other kind takes a text, or a number that is one.
+func Text(v any, kind Kind) (string, error) {
+	switch x := v.(type) {
+	case string:
+		return x, nil
+	case int64:
+		if kind != List {
+			return strconv.FormatInt(x, 10), nil
+		}
+	case []any:
+		separator, ok := map[Kind]string{List: ",", Compound: " "}[kind]
+		if !ok {
+			return "", fmt.Errorf("a list of names is of the kind list, not %s", kind)
+		}
+		words := make([]string, len(x))
+		for i, w := range x {
+			words[i] = value.Str(w)
+		}
+		return strings.Join(words, separator), nil
+	}
+	return "", fmt.Errorf("a target is text, not %s", value.Repr(v))
 }
 
 // Match tells whether the minion with these facts is meant. An error means that

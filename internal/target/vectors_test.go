@@ -2,11 +2,9 @@ package target
 
 import (
 	"encoding/json"
-	"errors"
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/brinebus/brine/internal/salt"
@@ -59,35 +57,14 @@ func loadSaltCases(t testing.TB) (c saltCases, facts []Facts, groups map[string]
 	return c, facts, c.Nodegroups.V.(map[string]any)
 }
 
-// expression is what the caller of Parse makes of a tgt: lists become text with
-// the separator of their kind; what is neither is refused.
-func (c saltCase) expression() (string, error) {
-	switch x := c.Tgt.V.(type) {
-	case string:
-		return x, nil
-	case []any:
-		words := make([]string, len(x))
-		for i, w := range x {
-			words[i], _ = w.(string)
-		}
-		switch c.TgtType {
-		case "list":
-			return strings.Join(words, ","), nil
-		case "compound":
-			return strings.Join(words, " "), nil
-		}
-	}
-	return "", errors.New("it is not text")
-}
-
 // answer returns the ids that match; an error is no match.
 func (c saltCase) answer(t *testing.T, facts []Facts, groups map[string]any) ([]string, error) {
 	t.Helper()
-	expr, err := c.expression()
+	kind, err := ParseKind(c.TgtType)
 	if err != nil {
 		return nil, err
 	}
-	kind, err := ParseKind(c.TgtType)
+	expr, err := Text(c.Tgt.V, kind)
 	if err != nil {
 		return nil, err
 	}
