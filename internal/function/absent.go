@@ -10,7 +10,7 @@ import (
 // Absent is something of Salt that is not here on purpose: whoever asks for it is told so,
 // and what to do in its place.
 type Absent struct {
-	Name    string // a function, or a module with .*
+	Name    string // a function, or what its name begins with and a star
 	What    string // what it is in Salt, with an article
 	Instead string // the way to do it here
 }
@@ -18,39 +18,72 @@ type Absent struct {
 // absent are the well-known ones, sorted by name. One that was added by somebody under the
 // same name is found before. doc/differences.md is printed from it.
 var absent = []Absent{
+	{"alternatives.*", "the management of alternatives", "cmd.run with update-alternatives"},
+	{"ansible.*", "the client of another system", "cmd.run with ansible-playbook"},
 	{"apt.*", "a module of one system", "pkg.* does it on every system"},
+	{"at.*", "the queue of at", "schedule.add with once, or cmd.run with at"},
+	{"augeas.*", "the editing of files by lenses", "file.line and file.replace, or cmd.run with augtool"},
+	{"boto*", "the interfaces to a cloud", "the provider's own tool"},
 	{"bridge.*", "the management of network bridges", "cmd.run with ip, or a program of your own: see doc/modules.md"},
+	{"chef.*", "the client of another system", "cmd.run with chef-client"},
 	{"cloud.*", "the interface to clouds", "the provider's own tool, and salt-key --gen-keys for the new machine"},
+	{"composer.*", "the management of PHP packages", "cmd.run with composer"},
 	{"consul.*", "the client of a service", "http.query, or cmd.run with the service's own tool"},
+	{"debconf.*", "the answers to questions of packages", "cmd.run with debconf-set-selections"},
+	{"dnsutil.*", "questions to name servers", "network.dig"},
 	{"docker.*", "the management of containers", "cmd.run with docker or podman, or a program of your own: see doc/modules.md"},
 	{"dockermod.*", "the management of containers", "cmd.run with docker or podman, or a program of your own: see doc/modules.md"},
 	{"firewalld.*", "the management of a firewall", "cmd.run with firewall-cmd"},
+	{"gem.*", "the management of Ruby packages", "cmd.run with gem"},
+	{"gpg.*", "the management of GnuPG keys", "cmd.run with gpg"},
+	{"ini.*", "the editing of files with sections", "file.line and file.replace"},
 	{"iptables.*", "the management of a firewall", "cmd.run with iptables or nft"},
 	{"jinja.*", "the functions that look into Salt's templates", "cp.get_template and file.managed render them: see doc/templates.md"},
+	{"kubernetes.*", "the client of a service", "cmd.run with kubectl"},
+	{"ldap3.*", "the client of a service", "cmd.run with ldapsearch and ldapmodify"},
+	{"logrotate.*", "the settings of logrotate", "file.managed of a file below /etc/logrotate.d"},
+	{"lowpkg.*", "the lower half of pkg", "pkg.*, and cmd.run with dpkg or rpm"},
+	{"lvm.*", "the management of volumes", "cmd.run with lvs, lvcreate and lvextend"},
 	{"lxc.*", "the management of containers", "cmd.run with the tools of LXC"},
+	{"lxd.*", "the management of containers", "cmd.run with lxc"},
 	{"mongodb.*", "the client of a database", "cmd.run with the database's own tool"},
 	{"mysql.*", "the client of a database", "cmd.run with mysql"},
+	{"napalm*", "the interface to network devices", "a minion on a machine that reaches the device, and cmd.run there"},
+	{"nftables.*", "the management of a firewall", "cmd.run with nft"},
 	{"nginx.*", "the control of a web server", "service.* and cmd.run with nginx"},
+	{"npm.*", "the management of JavaScript packages", "cmd.run with npm"},
+	{"partition.*", "the management of partitions", "cmd.run with parted or sgdisk"},
 	{"pip.*", "the management of Python packages", "cmd.run with pip"},
-	{"pkg.del_repo", "the removal of a repository", "file.remove of its file below /etc/apt/sources.list.d or /etc/yum.repos.d"},
-	{"pkg.mod_repo", "the change of a repository", "file.managed of its file below /etc/apt/sources.list.d or /etc/yum.repos.d"},
 	{"postgres.*", "the client of a database", "cmd.run with psql"},
 	{"puppet.*", "the client of another system", "cmd.run with puppet"},
+	{"queue.*", "queues on the master", "salt --queue leaves a job for minions that are away: see doc/jobs.md"},
+	{"quota.*", "the management of quotas", "cmd.run with quota and setquota"},
+	{"rabbitmq.*", "the control of a service", "cmd.run with rabbitmqctl"},
+	{"raid.*", "the management of RAID", "cmd.run with mdadm"},
 	{"redis.*", "the client of a database", "cmd.run with redis-cli"},
+	{"rsync.*", "the copying of directories", "cmd.run with rsync, or cp.get_dir"},
 	{"salt_proxy.*", "proxy minions", "a minion on a machine that reaches the device, and cmd.run there"},
 	{"saltclass.*", "a tree of classes", "pillar files by target: see doc/configuration.md"},
-	{"saltutil.find_cached_job", "a cache of returns on the minion", "salt-run jobs.lookup_jid on the master, which keeps all of them"},
-	{"saltutil.wheel", "wheel functions for minions", "salt-run --wheel on the master"},
+	{"saltutil.mmodule", "functions of modules that were just added", "call the function: it is there at once"},
+	{"saltutil.sync_*", "the copying of modules of other kinds", "saltutil.sync_all, which copies those that there are here: modules, grains and returners"},
+	{"saltutil.update", "the upgrade of the minion by itself", "pkg.install of the package, or a file that cp.get_file brings"},
+	{"sdb.*", "the interface to stores of secrets", "pillar, or cmd.run with the store's own tool"},
 	{"selinux.*", "the management of SELinux", "cmd.run with semanage and setsebool"},
 	{"slsutil.*", "the renderers of states", "pillar.items shows what a minion gets"},
+	{"sqlite3.*", "the client of a database", "cmd.run with sqlite3"},
+	{"ssh.cmd", "functions without a minion", "a minion: one program and one key"},
 	{"state.*", "the states of Salt", "pkg.*, service.*, file.* and user.* one at a time, or a script: cmd.script"},
 	{"supervisord.*", "the control of supervisord", "cmd.run with supervisorctl"},
+	{"svn.*", "the client of a version control system", "cmd.run with svn"},
 	{"thin.*", "salt-ssh", "a minion on that machine"},
 	{"tls.*", "the making of certificates", "cmd.run with openssl"},
+	{"tomcat.*", "the control of a service", "http.query, or cmd.run with its own scripts"},
 	{"vault.*", "the client of a service", "http.query, or cmd.run with the service's own tool"},
 	{"virt.*", "the management of virtual machines", "cmd.run with virsh"},
-	{"win_pkg.*", "a module of one system", "Brine runs on Linux"},
-	{"win_servermanager.*", "a module of one system", "Brine runs on Linux"},
+	{"virtualenv.*", "the making of Python environments", "cmd.run with python3 -m venv"},
+	{"win_pkg.*", "a module of one system", "cmd.run with the system's installer"},
+	{"win_servermanager.*", "a module of one system", "cmd.run with PowerShell"},
+	{"winrepo.*", "the packages of another system", "cmd.run with the system's installer"},
 	{"x509.*", "the making of certificates", "cmd.run with openssl"},
 	{"zfs.*", "the management of a file system", "cmd.run with zfs"},
 	{"zpool.*", "the management of a file system", "cmd.run with zpool"},
@@ -68,7 +101,8 @@ var absentPrograms = []Absent{
 // IsAbsent says what name is in Salt, if it is left out here on purpose.
 func IsAbsent(name salt.Function) (Absent, bool) {
 	for _, a := range absent {
-		if a.Name == string(name) || strings.TrimSuffix(a.Name, ".*") == name.Module() {
+		begin, isPattern := strings.CutSuffix(a.Name, "*")
+		if a.Name == string(name) || isPattern && strings.HasPrefix(string(name), begin) {
 			return a, true
 		}
 	}

@@ -44,13 +44,19 @@ func (e *UnknownError) Error() string {
 		return fmt.Sprintf("%s: %v", unknownPrefix(e.Function), e.Cause)
 	}
 	text := unknownPrefix(e.Function) + "."
-	if a, ok := IsAbsent(e.Function); ok {
+	if a, ok := IsAbsent(e.Function); ok && !e.misspelt(a) {
 		return text + " " + a.String()
 	}
 	if len(e.Nearest) > 0 {
 		text += " Did you mean " + strings.Join(e.Nearest, " or ") + "?"
 	}
 	return text
+}
+
+// misspelt tells whether a function that there is was most likely meant, and not one of the
+// many that a names at once.
+func (e *UnknownError) misspelt(a Absent) bool {
+	return a.Name != string(e.Function) && len(e.Nearest) > 0 && salt.Edits(e.Nearest[0], string(e.Function)) == 1
 }
 
 // ExceptionError is a defect rather than an expected failure: a panic of a

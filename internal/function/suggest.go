@@ -41,7 +41,10 @@ func (t Table) Suggest(name string) []string {
 }
 
 // unproposed are beginnings of the names of functions that take something away, or run something.
-var unproposed = []string{"absent", "call", "clear", "del", "drop", "exec", "flush", "halt", "kill", "poweroff", "purge", "reboot", "remove", "rm", "run", "script", "shell", "shutdown", "term", "unhold", "uninstall", "wipe"}
+var unproposed = []string{
+	"absent", "autoremove", "call", "cancel", "clear", "del", "drop", "exec", "flush", "halt", "kill", "lock", "pop", "poweroff",
+	"purge", "reboot", "regen", "reject", "remove", "reset", "retcode", "revoke", "rm", "run", "script", "shell", "shutdown", "stop", "swapoff", "term", "truncate", "umount", "unhold", "uninstall", "unmount", "wipe",
+}
 
 // harmless says whether an error may propose the function.
 func (f *Function) harmless() bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -233,6 +234,31 @@ func TestUnknownFunction(t *testing.T) {
 		if !errors.As(r.Err, &unknown) || r.Retcode != 1 {
 			t.Errorf("%s: %v, retcode %d", name, r.Err, r.Retcode)
 		}
+	}
+}
+
+// TestNothingRiskyIsProposed: one letter too few never leads to what removes, ends or runs
+// something; what is left out as a whole is said before a word of another module.
+func TestNothingRiskyIsProposed(t *testing.T) {
+	for _, name := range []string{
+		"beacons.reset", "cmd.retcode", "cmd.run", "cmd.run_all", "cmd.script", "cmd.shell", "data.clear", "data.pop", "file.remove", "file.truncate", "group.delete", "mount.swapoff", "mount.umount",
+		"pkg.autoremove", "pkg.del_repo", "pkg.purge", "pkg.remove", "pkg.unhold", "ps.kill_pid", "saltutil.kill_job", "saltutil.regen_keys", "saltutil.revoke_auth", "saltutil.wheel",
+		"schedule.delete", "schedule.run_job", "service.stop", "shadow.lock_password", "system.reboot", "user.delete",
+	} {
+		if _, f := modules.Find(name); f == nil {
+			t.Errorf("%s is no function", name)
+		}
+		if r := run(t, nil, name[:len(name)-1], nil); strings.Contains(fmt.Sprint(r.Return), name) {
+			t.Errorf("%s", r.Return)
+		}
+	}
+	for name, want := range map[string]string{
+		"schedule.purge": "'schedule.purge' is not available.", "pkg.remov": "'pkg.remov' is not available.", "cmd.rum": "'cmd.rum' is not available.", "nosuch.ping": "'nosuch.ping' is not available.",
+		"saltutil.sync_module": "'saltutil.sync_module' is not available. Did you mean saltutil.sync_modules?", "x509.read_certificat": "'x509.read_certificat' is not available. Did you mean x509.read_certificate?",
+		"saltutil.sync_states":    "'saltutil.sync_states' is not available. Brine does not have the copying of modules of other kinds. Instead: saltutil.sync_all, which copies those that there are here: modules, grains and returners.",
+		"x509.create_certificate": "'x509.create_certificate' is not available. Brine does not have the making of certificates. Instead: cmd.run with openssl.",
+	} {
+		same(t, name, run(t, nil, name, nil).Return, want)
 	}
 }
 
