@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/brinebus/brine/internal/salt"
+	differences "github.com/brinebus/brine/test/documented"
 )
 
 // write puts files, named relative to a new directory, and returns it.
@@ -408,7 +411,10 @@ func TestMasters(t *testing.T) {
 			t.Errorf("default of %s = %v, %v; want %v", key, got, ok, want)
 		}
 	}
+	differences.Differences(t, slices.Collect(maps.Values(masterDifferences))...)
+	unseen := maps.Clone(masterDifferences)
 	for _, c := range vectors.Cases {
+		delete(unseen, c.ID)
 		lines := c.YAML
 		for key, value := range c.Config {
 			lines += key + ": " + string(value) + "\n"
@@ -423,17 +429,14 @@ func TestMasters(t *testing.T) {
 			if err != nil || want == nil || key == "master_shuffle" {
 				continue // null is the default, which the next look-up would not show
 			}
-			if got, _ := m.Lookup(key); fmt.Sprint(got) != fmt.Sprint(want) && !floatCase(want) {
+			if got, _ := m.Lookup(key); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("%s: %q: %s = %v, want %v", c.ID, lines, key, got, want)
 			}
 		}
 	}
-}
-
-// floatCase tells whether a value of the file is marked as floating-point.
-func floatCase(v any) bool {
-	m, ok := v.(map[string]any)
-	return ok && m["$float"] != nil
+	for id := range unseen {
+		t.Errorf("%s is listed as different, and is no case", id)
+	}
 }
 
 // masterDifferences are the cases where Salt warns, or does not even that, and

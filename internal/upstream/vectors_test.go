@@ -2,10 +2,14 @@ package upstream
 
 import (
 	"encoding/json"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/brinebus/brine/test/documented"
 )
 
 // differentAddresses are the names that Brine takes apart in another way than Salt.
@@ -19,6 +23,8 @@ var differentAddresses = map[string]string{
 	"master_failover-0129": "the resolver says what is a name; Salt stops",
 	"master_failover-0130": "a blank behind the port: the port cannot be reached",
 	"master_failover-0126": "an address is kept as it is written",
+	"master_failover-0131": "no name at all is the one that everybody has without a setting; Salt stops",
+	"master_failover-0132": "a number is the name that is written so; Salt stops",
 	"master_failover-0136": "ip_only does not forbid a port; Salt stops",
 }
 
@@ -37,10 +43,17 @@ func TestNamesOfMastersAsInSalt(t *testing.T) {
 	if err := json.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
+	documented.Differences(t, slices.Collect(maps.Values(differentAddresses))...)
+	unseen := maps.Clone(differentAddresses)
 	for _, c := range file.Cases {
+		reason := differentAddresses[c.ID]
+		delete(unseen, c.ID)
 		name, isText := c.Master.(string)
 		if !isText {
-			continue // the configuration has texts only
+			if _, err := load(t, masterSetting(t, c.Master)); c.Error == "" || (err == nil) != (reason != "") {
+				t.Errorf("%s: %v as master: %v; Salt: %q, listed as different: %q", c.ID, c.Master, err, c.Error, reason)
+			}
+			continue
 		}
 		want := c.Error
 		if want == "" {
@@ -51,11 +64,23 @@ func TestNamesOfMastersAsInSalt(t *testing.T) {
 			want = net.JoinHostPort(c.Host, strconv.Itoa(port))
 		}
 		got := WithPort(name, 4506)
-		switch reason := differentAddresses[c.ID]; {
+		switch {
 		case got != want && reason == "":
 			t.Errorf("%s: %q is %s, in Salt %s", c.ID, name, got, want)
 		case got == want && reason != "":
 			t.Errorf("%s is listed as a difference and is none: %q is %s", c.ID, name, got)
 		}
 	}
+	for id := range unseen {
+		t.Errorf("%s is listed as different, and is no case", id)
+	}
+}
+
+// masterSetting is a file whose one setting is the master.
+func masterSetting(t *testing.T, master any) json.RawMessage {
+	text, err := json.Marshal(map[string]any{"master": master})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
