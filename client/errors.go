@@ -44,11 +44,11 @@ func (f failure) Unwrap() []error { return []error{f.error, f.kind} }
 
 // known gives an error of a daemon its kind; others stay as they are.
 func known(err error) error {
-	var told *rpc.Error
-	if err == nil || !errors.As(err, &told) {
+	var refused *rpc.Error
+	if err == nil || !errors.As(err, &refused) {
 		return err
 	}
-	return failure{err, kinds[told.Code]}
+	return failure{err, kinds[refused.Code]}
 }
 
 // Hint returns what the reader of err can do about it, one sentence, or "".

@@ -106,7 +106,7 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 // read reads one line: an event, or a word on where the listener stands.
 func (l *Listener) read(line []byte) (e Event, is bool, err error) {
 	if bytes.HasPrefix(line, []byte(`{"passed":`)) {
-		var m protocol.Mark
+		var m protocol.Progress
 		if err := json.Unmarshal(line, &m); err != nil {
 			return e, false, fmt.Errorf("unreadable answer: %w", err)
 		}

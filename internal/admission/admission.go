@@ -77,11 +77,11 @@ type Admission struct {
 	Local       func(context.Context, bus.Identity) audit.Who // somebody of this machine, for the record
 	Logins      Logins
 
-	ctx     context.Context
-	wg      sync.WaitGroup
-	waiting keyring.Waiters
-	told    logging.Throttle // of words on keys that are not accepted
-	often   logging.Throttle // of words that anybody causes who has a version of ours
+	ctx      context.Context
+	wg       sync.WaitGroup
+	waiting  keyring.Waiters
+	throttle logging.Throttle // of words on keys that are not accepted
+	often    logging.Throttle // of words that anybody causes who has a version of ours
 }
 
 // New makes an admission. The end of ctx ends what is under way.

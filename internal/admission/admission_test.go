@@ -253,7 +253,7 @@ func TestHostsThatBringTooManyKeys(t *testing.T) {
 	w := begin(t)
 	var said bytes.Buffer
 	w.Log = slog.New(slog.NewTextHandler(&said, nil))
-	for n := range 3 * maxHostsTold {
+	for n := range 3 * maxHostsLogged {
 		p := broker.Peer{Host: fmt.Sprint("192.0.2.", n)}
 		for i := range maxOfHost + 2 {
 			if got, want := w.tooMany(p, false), i >= maxOfHost; got != want && n*maxOfHost+i < maxOfAnybody {
@@ -264,9 +264,9 @@ func TestHostsThatBringTooManyKeys(t *testing.T) {
 			w.refuseUnaccepted(p, errors.New("no client certificate"))
 		}
 	}
-	for what, most := range map[string]int{"more keys are turned away": maxHostsTold, "connection refused": maxHostsTold} {
+	for what, most := range map[string]int{"more keys are turned away": maxHostsLogged, "connection refused": maxHostsLogged} {
 		if n := strings.Count(said.String(), what); n != most {
-			t.Errorf("%q is said %d times of %d hosts, want %d", what, n, 3*maxHostsTold, most)
+			t.Errorf("%q is said %d times of %d hosts, want %d", what, n, 3*maxHostsLogged, most)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (a *Admission) Admit(p broker.Peer) bus.Identity {
 // file cannot be read says nothing of who connects.
 func (a *Admission) unjudged(p broker.Peer, id salt.MinionID, err error) {
 	now := time.Now()
-	if a.told.Few("unjudged keys of "+p.Host, now, maxUnjudged) && a.told.Few("unjudged keys", now, maxUnjudgedOfAll) {
+	if a.throttle.Few("unjudged keys of "+p.Host, now, maxUnjudged) && a.throttle.Few("unjudged keys", now, maxUnjudgedOfAll) {
 		a.Log.Error("key not judged, and so not accepted", "minion", id, "remote", p.Remote, "err", err)
 	}
 }
@@ -65,7 +65,7 @@ const (
 // host now and then.
 func (a *Admission) refuseUnaccepted(p broker.Peer, err error) {
 	now := time.Now()
-	if a.told.First("certificate "+p.Host, now) && a.told.Few("certificates", now, maxHostsTold) {
+	if a.throttle.First("certificate "+p.Host, now) && a.throttle.Few("certificates", now, maxHostsLogged) {
 		a.Log.Warn("connection refused", "remote", p.Remote, "err", err)
 	}
 }
@@ -79,22 +79,22 @@ const (
 	maxOfAnybody    = 3000
 	maxNewOfHost    = 3000
 	maxNewOfAnybody = 6000
-	maxHostsTold    = 10 // of whom it is told that there is more of theirs
+	maxHostsLogged  = 10 // of whom it is told that there is more of theirs
 )
 
 // tooMany says whether enough is told already of keys that are turned away, or begin to
 // wait.
 func (a *Admission) tooMany(p broker.Peer, begins bool) bool {
-	what, told, ofHost, ofAnybody := "keys", "more keys are turned away than are told of", maxOfHost, maxOfAnybody
+	what, line, ofHost, ofAnybody := "keys", "more keys are turned away than are told of", maxOfHost, maxOfAnybody
 	if begins {
-		what, told, ofHost, ofAnybody = "new keys", "more keys begin to wait than are told of", maxNewOfHost, maxNewOfAnybody
+		what, line, ofHost, ofAnybody = "new keys", "more keys begin to wait than are told of", maxNewOfHost, maxNewOfAnybody
 	}
 	now := time.Now()
-	if a.told.Few(what+" of "+p.Host, now, ofHost) && a.told.Few(what, now, ofAnybody) {
+	if a.throttle.Few(what+" of "+p.Host, now, ofHost) && a.throttle.Few(what, now, ofAnybody) {
 		return false
 	}
-	if a.told.First("too many "+what+" of "+p.Host, now) && a.told.Few("too many "+what, now, maxHostsTold) {
-		a.Log.Warn(told, "host", p.Host)
+	if a.throttle.First("too many "+what+" of "+p.Host, now) && a.throttle.Few("too many "+what, now, maxHostsLogged) {
+		a.Log.Warn(line, "host", p.Host)
 	}
 	return true
 }
@@ -117,7 +117,7 @@ func claim(s *tls.ConnectionState) (salt.MinionID, pki.PublicKey, error) {
 // tellAuth logs and announces what became of a key, in Salt's words and shapes.
 func (a *Admission) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v keyring.Verdict) {
 	log := a.Log.With("minion", id, "remote", p.Remote)
-	if v.Act != "accept" && !a.told.First(v.Act+" "+string(id)+" "+bus.KeyToken(key.Key()), time.Now()) {
+	if v.Act != "accept" && !a.throttle.First(v.Act+" "+string(id)+" "+bus.KeyToken(key.Key()), time.Now()) {
 		return // it keeps knocking; once a minute is enough for log and journal
 	}
 	if v.Act != "accept" && a.tooMany(p, v.Act == "pend" && v.New) {

@@ -40,7 +40,7 @@ func (a *Admission) admitClient(p broker.Peer, claimed string) bus.Identity {
 	}
 	i := bus.Identity{Role: bus.RoleClient, Name: string(name), Key: bus.KeyToken(key.Key()), Source: p.Remote}
 	if why := a.clientRefusal(i, time.Now()); why != "" {
-		if a.told.First("client "+i.Name+" "+i.Key, time.Now()) {
+		if a.throttle.First("client "+i.Name+" "+i.Key, time.Now()) {
 			a.Log.Warn("client refused", "client", name, "remote", p.Remote, "reason", why, "fingerprint", key.SHA256())
 		}
 		a.Audit.Note(audit.Entry{

@@ -135,7 +135,7 @@ func (a *Admission) announceKeys(changes []keyring.Change) {
 			a.tellKey(c.Name, keyring.Act(c.After))
 		}
 	}
-	if gaveWay > 0 && a.told.First("keys gave way", time.Now()) {
+	if gaveWay > 0 && a.throttle.First("keys gave way", time.Now()) {
 		a.Log.Warn("too many keys wait to be accepted: those that were not seen for the longest time make room", "limit", pki.MaxWaiting, "limit_of_host", pki.MaxWaitingOfHost, "now", gaveWay)
 	}
 }

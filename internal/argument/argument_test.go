@@ -231,10 +231,10 @@ func TestCondition(t *testing.T) {
 }
 
 func TestSplit(t *testing.T) {
-	list := []any{"a", map[string]any{mark: true, "x": int64(1)}, map[string]any{mark: "yes"}, map[string]any{mark: true, "x": int64(2)}, map[string]any{"y": nil}}
+	list := []any{"a", map[string]any{keywordsKey: true, "x": int64(1)}, map[string]any{keywordsKey: "yes"}, map[string]any{keywordsKey: true, "x": int64(2)}, map[string]any{"y": nil}}
 	before, _ := value.Encode(list)
 	args, kwargs := Split(list)
-	if want := []any{"a", map[string]any{mark: "yes"}, map[string]any{"y": nil}}; !reflect.DeepEqual(args, want) {
+	if want := []any{"a", map[string]any{keywordsKey: "yes"}, map[string]any{"y": nil}}; !reflect.DeepEqual(args, want) {
 		t.Errorf("args %v, want %v", args, want)
 	}
 	if want := map[string]any{"x": int64(2)}; !reflect.DeepEqual(kwargs, want) {
@@ -304,7 +304,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("Decode(%s): %v", wire, err)
 		}
 		backArgs, backKwargs := Split(list.([]any))
-		if again, _ := value.Encode(Condition(backArgs, backKwargs)); string(again) != string(wire) && kwargs[mark] == nil {
+		if again, _ := value.Encode(Condition(backArgs, backKwargs)); string(again) != string(wire) && kwargs[keywordsKey] == nil {
 			t.Errorf("%s came back as %s", wire, again)
 		}
 	})

@@ -5,8 +5,8 @@ import (
 	"math/big"
 )
 
-// mark is the key that tells a map of keywords from a map that is an argument.
-const mark = "__kwarg__"
+// keywordsKey is the key that tells a map of keywords from a map that is an argument.
+const keywordsKey = "__kwarg__"
 
 // jidDigits is the number of digits in a job id.
 const jidDigits = 20
@@ -29,7 +29,7 @@ func Condition(args []any, kwargs map[string]any) []any {
 	for k, v := range kwargs {
 		last[k] = jidAsText(v)
 	}
-	last[mark] = true
+	last[keywordsKey] = true
 	return append(list, last)
 }
 
@@ -42,18 +42,18 @@ func jidAsText(v any) any {
 	return v
 }
 
-// Split is the way back from Condition. The maps with the mark are keywords
+// Split is the way back from Condition. The maps with it are keywords
 // wherever they stand, and of a name that comes twice the later one counts.
 // The list is left as it is, and both results are never nil.
 func Split(list []any) (args []any, kwargs map[string]any) {
 	args, kwargs = make([]any, 0, len(list)), map[string]any{}
 	for _, v := range list {
-		if m, ok := v.(map[string]any); ok && m[mark] == true {
+		if m, ok := v.(map[string]any); ok && m[keywordsKey] == true {
 			maps.Copy(kwargs, m)
 			continue
 		}
 		args = append(args, v)
 	}
-	delete(kwargs, mark)
+	delete(kwargs, keywordsKey)
 	return args, kwargs
 }

@@ -690,7 +690,7 @@ func BenchmarkRecord(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	line, _, err := func() ([]byte, place, error) { e := ping("fred"); return e.encode(l.digest, false, origin) }()
+	line, _, err := func() ([]byte, position, error) { e := ping("fred"); return e.encode(l.digest, false, origin) }()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -39,26 +39,26 @@ func openHead(path string) (h *head, created bool, err error) {
 	return &head{f}, created, nil
 }
 
-func (p place) text() []byte { return fmt.Appendf(nil, headForm, p.n, p.hash) }
+func (p position) text() []byte { return fmt.Appendf(nil, headForm, p.n, p.hash) }
 
 // read returns an error that is damaged for what is not a head.
-func (h *head) read() (place, error) {
+func (h *head) read() (position, error) {
 	text := make([]byte, 128)
 	n, err := h.file.ReadAt(text, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return place{}, fmt.Errorf("head of the audit log: %w", err)
+		return position{}, fmt.Errorf("head of the audit log: %w", err)
 	}
 	if n == 0 {
-		return place{}, &damaged{h.file.Name(), "it is empty"}
+		return position{}, &damaged{h.file.Name(), "it is empty"}
 	}
-	var at place
+	var at position
 	if _, err := fmt.Sscanf(string(text[:n]), "%d %64s\n", &at.n, &at.hash); err != nil || string(at.text()) != string(text[:n]) || strings.Trim(at.hash, "0123456789abcdef") != "" {
-		return place{}, &damaged{h.file.Name(), fmt.Sprintf("%.40q is not one number and one hash", text[:n])}
+		return position{}, &damaged{h.file.Name(), fmt.Sprintf("%.40q is not one number and one hash", text[:n])}
 	}
 	return at, nil
 }
 
-func (h *head) write(at place) error {
+func (h *head) write(at position) error {
 	_, err := h.file.WriteAt(at.text(), 0)
 	if err == nil {
 		err = h.file.Sync()

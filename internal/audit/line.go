@@ -17,14 +17,14 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// place is an entry's place in the chain.
-type place struct {
+// position is an entry's position in the chain.
+type position struct {
 	n    uint64
 	hash string
 }
 
 // origin is before the first entry.
-var origin = place{0, strings.Repeat("0", 2*sha256.Size)}
+var origin = position{0, strings.Repeat("0", 2*sha256.Size)}
 
 // Hash is the hash of an entry: that of its line, without the line feed, so that
 // sha256sum can tell it too.
@@ -43,19 +43,19 @@ func withHash(line []byte, hash string) json.RawMessage {
 const maxArguments = 64 << 10
 
 // encode writes the entry as the line that follows last.
-func (e *Entry) encode(d digester, values bool, last place) ([]byte, place, error) {
+func (e *Entry) encode(d digester, values bool, last position) ([]byte, position, error) {
 	e.N, e.Prev = last.n+1, last.hash
 	e.Minions = e.Minions[:min(len(e.Minions), maxMinions)]
 	if len(e.Commands) > 0 {
 		if err := e.describe(d, values); err != nil {
-			return nil, place{}, err
+			return nil, position{}, err
 		}
 	}
 	line, err := json.Marshal(e)
 	if err != nil {
-		return nil, place{}, err
+		return nil, position{}, err
 	}
-	return line, place{e.N, Hash(line)}, nil
+	return line, position{e.N, Hash(line)}, nil
 }
 
 // describe names the functions and digests their arguments.

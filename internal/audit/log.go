@@ -42,7 +42,7 @@ type Log struct {
 	copy   *copier
 
 	mu        sync.Mutex // held while an entry is begun
-	last      place      // the entry that was begun last
+	last      position   // the entry that was begun last
 	seq       uint64     // its sequence in the queue
 	closed    bool
 	damage    []*damaged  // nothing is written while there is any
@@ -92,7 +92,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		l.head.close()
 		return nil, err
 	}
-	l.wg.Go(l.settle)
+	l.wg.Go(l.finish)
 	l.wg.Go(l.keep)
 	return l, nil
 }
@@ -142,9 +142,9 @@ func (l *Log) checkHead(ctx context.Context) error {
 	return err
 }
 
-// find sets the place at which the chain goes on, and says what is wrong with
+// find sets the position at which the chain goes on, and says what is wrong with
 // its end.
-func (l *Log) find(ctx context.Context, known place) (missing string, err error) {
+func (l *Log) find(ctx context.Context, known position) (missing string, err error) {
 	end, seq, err := l.end(ctx)
 	if err != nil {
 		return "", err
@@ -162,26 +162,26 @@ func (l *Log) find(ctx context.Context, known place) (missing string, err error)
 	return missing, nil
 }
 
-// end returns the last entry that is stored, and the last place of the queue,
+// end returns the last entry that is stored, and the last position of the queue,
 // which may be behind it.
-func (l *Log) end(ctx context.Context) (place, uint64, error) {
+func (l *Log) end(ctx context.Context) (position, uint64, error) {
 	span, err := l.opts.Queue.Span(ctx)
 	if err != nil {
-		return place{}, 0, err
+		return position{}, 0, err
 	}
 	newest, any, err := l.opts.Queue.Newest(ctx)
 	if err != nil || !any {
 		return origin, span.Last, err
 	}
 	e, err := parse(newest.Body)
-	return place{e.N, Hash(newest.Body)}, span.Last, err
+	return position{e.N, Hash(newest.Body)}, span.Last, err
 }
 
 // Pending is an entry on its way into the audit log.
 type Pending struct {
 	entry Entry
 	line  []byte
-	at    place
+	at    position
 	ack   *journal.Pending
 	err   error
 	done  chan struct{}
@@ -270,11 +270,11 @@ func (l *Log) reconcile() error {
 	return nil
 }
 
-// settle follows the entries under way, in their order.
-func (l *Log) settle() {
-	begun, end := 0, place{} // entries that are stored and for which the head is not written
+// finish follows the entries under way, in their order.
+func (l *Log) finish() {
+	begun, end := 0, position{} // entries that are stored and for which the head is not written
 	for p := range l.under {
-		if l.settleOne(p) {
+		if l.finishOne(p) {
 			end = p.at
 		}
 		if begun++; begun < headEvery && len(l.under) > 0 {
@@ -282,7 +282,7 @@ func (l *Log) settle() {
 		}
 		l.writeHead(end)
 		l.flying.Add(-begun)
-		begun, end = 0, place{}
+		begun, end = 0, position{}
 	}
 	l.head.close()
 }
@@ -293,7 +293,7 @@ const headEvery = 256
 // writeHead writes the head down once the entries are on the disk: after the loss of power
 // it is behind the chain, perhaps, and never ahead of it, which would look as if entries
 // had been taken out.
-func (l *Log) writeHead(at place) {
+func (l *Log) writeHead(at position) {
 	if at.n == 0 {
 		return
 	}
@@ -309,8 +309,8 @@ func (l *Log) writeHead(at place) {
 	}
 }
 
-// settleOne says whether the entry is stored.
-func (l *Log) settleOne(p *Pending) bool {
+// finishOne says whether the entry is stored.
+func (l *Log) finishOne(p *Pending) bool {
 	ctx, cancel := context.WithTimeout(l.life, ackTime)
 	defer cancel()
 	if _, err := p.ack.Wait(ctx); err != nil {
@@ -321,12 +321,12 @@ func (l *Log) settleOne(p *Pending) bool {
 		return false
 	}
 	close(p.done)
-	l.told(p)
+	l.announce(p)
 	return true
 }
 
-// told tells those who follow the chain of an entry that is stored.
-func (l *Log) told(p *Pending) {
+// announce tells those who follow the chain of an entry that is stored.
+func (l *Log) announce(p *Pending) {
 	if l.opts.Announce != nil {
 		l.opts.Announce(p.entry.Tag(), withHash(p.line, p.at.hash))
 	}

@@ -45,14 +45,14 @@ func (l *Log) Each(ctx context.Context, q Query, f func(line []byte) error) erro
 			from = span.Last + 1 - uint64(q.Last)
 		}
 	case !q.Since.IsZero():
-		if from, err = l.placeAt(ctx, span, q.Since); err != nil {
+		if from, err = l.sequenceAt(ctx, span, q.Since); err != nil {
 			return err
 		}
 	}
 	return each(ctx, l.opts.Queue, from, span.Last, func(e journal.Entry) error { return f(e.Body) })
 }
 
-// each reads the queue from one place to another.
+// each reads the queue from one position to another.
 func each(ctx context.Context, q *journal.Queue, from, to uint64, f func(journal.Entry) error) error {
 	for from <= to {
 		list, err := q.Read(ctx, from, readCount, readBytes)
@@ -75,9 +75,9 @@ func each(ctx context.Context, q *journal.Queue, from, to uint64, f func(journal
 	return nil
 }
 
-// placeAt finds the first entry from the moment t on: they are in the order of
+// sequenceAt finds the first entry from the moment t on: they are in the order of
 // time, as long as the clock is.
-func (l *Log) placeAt(ctx context.Context, span journal.Span, t time.Time) (uint64, error) {
+func (l *Log) sequenceAt(ctx context.Context, span journal.Span, t time.Time) (uint64, error) {
 	var failed error
 	n := sort.Search(int(span.Last+1-span.First), func(i int) bool {
 		list, err := l.opts.Queue.Read(ctx, span.First+uint64(i), 1, 1)

@@ -91,7 +91,7 @@ func (l *Log) Repair(ctx context.Context, who Who) (Repaired, error) {
 		return Repaired{}, err
 	}
 	l.opts.Log.Warn("the audit log is repaired", "user", who.User, "reason", p.entry.Reason)
-	l.told(p)
+	l.announce(p)
 	return r, nil
 }
 
@@ -117,7 +117,7 @@ func (l *Log) survey(ctx context.Context) (r Repaired, err error) {
 	return r, nil
 }
 
-// resume sets the place at which the chain goes on: where the head cannot be read, the end
+// resume sets the position at which the chain goes on: where the head cannot be read, the end
 // of what is stored.
 func (l *Log) resume(ctx context.Context) (missing string, err error) {
 	known, err := l.head.read()
@@ -132,7 +132,7 @@ func (l *Log) resume(ctx context.Context) (missing string, err error) {
 	return l.find(ctx, known)
 }
 
-// tellRepair writes the entry and returns when it is on the disk. It goes past settle,
+// tellRepair writes the entry and returns when it is on the disk. It goes past finish,
 // which would write into the damaged head.
 func (l *Log) tellRepair(ctx context.Context, who Who, r *Repaired) (*Pending, error) {
 	e := Entry{Kind: OfLog, Verdict: Noted, Who: who, Fun: "audit.repair", Time: time.Now().UTC(), Reason: r.words(l.unwritten)}
@@ -168,7 +168,7 @@ func (r *Repaired) words(unwritten int) string {
 }
 
 // renew moves the damaged files aside and begins with new ones, the head at the entry.
-func (l *Log) renew(files []Kept, at place) error {
+func (l *Log) renew(files []Kept, at position) error {
 	for _, k := range files {
 		if _, err := os.Lstat(k.Aside); err == nil {
 			return fmt.Errorf("%s is there already", k.Aside)

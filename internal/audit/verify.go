@@ -44,7 +44,7 @@ func (l *Log) Verify(ctx context.Context, kept ...string) (Report, error) {
 		}
 		c.known[n], c.end = hash, max(c.end, n)
 	}
-	at, err := l.settled()
+	at, err := l.idleHead()
 	if d := (*damaged)(nil); errors.As(err, &d) {
 		c.problem("%s is damaged: %s", d.file, d.reason)
 	} else if err != nil {
@@ -63,8 +63,8 @@ func (l *Log) Verify(ctx context.Context, kept ...string) (Report, error) {
 	return c.finish(), nil
 }
 
-// settled returns the head when no entry is under way.
-func (l *Log) settled() (place, error) {
+// idleHead returns the head when no entry is under way.
+func (l *Log) idleHead() (position, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flying.Wait()
@@ -75,10 +75,10 @@ func (l *Log) settled() (place, error) {
 type check struct {
 	known  map[uint64]string // hashes that are known from elsewhere, by number
 	end    uint64            // the newest of them
-	last   place             // the entry before
+	last   position          // the entry before
 	first  Entry
-	pruned place  // the newest that an entry says was removed
-	good   uint64 // the newest up to which nothing is wrong
+	pruned position // the newest that an entry says was removed
+	good   uint64   // the newest up to which nothing is wrong
 	report Report
 }
 
@@ -103,12 +103,12 @@ func (c *check) entry(line []byte) {
 		c.link(e)
 	}
 	if e.Kind == OfLog && e.Upto > c.pruned.n {
-		c.pruned = place{e.Upto, e.Hash}
+		c.pruned = position{e.Upto, e.Hash}
 	}
 	if want, ok := c.known[e.N]; ok && want != hash {
 		c.problem("entry %d is not the one that was written", e.N)
 	}
-	c.last = place{e.N, hash}
+	c.last = position{e.N, hash}
 	if len(c.report.Problems) == 0 {
 		c.good = e.N
 	}

@@ -58,9 +58,9 @@ func (a *Authorizer) MinionFire(id salt.MinionID, tags ...string) decision.Decis
 	return allow(bus.TagSpace)
 }
 
-// tell writes down what was decided about a user's use of the bus. Told is false for a
+// tell writes down what was decided about a user's use of the bus. written is false for a
 // refusal that is only counted.
-func (a *Authorizer) tell(ctx context.Context, d eventacl.Record) (told bool, err error) {
+func (a *Authorizer) tell(ctx context.Context, d eventacl.Record) (written bool, err error) {
 	who := audit.Who{User: d.Who.Name(), Sudo: d.Who.Sudo, Source: d.Who.Source}
 	if d.Who.UID >= 0 {
 		who.UID = &d.Who.UID

@@ -25,8 +25,8 @@ import (
 // Logins lets users of external_auth in, and knows the connections on which they are. It
 // says who somebody is, and decides nothing about what they may do.
 type Logins struct {
-	Gate *eauth.Gate
-	Came func(inbox string) bool // says whether a connection with it is there
+	Authenticator *eauth.Authenticator
+	Came          func(inbox string) bool // says whether a connection with it is there
 
 	apiUsers []string // may log others in by their addresses, beside operators
 	remote   bool     // guests may log in
@@ -35,12 +35,12 @@ type Logins struct {
 	record   func(context.Context, audit.Entry) error      // before it takes effect
 	note     func(audit.Entry) bool
 	sessions sessions
-	told     logging.Throttle
+	throttle logging.Throttle
 }
 
 // Open reads the tokens that there are, and lets users of the backends in.
 func (l *Logins) Open(ctx context.Context, tokens eauth.Store, b *eauth.Backends) (err error) {
-	l.Gate, err = eauth.NewGate(ctx, tokens, b, l.log)
+	l.Authenticator, err = eauth.NewAuthenticator(ctx, tokens, b, l.log)
 	return err
 }
 
@@ -168,7 +168,7 @@ func (l *Logins) Login(ctx context.Context, r *rpc.Request) error {
 	_ = r.Decide(allow(bus.Proof))
 	answer := protocol.LoggedIn{
 		Backend: grant.Backend, User: grant.Name, Groups: grant.Groups, Issued: grant.Issued, Expires: grant.Expires,
-		Perms: value.Value{V: l.Gate.Perms(grant)},
+		Perms: value.Value{V: l.Authenticator.Perms(grant)},
 	}
 	if q.MakeToken {
 		if answer.Token, answer.Expires, err = l.newToken(ctx, grant, q); err != nil {
@@ -213,14 +213,14 @@ func (l *Logins) Holds(ctx context.Context, i bus.Identity) bool {
 	if g == nil {
 		return false
 	}
-	_, err := l.Gate.Check(ctx, g)
+	_, err := l.Authenticator.Check(ctx, g)
 	return !errors.Is(err, eauth.ErrRefused)
 }
 
 func (l *Logins) newToken(ctx context.Context, grant *eauth.Grant, q protocol.Login) (string, time.Time, error) {
-	token, expires, err := l.Gate.MakeToken(ctx, grant, q.Expire.Duration(), false)
+	token, expires, err := l.Authenticator.MakeToken(ctx, grant, q.Expire.Duration(), false)
 	if q.Lenient && q.Expire != 0 && errors.Is(err, eauth.ErrLifetime) {
-		return l.Gate.MakeToken(ctx, grant, 0, false)
+		return l.Authenticator.MakeToken(ctx, grant, 0, false)
 	}
 	return token, expires, err
 }
@@ -296,9 +296,9 @@ func (l *Logins) verify(ctx context.Context, r *rpc.Request, q protocol.Login, p
 			p.Statement = protocol.LoginStatement(r.Inbox(), q.User, c)
 		}
 		p.Remote = r.From.Role == bus.RoleGuest
-		return l.Gate.Login(ctx, payer, q.Backend, q.User, p)
+		return l.Authenticator.Login(ctx, payer, q.Backend, q.User, p)
 	}
-	grant, err := l.Gate.ShowToken(ctx, payer, q.Token)
+	grant, err := l.Authenticator.ShowToken(ctx, payer, q.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -322,7 +322,7 @@ func (l *Logins) tellLogin(ctx context.Context, from bus.Identity, q protocol.Lo
 	log := l.log.With("user", user, "eauth", backend, "kind", proofKind(q), "source", from.String())
 	if err != nil {
 		// Once a minute is enough for the log; the audit log counts what repeats.
-		if !errors.Is(err, eauth.ErrBusy) || l.told.First("login "+from.String(), time.Now()) {
+		if !errors.Is(err, eauth.ErrBusy) || l.throttle.First("login "+from.String(), time.Now()) {
 			log.Warn("login refused", "reason", err.Error())
 		}
 		e.Reason = err.Error()
@@ -405,7 +405,7 @@ func (l *Logins) loginEnd(ctx context.Context, who Principal) error {
 			return nil
 		case <-tick.C:
 		}
-		_, err := l.Gate.Check(ctx, who.login)
+		_, err := l.Authenticator.Check(ctx, who.login)
 		switch {
 		case err == nil:
 			good = time.Now()

@@ -99,9 +99,9 @@ func (a *Authorizer) external(ctx context.Context, i bus.Identity) *Principal {
 	if address := a.Logins.sessions.address(i.Inbox()); address != "" {
 		i.Source = address
 	}
-	g, err := a.Logins.Gate.Check(ctx, old)
+	g, err := a.Logins.Authenticator.Check(ctx, old)
 	if err != nil {
-		if a.Logins.told.First("login end "+i.Inbox(), time.Now()) {
+		if a.Logins.throttle.First("login end "+i.Inbox(), time.Now()) {
 			a.Log.Warn("login ended", "user", old.Name, "eauth", old.Backend, "source", i.String(), "reason", err)
 		}
 		return &Principal{name: old.Name, identity: i, refused: loginError(protocol.Login{}, err)}

@@ -252,7 +252,7 @@ func (b *block) note(path string, id identity, when time.Time) error {
 	}
 	s.id = after
 	b.report.learn(b.stream, numbered{b.number, s})
-	if after != id || uint64(b.size) != id.size || !id.settled(when) || b.newest {
+	if after != id || uint64(b.size) != id.size || !id.stable(when) || b.newest {
 		return nil
 	}
 	return s.write(b.checker.Dir, b.stream, b.number)
@@ -310,7 +310,7 @@ func (b *block) check() (err error) {
 	b.report.Read++
 	b.report.Bytes += int64(b.size)
 	b.report.Last[b.stream] = max(b.report.Last[b.stream], b.last.seq)
-	return b.settle(path)
+	return b.handle(path)
 }
 
 // read looks at a block in which something is wrong.
@@ -453,8 +453,8 @@ func (b *block) onlyTorn(at int) bool {
 	return size > len(rest) && size <= mostSize && (seq&(erasedBit|tombBit) != 0 || seq == b.last.seq+1)
 }
 
-// settle tells of the damage, and repairs it.
-func (b *block) settle(path string) error {
+// handle tells of the damage, and repairs it.
+func (b *block) handle(path string) error {
 	if len(b.found) == 0 {
 		return b.cutTorn(path)
 	}

@@ -67,7 +67,7 @@ func (l *Learner) block(msgs, stream string, n int) (bool, error) {
 	path := blockPath(msgs, n)
 	now := time.Now()
 	id, err := identify(path)
-	if err != nil || l.seen[path] == id || !id.settled(now) {
+	if err != nil || l.seen[path] == id || !id.stable(now) {
 		return false, err
 	}
 	if _, ok := readSummary(l.dir, stream, n, id); ok {

@@ -59,13 +59,13 @@ func identify(path string) (identity, error) {
 	return identity{uint64(info.Size()), s.Inode, info.ModTime().UnixNano(), s.Changed}, err
 }
 
-// settleTime is how old the last change of a file must be before its identity says anything:
+// stableTime is how old the last change of a file must be before its identity says anything:
 // the kernel's clock for files ticks every few milliseconds, and two changes within one
 // tick look the same.
-const settleTime = 2 * time.Second
+const stableTime = 2 * time.Second
 
-func (i identity) settled(now time.Time) bool {
-	limit := now.Add(-settleTime).UnixNano()
+func (i identity) stable(now time.Time) bool {
+	limit := now.Add(-stableTime).UnixNano()
 	return i.mtime < limit && i.ctime < limit
 }
 

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// tie holds what is counted of a connection to its life: it is entered before its end
+// lifetime holds what is counted of a connection to its life: it is entered before its end
 // or never.
-type tie struct {
+type lifetime struct {
 	mu      sync.Mutex
 	ended   bool
 	entered bool
@@ -22,7 +22,7 @@ type tie struct {
 
 // metered reads for a connection from its peer, when its share allows it. What the peer
 // sends meanwhile waits in the kernel, and then on the peer's side.
-func (t *tie) metered(m *meter, gone <-chan struct{}, from io.Reader, b []byte) (int, error) {
+func (t *lifetime) metered(m *meter, gone <-chan struct{}, from io.Reader, b []byte) (int, error) {
 	s := t.share.Load()
 	if s == nil {
 		return from.Read(b)
@@ -34,7 +34,7 @@ func (t *tie) metered(m *meter, gone <-chan struct{}, from io.Reader, b []byte) 
 }
 
 // enter says whether the connection is still there to be entered.
-func (t *tie) enter(cid uint64) bool {
+func (t *lifetime) enter(cid uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -45,7 +45,7 @@ func (t *tie) enter(cid uint64) bool {
 }
 
 // end says whether this is the first end of a connection that was entered.
-func (t *tie) end() (cid uint64, entered bool) {
+func (t *lifetime) end() (cid uint64, entered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	entered = t.entered && !t.ended
@@ -58,21 +58,21 @@ func (t *tie) end() (cid uint64, entered bool) {
 // and the judgement of its key, it does in turn with others.
 type arrival struct {
 	net.Conn
-	tie
-	host  string // by which it is counted
-	porch *porch
-	gone  chan struct{} // closed at its end
-	timer *time.Timer   // ends it if it is not let in
+	lifetime
+	host     string // by which it is counted
+	acceptor *acceptor
+	gone     chan struct{} // closed at its end
+	timer    *time.Timer   // ends it if it is not let in
 
 	in      atomic.Bool  // it was let in
 	turn    atomic.Bool  // it has a turn
 	waiting atomic.Int64 // since when it is the peer who has to speak; 0 if it is not
 
-	crowd *crowd // what follows is guarded by the lock of porch
+	quota *quota // what follows is guarded by the lock of acceptor
 	spot  *list.Element
 }
 
-// address is that of the peer; the gate finds the arrival by it.
+// address is that of the peer; the authenticator finds the arrival by it.
 type address struct {
 	net.Addr
 	arrival *arrival
@@ -85,7 +85,7 @@ func (a *arrival) RemoteAddr() net.Addr { return address{a.Conn.RemoteAddr(), a}
 // let in it takes no more than its share.
 func (a *arrival) Read(b []byte) (int, error) {
 	if a.in.Load() {
-		return a.metered(a.porch.meter, a.gone, a.Conn, b)
+		return a.metered(a.acceptor.meter, a.gone, a.Conn, b)
 	}
 	a.rest()
 	a.waiting.Store(time.Now().UnixNano())
@@ -94,7 +94,7 @@ func (a *arrival) Read(b []byte) (int, error) {
 	if err != nil || a.in.Load() {
 		return n, err
 	}
-	if !a.porch.turns.take(a.host, a.gone) {
+	if !a.acceptor.turns.take(a.host, a.gone) {
 		return 0, net.ErrClosed
 	}
 	a.turn.Store(true)
@@ -107,7 +107,7 @@ func (a *arrival) Read(b []byte) (int, error) {
 // rest gives the turn back, if it has one.
 func (a *arrival) rest() {
 	if a.turn.CompareAndSwap(true, false) {
-		a.porch.turns.give()
+		a.acceptor.turns.give()
 	}
 }
 
@@ -137,7 +137,7 @@ func (a *arrival) silent() bool {
 // Close ends it, and everything that is counted of it.
 func (a *arrival) Close() error {
 	err := a.Conn.Close()
-	a.porch.left(a)
+	a.acceptor.left(a)
 	return err
 }
 

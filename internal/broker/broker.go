@@ -117,7 +117,7 @@ type Broker struct {
 
 	opts     Options
 	server   *server.Server
-	gate     *gate
+	auth     *authenticator
 	health   *Health
 	nc       *nats.Conn  // the daemon's own connection
 	own      *loopDaemon // what it goes through
@@ -130,8 +130,8 @@ type Broker struct {
 	ended    []bus.Identity // of whose end Gone is still to be told
 	locals   []net.Listener
 	users    map[uint32]int // local connections, by uid
-	markMu   sync.Mutex
-	mark     *blockfile.Mark  // of the store, while it is open
+	stateMu  sync.Mutex
+	state    *blockfile.State // of the store, while it is open
 	lost     []blockfile.Lost // what was found to be lost when it was opened
 	losses   losses
 	wg       sync.WaitGroup
@@ -143,7 +143,7 @@ func Start(o Options) (*Broker, error) {
 	if err := o.Endpoints.Fault(); err != nil {
 		return nil, err
 	}
-	g := newGate(o)
+	g := newAuthenticator(o)
 	listener, err := listen(o)
 	if err != nil {
 		return nil, err
@@ -156,11 +156,11 @@ func Start(o Options) (*Broker, error) {
 		return nil, err
 	}
 	fatal := make(chan string, 1)
-	b := &Broker{opts: o, server: s, gate: g, users: map[uint32]int{}, health: newHealth(o), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
+	b := &Broker{opts: o, server: s, auth: g, users: map[uint32]int{}, health: newHealth(o), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
 	if listener != nil {
-		g.porch = newPorch(listener, openFiles(o.Log), g.meter, o.Log)
-		g.porch.serve = func(a *arrival) { serveClient(s, a, false) }
-		g.porch.leave = b.left
+		g.acceptor = newAcceptor(listener, openFiles(o.Log), g.meter, o.Log)
+		g.acceptor.serve = func(a *arrival) { serveClient(s, a, false) }
+		g.acceptor.leave = b.left
 	}
 	s.SetLoggerV2(&serverLog{log: o.Log.With("part", "bus"), fatal: fatal, health: b.health}, false, false, false)
 	if g.link != nil {
@@ -174,7 +174,7 @@ func Start(o Options) (*Broker, error) {
 }
 
 // newServer makes the server, which does not run yet.
-func newServer(o Options, g *gate, listener net.Listener) (*server.Server, *server.Options, error) {
+func newServer(o Options, g *authenticator, listener net.Listener) (*server.Server, *server.Options, error) {
 	so, err := serverOptions(o, g, listener)
 	if err != nil {
 		return nil, nil, err
@@ -215,7 +215,7 @@ func listen(o Options) (net.Listener, error) {
 	return l, err
 }
 
-func serverOptions(o Options, g *gate, listener net.Listener) (*server.Options, error) {
+func serverOptions(o Options, g *authenticator, listener net.Listener) (*server.Options, error) {
 	so := &server.Options{
 		ServerName: o.Name, DontListen: true, NoSigs: true, NoLog: true,
 		MaxPayload: maxPayload, MaxPending: ownPending, MaxControlLine: maxControlLine, MaxSubs: maxSubs, MaxSubTokens: maxSubTokens,
@@ -263,7 +263,7 @@ func serverTLS(c *tls.Config) *tls.Config {
 // checkStore tries out whether the store can be written, since the server's words
 // for a full disk or a closed directory leave the cause out.
 func (b *Broker) checkStore() error {
-	const room = 64 << 10 // a first block of each stream, and what describes it
+	const size = 64 << 10 // a first block of each stream, and what describes it
 	if b.opts.StoreDir == "" {
 		return nil
 	}
@@ -273,7 +273,7 @@ func (b *Broker) checkStore() error {
 	}
 	f, err := os.CreateTemp(b.opts.StoreDir, ".room")
 	if err == nil {
-		_, err = f.Write(make([]byte, room))
+		_, err = f.Write(make([]byte, size))
 		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	if err != nil {
@@ -294,12 +294,12 @@ func (b *Broker) open(so *server.Options, fatal <-chan string) error {
 		return err
 	}
 	if b.opts.StoreDir != "" {
-		if err := b.gate.account.EnableJetStream(nil, nil); err != nil {
+		if err := b.auth.account.EnableJetStream(nil, nil); err != nil {
 			return fmt.Errorf("open the journal in %s: %w", b.opts.StoreDir, err)
 		}
 	}
 	var err error
-	if b.nc, err = b.internal(b.gate.daemon); err != nil {
+	if b.nc, err = b.internal(b.auth.daemon); err != nil {
 		return err
 	}
 	b.wg.Go(b.heal)
@@ -309,10 +309,10 @@ func (b *Broker) open(so *server.Options, fatal <-chan string) error {
 	}
 	limitReaders(b.server, so)
 	b.wg.Go(b.tellGone)
-	if b.gate.porch != nil {
-		b.gate.porch.wg.Go(func() {
+	if b.auth.acceptor != nil {
+		b.auth.acceptor.wg.Go(func() {
 			if b.isReady() {
-				b.gate.porch.accept()
+				b.auth.acceptor.accept()
 			}
 		})
 	}
@@ -401,17 +401,17 @@ func (b *Broker) Conn() *nats.Conn { return b.nc }
 
 // Addr is where the broker listens, nil without a listener.
 func (b *Broker) Addr() net.Addr {
-	if b.gate.porch == nil {
+	if b.auth.acceptor == nil {
 		return nil
 	}
-	return b.gate.porch.listener.Addr()
+	return b.auth.acceptor.listener.Addr()
 }
 
 // Owner returns the identity of the living connection with this inbox prefix.
-func (b *Broker) Owner(inbox string) (bus.Identity, bool) { return b.gate.owner(inbox) }
+func (b *Broker) Owner(inbox string) (bus.Identity, bool) { return b.auth.owner(inbox) }
 
 // Holds says whether a connection with this key is there.
-func (b *Broker) Holds(token string) bool { return b.gate.holds(token) }
+func (b *Broker) Holds(token string) bool { return b.auth.holds(token) }
 
 // Connections calls f for every admitted connection, with a function that cuts it.
 func (b *Broker) Connections(f func(i bus.Identity, cut func())) {
@@ -420,7 +420,7 @@ func (b *Broker) Connections(f func(i bus.Identity, cut func())) {
 
 // ConnectionsOf is Connections for those for which match says so, under a lock; nil is for all.
 func (b *Broker) ConnectionsOf(match func(bus.Identity) bool, f func(i bus.Identity, cut func())) {
-	for id, i := range b.gate.all(match) {
+	for id, i := range b.auth.all(match) {
 		f(i, func() {
 			if err := b.server.DisconnectClientByID(id); err != nil {
 				b.opts.Log.Debug("connection was gone already", "peer", i.String())
@@ -441,7 +441,7 @@ func (b *Broker) CutUnaccepted(key string) {
 // left is told of each connection that ended. It waits for nothing: the server calls it
 // with its locks held.
 func (b *Broker) left(cid uint64) {
-	i, ok := b.gate.leave(cid)
+	i, ok := b.auth.leave(cid)
 	if !ok || b.opts.Gone == nil {
 		return
 	}
@@ -478,8 +478,8 @@ func (b *Broker) tellGone() {
 func (b *Broker) Stop() {
 	b.stopping.Do(func() { close(b.quit) })
 	b.health.stop()
-	if b.gate.porch != nil {
-		b.gate.porch.stop()
+	if b.auth.acceptor != nil {
+		b.auth.acceptor.stop()
 	}
 	b.mu.Lock()
 	for _, l := range b.locals {

@@ -12,7 +12,7 @@ type Figures struct {
 // Figures counts. Roles that nobody has are not in it.
 func (b *Broker) Figures() Figures {
 	f := Figures{Connections: map[bus.Role]int{}, SlowConsumers: b.server.NumSlowConsumers(), Failed: b.health.Err() != nil}
-	for _, i := range b.gate.all(nil) {
+	for _, i := range b.auth.all(nil) {
 		f.Connections[i.Role]++
 	}
 	return f

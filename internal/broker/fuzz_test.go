@@ -17,8 +17,8 @@ func FuzzVouch(f *testing.F) {
 	f.Add([]byte(`CONNECT {"PASS":"guess","Pass":"guess","auth_token":"x"}`))
 	f.Add([]byte("PING"))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		g := newGate(Options{Log: slog.New(slog.DiscardHandler)})
-		out, err := (&Broker{gate: g}).identify(line, &visitor{Peer: socket.Peer{UID: 1000}})
+		g := newAuthenticator(Options{Log: slog.New(slog.DiscardHandler)})
+		out, err := (&Broker{auth: g}).identify(line, &localClient{Peer: socket.Peer{UID: 1000}})
 		if err != nil {
 			return
 		}

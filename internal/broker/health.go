@@ -213,7 +213,7 @@ func (b *Broker) heal() {
 			if err == nil {
 				err = errors.New("a write failed as soon as it was open")
 			}
-			if b.gate.told.First("reopen "+err.Error(), time.Now()) {
+			if b.auth.throttle.First("reopen "+err.Error(), time.Now()) {
 				b.opts.Log.Error("the journal cannot be opened again yet", "err", err)
 			}
 		}
@@ -245,7 +245,7 @@ func spare() error {
 }
 
 // streams is how many streams the store has.
-func (b *Broker) streams() int { return b.gate.account.JetStreamUsage().Streams }
+func (b *Broker) streams() int { return b.auth.account.JetStreamUsage().Streams }
 
 // reopen opens the store anew if the disk takes something, and says whether that many
 // streams came back: the server leaves out what it cannot read, and calls it a success.
@@ -260,7 +260,7 @@ func (b *Broker) reopen(streams int) (err error) {
 			b.fail(err)
 		}
 	}()
-	release, waited, err := b.own.quiet(b.server, b.gate.daemon)
+	release, waited, err := b.own.quiet(b.server, b.auth.daemon)
 	if err != nil {
 		return err
 	}
@@ -268,12 +268,12 @@ func (b *Broker) reopen(streams int) (err error) {
 	if waited != nil {
 		b.opts.Log.Debug("the store is opened anew with questions under way", "err", waited)
 	}
-	_ = b.gate.account.DisableJetStream() // or it is closed already, after an attempt that failed
+	_ = b.auth.account.DisableJetStream() // or it is closed already, after an attempt that failed
 	b.health.closed()
 	if err := b.renewStore(); err != nil {
 		return err
 	}
-	if err := b.gate.account.EnableJetStream(nil, nil); err != nil {
+	if err := b.auth.account.EnableJetStream(nil, nil); err != nil {
 		return err
 	}
 	if n := b.streams(); n < streams {

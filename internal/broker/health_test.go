@@ -56,7 +56,7 @@ func TestStoreIsReopenedWhenThereAreDescriptors(t *testing.T) {
 	if err := b.reopen(1); err == nil {
 		t.Error("the store was opened anew without descriptors")
 	}
-	if b.gate.account.JetStreamUsage().Streams != 1 {
+	if b.auth.account.JetStreamUsage().Streams != 1 {
 		t.Error("the store was closed though it could not be opened again")
 	}
 	b.health.fail("Critical write error: too many open files")
@@ -78,7 +78,7 @@ func TestStoreThatCameBackInPartIsNotWell(t *testing.T) {
 	if err := b.reopen(1); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.gate.account.DisableJetStream(); err != nil {
+	if err := b.auth.account.DisableJetStream(); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(found[0], aside); err != nil {

@@ -334,7 +334,7 @@ func TestIndexOverDamage(t *testing.T) {
 			}
 		},
 		"another boot": func(t *testing.T) {
-			m, err := blockfile.ReadMark(dir)
+			m, err := blockfile.ReadState(dir)
 			if err != nil {
 				t.Fatal(err)
 			}

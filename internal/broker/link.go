@@ -86,7 +86,7 @@ func (l *link) bind(s *server.Server, clients *server.Account) (err error) {
 }
 
 // check says who comes in over the port of links.
-func (l *link) check(c server.ClientAuthentication, g *gate) bool {
+func (l *link) check(c server.ClientAuthentication, g *authenticator) bool {
 	state := c.GetTLSConnectionState()
 	if state == nil || len(state.PeerCertificates) == 0 {
 		return false
@@ -119,7 +119,7 @@ type Links struct {
 
 // Conn is a new connection of the daemon among the links; its caller closes it.
 func (k *Links) Conn() (*nats.Conn, error) {
-	nc, err := nats.Connect("nats://self", nats.InProcessServer(k.b.server), nats.UserInfo(k.b.gate.link.secret, ""), nats.Name(k.b.opts.Name+" links"),
+	nc, err := nats.Connect("nats://self", nats.InProcessServer(k.b.server), nats.UserInfo(k.b.auth.link.secret, ""), nats.Name(k.b.opts.Name+" links"),
 		nats.SkipHostLookup(), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX.master"))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the own links: %w", err)
@@ -134,7 +134,7 @@ func (k *Links) Addr() string {
 
 // Cut ends the links of those that Judge does not take any more.
 func (k *Links) Cut() {
-	l := k.b.gate.link
+	l := k.b.auth.link
 	l.in.Range(func(cid, cert any) bool {
 		if k.b.server.GetLeafNode(cid.(uint64)) == nil {
 			l.in.Delete(cid) // it has ended

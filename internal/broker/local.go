@@ -35,7 +35,7 @@ func (b *Broker) ServeLocal(path string) error {
 				return
 			}
 			if err != nil { // out of file descriptors, say: it may pass
-				if left, tell := b.gate.told.Count("accept", time.Now(), 1); tell {
+				if left, tell := b.auth.throttle.Count("accept", time.Now(), 1); tell {
 					b.opts.Log.Error("connections cannot be taken on the local socket for the moment", append([]any{"err", err}, repeated(left)...)...)
 				}
 				time.Sleep(acceptPause)
@@ -55,7 +55,7 @@ func (b *Broker) serveOne(c net.Conn) {
 		return
 	}
 	if !b.count(peer.UID) {
-		b.gate.refused(fmt.Sprint("uid ", peer.UID), "uid", peer.UID, "err", fmt.Errorf("this user has %d connections, which is the limit", maxPerUser))
+		b.auth.refused(fmt.Sprint("uid ", peer.UID), "uid", peer.UID, "err", fmt.Errorf("this user has %d connections, which is the limit", maxPerUser))
 		return
 	}
 	defer b.uncount(peer.UID)
@@ -64,9 +64,9 @@ func (b *Broker) serveOne(c net.Conn) {
 		return // the server is stopping
 	}
 	defer in.Close()
-	v := &visitor{Peer: peer, conn: c}
+	v := &localClient{Peer: peer, conn: c}
 	err = b.join(c, in, v)
-	b.gate.takeLocal(v.secret)
+	b.auth.takeLocal(v.secret)
 	if cid, entered := v.end(); entered {
 		b.left(cid)
 	}
@@ -98,7 +98,7 @@ func (b *Broker) uncount(uid uint32) {
 // join passes bytes both ways. The client's first line is its CONNECT; the
 // secret that stands for the kernel's word is put into it, and whatever
 // credentials it had are taken out.
-func (b *Broker) join(c, in net.Conn, v *visitor) error {
+func (b *Broker) join(c, in net.Conn, v *localClient) error {
 	done := make(chan struct{})
 	go func() {
 		_ = pass(c, in) // ends when either side closes
@@ -124,14 +124,14 @@ func (b *Broker) join(c, in net.Conn, v *visitor) error {
 	if _, err := in.Write(came); err != nil {
 		return err
 	}
-	return pass(in, localConn{c, b.gate.meter, v, done})
+	return pass(in, localConn{c, b.auth.meter, v, done})
 }
 
 // localConn is a connection through the local socket, read as its share allows.
 type localConn struct {
 	net.Conn
 	meter *meter
-	v     *visitor
+	v     *localClient
 	gone  <-chan struct{}
 }
 
@@ -185,7 +185,7 @@ type connect struct {
 }
 
 // identify writes into the CONNECT line who the kernel says is there.
-func (b *Broker) identify(line []byte, v *visitor) ([]byte, error) {
+func (b *Broker) identify(line []byte, v *localClient) ([]byte, error) {
 	body, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("CONNECT "))
 	if !ok {
 		return nil, errors.New("the first line is no CONNECT")
@@ -195,7 +195,7 @@ func (b *Broker) identify(line []byte, v *visitor) ([]byte, error) {
 		return nil, fmt.Errorf("unreadable CONNECT: %w", err)
 	}
 	v.claim = c.Pass
-	v.secret = b.gate.expect(v)
+	v.secret = b.auth.expect(v)
 	c.Pass = v.secret
 	out, err := json.Marshal(c)
 	if err != nil {

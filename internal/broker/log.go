@@ -18,8 +18,8 @@ type serverLog struct {
 	health *Health
 	quiet  bool // a mirror's: what it says of its link is told by who watches that
 
-	told logging.Throttle // of lines about connections
-	all  logging.Throttle // of those about all connections together
+	throttle logging.Throttle // of lines about connections
+	all      logging.Throttle // of those about all connections together
 }
 
 // Bounds of what connections may fill the log with in a minute, by trying what they may not
@@ -49,7 +49,7 @@ func (l *serverLog) count(text string, now time.Time) (left int, tell bool) {
 	who, _, violation := strings.Cut(text, "Violation")
 	switch {
 	case violation:
-		if !l.told.Few(who, now, maxViolations) {
+		if !l.throttle.Few(who, now, maxViolations) {
 			return 0, false
 		}
 		return l.all.Count("violations", now, maxOfAll)

@@ -52,11 +52,11 @@ func TestConnectionsFillNoLog(t *testing.T) {
 func TestAFloodIsOneLine(t *testing.T) {
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))
-	p := newPorch(nil, share(1024), newMeter(), log)
+	p := newAcceptor(nil, share(1024), newMeter(), log)
 	for i := range 500 {
 		here, there := net.Pipe()
 		defer there.Close()
-		p.turnedAway(&arrival{Conn: here, porch: p, host: fmt.Sprint("192.0.2.", i), gone: make(chan struct{}), timer: time.NewTimer(time.Hour)})
+		p.turnedAway(&arrival{Conn: here, acceptor: p, host: fmt.Sprint("192.0.2.", i), gone: make(chan struct{}), timer: time.NewTimer(time.Hour)})
 	}
 	for range 10 {
 		p.stumbled(syscall.EMFILE)
@@ -69,7 +69,7 @@ func TestAFloodIsOneLine(t *testing.T) {
 // Who is turned away again and again is told of once a minute, from whichever port.
 func TestRefusedConnectionsFillNoLog(t *testing.T) {
 	var text bytes.Buffer
-	g := &gate{log: slog.New(slog.NewTextHandler(&text, nil))}
+	g := &authenticator{log: slog.New(slog.NewTextHandler(&text, nil))}
 	for i := range 100 {
 		g.refused(hostOf(fmt.Sprintf("192.0.2.1:%d", i)), "remote", i)
 		g.refused(hostOf(fmt.Sprintf("[2001:db8::1]:%d", i)), "remote", i)

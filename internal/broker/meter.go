@@ -30,31 +30,31 @@ const (
 	maxMessages = 512
 	minShare    = 16 << 10
 	firstShare  = 8 * minShare // until anything was looked at
-	// markEach is how much is taken until it is looked how far the daemon is.
-	markEach = 256 << 10
-	// markEvery is how often that is looked when little comes, and deafAfter how long the
+	// probeEach is how much is taken until it is looked how far the daemon is.
+	probeEach = 256 << 10
+	// probeEvery is how often that is looked when little comes, and deafAfter how long the
 	// daemon may need: it does so much in milliseconds.
-	markEvery = 5 * time.Second
-	deafAfter = 60 * time.Second
+	probeEvery = 5 * time.Second
+	deafAfter  = 60 * time.Second
 )
 
 // ErrFailed is wrapped by what Failed tells.
 var ErrFailed = errors.New("the bus has failed")
 
 // meter counts what is under way from each identity to the daemon. How far the daemon
-// is, marks say, which go the way of the requests: when one has come back, all that was
+// is, probes say, which go the way of the requests: when one has come back, all that was
 // taken before it has been looked at.
 type meter struct {
 	mu      sync.Mutex
-	on      bool // marks are sent
+	on      bool // probes are sent
 	epoch   uint64
-	flight  bool  // the mark that ended the epoch before has not come back
+	flight  bool  // the probe that ended the epoch before has not come back
 	was     int64 // bytes of the epoch before
 	now     int64 // bytes of this epoch
 	most    int64 // of a share, by how large messages are; firstShare at first, maxShare where they are large
 	shares  map[string]*flow
-	passed  chan struct{} // closed when the mark comes back
-	due     chan struct{} // a mark is to be sent
+	passed  chan struct{} // closed when the probe comes back
+	due     chan struct{} // a probe is to be sent
 	waiting int           // connections that wait; for tests
 }
 
@@ -128,7 +128,7 @@ func (m *meter) took(s *flow, n int) {
 	m.turn(s)
 	s.now += int64(n)
 	m.now += int64(n)
-	if m.now >= markEach {
+	if m.now >= probeEach {
 		m.nudge()
 	}
 }
@@ -208,7 +208,7 @@ func (m *meter) over(s *flow) bool {
 	return own >= limit || all >= maxUnderWay/maxShare*m.most && own >= limit/smallPart
 }
 
-// begin ends an epoch with a mark.
+// begin ends an epoch with a probe.
 func (m *meter) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,7 +216,7 @@ func (m *meter) begin() {
 	m.flight, m.was, m.now = true, m.now, 0
 }
 
-// end is called when the mark has come back; so many messages were looked at.
+// end is called when the probe has come back; so many messages were looked at.
 func (m *meter) end(looked int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -232,22 +232,22 @@ func (m *meter) end(looked int) {
 // Slow lets nothing be read of an identity for a moment, over all its connections.
 func (b *Broker) Slow(i bus.Identity, pause time.Duration) { b.meter.slow(i, pause) }
 
-// Meter begins to hold peers to their shares. mark sends a mark the way of all requests
-// and calls back when the daemon has looked at everything before it. A mark that does not
+// Meter begins to hold peers to their shares. probe sends a probe the way of all requests
+// and calls back when the daemon has looked at everything before it. A probe that does not
 // come back is the end: a daemon that does not hear must not seem to run.
-func (b *Broker) Meter(mark func(back func(looked int)) error) {
+func (b *Broker) Meter(probe func(back func(looked int)) error) {
 	b.meter.mu.Lock()
 	b.meter.on = true
 	b.meter.mu.Unlock()
 	b.wg.Go(func() {
-		if err := b.keepMarks(mark); err != nil {
+		if err := b.keepProbing(probe); err != nil {
 			b.fail(err)
 		}
 	})
 }
 
-func (b *Broker) keepMarks(mark func(func(int)) error) error {
-	tick := time.NewTicker(markEvery)
+func (b *Broker) keepProbing(probe func(func(int)) error) error {
+	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	lame := 0
 	for {
@@ -262,7 +262,7 @@ func (b *Broker) keepMarks(mark func(func(int)) error) error {
 		}
 		back := make(chan int, 1)
 		b.meter.begin()
-		if err := mark(func(looked int) { back <- looked }); err != nil {
+		if err := probe(func(looked int) { back <- looked }); err != nil {
 			return fmt.Errorf("the daemon's own connection: %w", err)
 		}
 		deaf := time.NewTimer(deafAfter)

@@ -18,7 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/socket"
 )
 
-// Who has their share under way waits for a mark, and nobody else does.
+// Who has their share under way waits for a probe, and nobody else does.
 func TestSharesOfWhatIsUnderWay(t *testing.T) {
 	m := newMeter()
 	m.on = true
@@ -35,17 +35,17 @@ func TestSharesOfWhatIsUnderWay(t *testing.T) {
 	done := make(chan struct{})
 	go func() { m.wait(flood, nil); close(done) }()
 	m.begin()
-	m.took(flood, 1) // behind the mark
+	m.took(flood, 1) // behind the probe
 	m.wait(other, nil)
 	select {
 	case <-done:
-		t.Error("the flood goes on before the mark has come back")
+		t.Error("the flood goes on before the probe has come back")
 	default:
 	}
 	m.end(0)
 	<-done
 	if m.over(flood) || flood.now != 1 {
-		t.Errorf("after the mark %d bytes are under way, over %v", flood.now, m.over(flood))
+		t.Errorf("after the probe %d bytes are under way, over %v", flood.now, m.over(flood))
 	}
 	m.leave(again)
 	m.leave(flood)
@@ -157,12 +157,12 @@ func startQuiet(t *testing.T, log *slog.Logger) *Broker {
 // limit of the others is.
 func TestTheDaemonIsNoSlowReaderOfItself(t *testing.T) {
 	o := Options{Name: "test", Log: slog.New(slog.DiscardHandler)}
-	g := newGate(o)
+	g := newAuthenticator(o)
 	s, so, err := newServer(o, g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Broker{opts: o, server: s, gate: g, health: newHealth(Options{}), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
+	b := &Broker{opts: o, server: s, auth: g, health: newHealth(Options{}), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
 	t.Cleanup(b.Stop)
 	if err := b.open(so, nil); err != nil {
 		t.Fatal(err)
@@ -202,7 +202,7 @@ func unread(t *testing.T, b *Broker) net.Conn {
 	if _, err := r.ReadString('\n'); err != nil { // its INFO
 		t.Fatal(err)
 	}
-	if _, err := fmt.Fprintf(c, "CONNECT {\"user\":%q,\"verbose\":false}\r\nSUB flood 1\r\nPING\r\n", b.gate.daemon); err != nil {
+	if _, err := fmt.Fprintf(c, "CONNECT {\"user\":%q,\"verbose\":false}\r\nSUB flood 1\r\nPING\r\n", b.auth.daemon); err != nil {
 		t.Fatal(err)
 	}
 	for line := ""; !strings.HasPrefix(line, "PONG"); {

@@ -67,7 +67,7 @@ func (m *Mirror) options() *server.Options {
 		MaxPayload: maxPayload, MaxPending: ownPending, MaxControlLine: maxControlLine,
 		JetStream: true, StoreDir: m.opts.StoreDir, JetStreamMaxStore: maxStore, JetStreamDomain: mirrorDomain,
 		Accounts: []*server.Account{server.NewAccount(mirrorAccount), server.NewAccount(system)}, SystemAccount: system,
-		CustomClientAuthentication: mirrorGate{m}, NoSublistCache: true, PingInterval: usualPing / 4, MaxPingsOut: maxPings, WriteDeadline: 10 * time.Second,
+		CustomClientAuthentication: mirrorAuth{m}, NoSublistCache: true, PingInterval: usualPing / 4, MaxPingsOut: maxPings, WriteDeadline: 10 * time.Second,
 	}
 	so.Cluster.NoAdvertise = true
 	so.LeafNode.ReconnectInterval = time.Second
@@ -156,11 +156,11 @@ func (m *Mirror) Stop() {
 	m.server.WaitForShutdown()
 }
 
-// mirrorGate lets the daemon in, and nobody else: this server dials, and nobody dials it.
-type mirrorGate struct{ m *Mirror }
+// mirrorAuth lets the daemon in, and nobody else: this server dials, and nobody dials it.
+type mirrorAuth struct{ m *Mirror }
 
 // Check implements server.Authentication.
-func (g mirrorGate) Check(c server.ClientAuthentication) bool {
+func (g mirrorAuth) Check(c server.ClientAuthentication) bool {
 	if c.Kind() != server.CLIENT || c.GetTLSConnectionState() != nil || c.GetOpts().Username != g.m.secret {
 		return false
 	}

@@ -17,12 +17,12 @@ func (b *Broker) recoverStore() error {
 		return nil
 	}
 	begun := time.Now()
-	mark, r, err := blockfile.Recover(b.opts.StoreDir)
+	state, r, err := blockfile.Recover(b.opts.StoreDir)
 	if err != nil {
 		return err
 	}
 	debug.FreeOSMemory() // of the blocks that were read, some of 8 MiB
-	b.mark, b.lost = &mark, r.Lost
+	b.state, b.lost = &state, r.Lost
 	b.opts.Log.Debug("the store was looked at", "blocks", r.Blocks, "read", r.Read, "took", time.Since(begun).Round(time.Millisecond))
 	b.tellLost(r.Lost)
 	return nil
@@ -35,14 +35,14 @@ func (b *Broker) renewStore() error {
 	if err != nil || !renewed {
 		return err
 	}
-	b.markMu.Lock()
-	mark, r, err := blockfile.Recover(b.opts.StoreDir)
+	b.stateMu.Lock()
+	state, r, err := blockfile.Recover(b.opts.StoreDir)
 	if err != nil {
-		b.markMu.Unlock()
+		b.stateMu.Unlock()
 		return err
 	}
-	b.mark = &mark
-	b.markMu.Unlock()
+	b.state = &state
+	b.stateMu.Unlock()
 	b.losses.add(r.Lost)
 	b.tellLost(r.Lost)
 	return nil
@@ -50,15 +50,15 @@ func (b *Broker) renewStore() error {
 
 // losses are what was found to be lost while the store was opened anew.
 type losses struct {
-	mu     sync.Mutex
-	found  func([]blockfile.Lost) // is told of them
-	untold []blockfile.Lost
+	mu         sync.Mutex
+	found      func([]blockfile.Lost) // is told of them
+	unreported []blockfile.Lost
 }
 
 func (l *losses) add(lost []blockfile.Lost) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.untold = append(l.untold, lost...)
+	l.unreported = append(l.unreported, lost...)
 }
 
 func (l *losses) watch(found func([]blockfile.Lost)) {
@@ -72,11 +72,11 @@ func (l *losses) watch(found func([]blockfile.Lost)) {
 func (l *losses) tell(wg *sync.WaitGroup) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	found, lost := l.found, l.untold
+	found, lost := l.found, l.unreported
 	if found == nil || len(lost) == 0 {
 		return
 	}
-	l.untold = nil
+	l.unreported = nil
 	wg.Go(func() { found(lost) })
 }
 
@@ -139,7 +139,7 @@ func (b *Broker) learnStore() {
 			return
 		case <-tick.C:
 		}
-		if err := l.Learn(); err != nil && !errors.Is(err, context.Canceled) && b.gate.told.First("learn "+err.Error(), time.Now()) {
+		if err := l.Learn(); err != nil && !errors.Is(err, context.Canceled) && b.auth.throttle.First("learn "+err.Error(), time.Now()) {
 			b.opts.Log.Warn("what is in the store is not written down: a start after a kill takes longer", "err", err)
 		}
 	}
@@ -167,55 +167,55 @@ func (b *Broker) verify(ctx context.Context, pause time.Duration) (*blockfile.Re
 		return r, err
 	}
 	b.tellLost(r.Lost)
-	b.markMu.Lock()
-	defer b.markMu.Unlock()
-	if b.mark != nil && len(r.Lost) > 0 {
-		b.mark.Lost = append(b.mark.Lost, r.Lost...)
-		err = b.mark.Write(b.opts.StoreDir)
+	b.stateMu.Lock()
+	defer b.stateMu.Unlock()
+	if b.state != nil && len(r.Lost) > 0 {
+		b.state.Lost = append(b.state.Lost, r.Lost...)
+		err = b.state.Write(b.opts.StoreDir)
 	}
 	return r, err
 }
 
 // leaveStore writes down that the store was closed in order.
 func (b *Broker) leaveStore() {
-	b.markMu.Lock()
-	defer b.markMu.Unlock()
-	if b.mark == nil || b.health.Err() != nil {
+	b.stateMu.Lock()
+	defer b.stateMu.Unlock()
+	if b.state == nil || b.health.Err() != nil {
 		return
 	}
 	if err := b.health.syncDirty(); err != nil {
 		b.opts.Log.Error("what is stored is not synced", "err", err)
 	}
-	if err := b.mark.Leave(b.opts.StoreDir); err != nil {
+	if err := b.state.Leave(b.opts.StoreDir); err != nil {
 		b.opts.Log.Error("that the store was closed is not written down: the next start looks at all of it", "err", err)
 	}
-	b.mark = nil
+	b.state = nil
 }
 
 // Lost is what was found to be lost when the store was opened, and All what was at any
 // start, the latest at the end.
 func (b *Broker) Lost() (now, all []blockfile.Lost) {
-	b.markMu.Lock()
-	defer b.markMu.Unlock()
-	if b.mark == nil {
+	b.stateMu.Lock()
+	defer b.stateMu.Unlock()
+	if b.state == nil {
 		return b.lost, b.lost
 	}
-	return b.lost, b.mark.Lost
+	return b.lost, b.state.Lost
 }
 
 // Reserve writes down, and to the disk, that the sequences of a stream up to seq may be
 // given out: whatever is lost, the stream goes on behind them.
 func (b *Broker) Reserve(stream string, seq uint64) error {
-	b.markMu.Lock()
-	defer b.markMu.Unlock()
-	if b.mark == nil || seq <= b.mark.High[stream] {
+	b.stateMu.Lock()
+	defer b.stateMu.Unlock()
+	if b.state == nil || seq <= b.state.High[stream] {
 		return nil
 	}
-	before := b.mark.High[stream]
-	b.mark.High[stream] = seq
-	err := b.mark.Write(b.opts.StoreDir)
+	before := b.state.High[stream]
+	b.state.High[stream] = seq
+	err := b.state.Write(b.opts.StoreDir)
 	if err != nil {
-		b.mark.High[stream] = before
+		b.state.High[stream] = before
 	}
 	return err
 }

@@ -139,7 +139,7 @@ func CheckNonce(s string) error {
 // The subjects on which the daemon hears its clients.
 var (
 	RequestSubjects = []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.client.*.req.*", "salt.key.*.req.*", "salt.guest.*.req.*", "salt.remote.*.req.*"}
-	CreditSubjects  = []string{"salt.user.*.credit", "salt.minion.*.credit", "salt.remote.*.credit"}
+	WindowSubjects  = []string{"salt.user.*.credit", "salt.minion.*.credit", "salt.remote.*.credit"}
 	AckSubjects     = []string{"salt.client.*.ack.*.*"}
 )
 
@@ -170,9 +170,9 @@ const (
 	opReturn = opRet + "." // and the jid
 )
 
-// CreditSubject is where the asking side says how much of an answer it has
+// WindowSubject is where the asking side says how much of an answer it has
 // taken, so that the daemon may send more.
-func CreditSubject(role Role, name string) string { return requestRoot(role, name) + ".credit" }
+func WindowSubject(role Role, name string) string { return requestRoot(role, name) + ".credit" }
 
 func requestRoot(role Role, name string) string {
 	return "salt." + role.Kind() + "." + event.Escape(name)

@@ -38,24 +38,24 @@ var Table = Rights{
 	{RoleMaster, Publish, ">", "the daemon speaks for itself on its own embedded server"},
 	{RoleMaster, Subscribe, ">", "the daemon hears everything that its clients may publish"},
 
-	{RoleMinion, Publish, "salt.minion.<id>.credit", "room for more of an answer"},
+	{RoleMinion, Publish, "salt.minion.<id>.credit", "how much of an answer was read"},
 	{RoleMinion, Subscribe, "salt.minion.<id>.job", "its own jobs, nobody else's"},
 	{RoleMinion, Subscribe, "<inbox>.>", "answers to this connection"},
 
-	{RoleCaller, Publish, "salt.minion.<id>.credit", "room for more of an answer"},
+	{RoleCaller, Publish, "salt.minion.<id>.credit", "how much of an answer was read"},
 	{RoleCaller, Subscribe, "<inbox>.>", "answers to this connection"},
 
 	{RoleClient, Publish, "salt.client.<client>.ack.*.*", "so much of an answer was taken"},
 	{RoleClient, Subscribe, "<inbox>.>", "answers to this connection"},
 
-	{RoleRemote, Publish, "salt.remote.<login>.credit", "room for more of an answer"},
+	{RoleRemote, Publish, "salt.remote.<login>.credit", "how much of an answer was read"},
 	{RoleRemote, Subscribe, "<inbox>.>", "answers to this connection"},
 
 	{RoleGuest, Subscribe, "<inbox>.>", "the answer to the login"},
 
 	{RoleUnaccepted, Subscribe, "<inbox>.>", "the answer, and the word when it changes"},
 
-	{RoleUser, Publish, "salt.user.<uid>.credit", "room for more of an answer"},
+	{RoleUser, Publish, "salt.user.<uid>.credit", "how much of an answer was read"},
 	{RoleUser, Subscribe, "<inbox>.>", "answers to this connection"},
 }
 

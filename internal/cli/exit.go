@@ -43,8 +43,8 @@ func Fail(code int, err error) error {
 	return &failure{code, err}
 }
 
-// Told says that nothing is left to be said about err, which is not nil.
-func Told(err error) bool { return isQuiet(err) }
+// Reported says that nothing is left to be said about err, which is not nil.
+func Reported(err error) bool { return isQuiet(err) }
 
 // Exit is an error that ends the program with code and prints nothing: for a
 // command that has already said what went wrong. Code OK is no error.

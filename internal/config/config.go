@@ -83,22 +83,22 @@ func (o Options) InspectMaster() (*Master, []Notice, error) {
 	return m, l.notices, Join(l.errs...)
 }
 
-// Minion reads the minion's configuration and settles its id, see Minion.ID.
+// Minion reads the minion's configuration and resolves its id, see Minion.ID.
 // Notices and errors are as for Options.Master.
 func (o Options) Minion() (*Minion, []Notice, error) {
 	m, notices, err := o.InspectMinion()
 	if err != nil {
 		return nil, notices, err
 	}
-	more, err := o.SettleID(m)
+	more, err := o.ResolveID(m)
 	if err != nil {
 		m = nil
 	}
 	return m, slices.Concat(notices, more), err
 }
 
-// SettleID settles the id of a minion from InspectMinion, see Minion.ID.
-func (o Options) SettleID(m *Minion) ([]Notice, error) { return m.settleID(o) }
+// ResolveID resolves the id of a minion from InspectMinion, see Minion.ID.
+func (o Options) ResolveID(m *Minion) ([]Notice, error) { return m.resolveID(o) }
 
 // InspectMinion is to Minion what InspectMaster is to Master. It leaves the id as it
 // is written, and so writes nothing.

@@ -45,10 +45,10 @@ func (l Lookup) withDefaults() Lookup {
 	return l
 }
 
-// settleID gives m its id: from the configuration, from the cache file beside
+// resolveID gives m its id: from the configuration, from the cache file beside
 // it, or from the host, in which case the cache file is written. Only in the
 // last case is anybody asked for anything.
-func (m *Minion) settleID(o Options) ([]Notice, error) {
+func (m *Minion) resolveID(o Options) ([]Notice, error) {
 	var notices []Notice
 	id, cache := string(m.ID), filepath.Join(m.ConfigDir, "minion_id")
 	isAddress := false

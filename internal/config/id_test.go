@@ -148,7 +148,7 @@ func TestIDCanNotBeKept(t *testing.T) {
 	}
 	m := NewMinion()
 	m.ConfigDir, m.Raw = filepath.Join(t.TempDir(), "missing"), map[string]any{}
-	notices, err := m.settleID(Options{Lookup: hostNamed("web1")})
+	notices, err := m.resolveID(Options{Lookup: hostNamed("web1")})
 	if err != nil || m.ID != "web1" || len(notices) != 1 || !strings.Contains(notices[0].Text, "could not be kept") {
 		t.Errorf("%q, %v, %v; want the id and a notice", m.ID, notices, err)
 	}

@@ -61,7 +61,7 @@ func (l *loader) newDocument() *document {
 	return newDocument(l.origin, nil)
 }
 
-// findDir settles the configuration directory.
+// findDir finds the configuration directory.
 func (l *loader) findDir() error {
 	named := l.opts.ConfigDir
 	dir, err := filepath.Abs(named)

@@ -64,7 +64,7 @@ func largeSeqs(ctx context.Context, size int, p *journal.Pending) []uint64 {
 	if size <= maxInline || p == nil {
 		return nil
 	}
-	seqs, err := p.Places(ctx)
+	seqs, err := p.Sequences(ctx)
 	if err != nil {
 		return nil // it is passed on as it came
 	}

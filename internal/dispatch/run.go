@@ -112,7 +112,7 @@ func (r *Run) look(now time.Time) (due []salt.MinionID, next time.Time, finished
 		}
 		due, next = append(due, turn...), earlier(next, again)
 	}
-	r.settle()
+	r.release()
 	return due, next, r.tracker.Finished()
 }
 
@@ -176,11 +176,11 @@ func (r *Run) end() {
 	r.d.dropPlan(r.plan.Start.JID)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.settle()
+	r.release()
 }
 
-// settle lets those go who watch, when nothing more is expected for now.
-func (r *Run) settle() {
+// release lets those go who watch, when nothing more is expected for now.
+func (r *Run) release() {
 	if r.settled = r.tracker.Settled(); r.settled {
 		for w := range r.watchers {
 			w.nudge()
@@ -227,7 +227,7 @@ func (r *Run) stopBatch() {
 	if r.plan.Batch.MaxFail == "0" {
 		text = "Batch run stopped due to failhard"
 	}
-	for _, id := range r.batch.Rest() {
+	for _, id := range r.batch.Clear() {
 		r.notify(r.tracker.Cancel(id, text))
 	}
 }
@@ -329,7 +329,7 @@ func (r *Run) cancel(by string) []salt.MinionID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.batch != nil {
-		r.batch.Rest()
+		r.batch.Clear()
 	}
 	var ids []salt.MinionID
 	for id, s := range r.tracker.Standings() {

@@ -69,13 +69,13 @@ func (c *certificates) Verify(_ context.Context, user string, p Proof) (Account,
 	case !signed(leaf.PublicKey, p.Statement, p.Signature):
 		return Account{}, fmt.Errorf("%w: the key of the certificate has not signed", ErrRefused)
 	}
-	return Account{Name: user, Mark: c.digest, Until: leaf.NotAfter}, nil
+	return Account{Name: user, Version: c.digest, Until: leaf.NotAfter}, nil
 }
 
 // Look implements Backend. There are no accounts beside the rules; a login ends
 // with its certificate, with another authority, and with its rules.
 func (c *certificates) Look(_ context.Context, user string) (Account, error) {
-	return Account{Name: user, Mark: c.digest}, nil
+	return Account{Name: user, Version: c.digest}, nil
 }
 
 // signed checks a signature: of the statement for Ed25519, of its SHA-256 for RSA

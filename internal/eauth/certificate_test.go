@@ -74,7 +74,7 @@ func prove(t *testing.T, key crypto.Signer, statement []byte) []byte {
 
 func TestCertificates(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
-	g := gate(t, &memory{}, parse(t, load(t, "external_auth: {pki: {ca_file: users, fred: [.*]}}\n", string(inPEM(ca.cert.Raw)))))
+	g := newAuthenticator(t, &memory{}, parse(t, load(t, "external_auth: {pki: {ca_file: users, fred: [.*]}}\n", string(inPEM(ca.cert.Raw)))))
 	_, fred, _ := ed25519.GenerateKey(rand.Reader)
 	_, eve, _ := ed25519.GenerateKey(rand.Reader)
 	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

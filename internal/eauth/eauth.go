@@ -1,7 +1,7 @@
 // Package eauth verifies users of authentication systems outside of this master:
 // external_auth. Name and secret go in, an account comes out: the name as the
-// system writes it, its groups, and a mark that changes when the account does. A
-// Gate guards the backends, so that a flood of guesses is slow and slows nobody
+// system writes it, its groups, and a version that changes when the account does. A
+// Authenticator guards the backends, so that a flood of guesses is slow and slows nobody
 // else, and keeps the tokens that stand for a login.
 //
 // What an account may do is not decided here but in package acl.
@@ -32,9 +32,9 @@ var (
 type Account struct {
 	Name   string   // as the backend writes it, which may not be what was typed
 	Groups []string // without a percent sign
-	// Mark changes when the account is locked or gets another secret. It may be
+	// Version changes when the account is locked or gets another secret. It may be
 	// made of secrets and is kept as a digest only.
-	Mark string
+	Version string
 	// Until is when the proof of the login ends by itself; zero is never.
 	Until time.Time
 }

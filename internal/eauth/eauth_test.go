@@ -84,10 +84,10 @@ func parse(t testing.TB, cfg *config.Master) *Backends {
 	return b
 }
 
-// gate opens one that does not pause after failures.
-func gate(t testing.TB, store Store, b *Backends) *Gate {
+// newAuthenticator opens one that does not pause after failures.
+func newAuthenticator(t testing.TB, store Store, b *Backends) *Authenticator {
 	t.Helper()
-	g, err := NewGate(t.Context(), store, b, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	g, err := NewAuthenticator(t.Context(), store, b, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ twice:$2b$05$xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
 `
 
 func TestPasswordFile(t *testing.T) {
-	g := gate(t, &memory{}, parse(t, load(t, "external_auth: {file: {^filename: users, x: [.*]}}\n", fileUsers)))
+	g := newAuthenticator(t, &memory{}, parse(t, load(t, "external_auth: {file: {^filename: users, x: [.*]}}\n", fileUsers)))
 	const right = "pässwörd 1"
 	for user, want := range map[string]bool{
 		"bcrypt": true, "apache": true, "sha256": true, "sha512": true, "yescrypt": true, "twice": true,
@@ -145,7 +145,7 @@ func TestFormsOfPasswordFiles(t *testing.T) {
 		"SHA-256":               {"^hashtype: sha256", "fred:" + sum + ":more\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := gate(t, &memory{}, parse(t, load(t, "external_auth: {file: {^filename: users, "+c.options+"}}\n", c.users)))
+			g := newAuthenticator(t, &memory{}, parse(t, load(t, "external_auth: {file: {^filename: users, "+c.options+"}}\n", c.users)))
 			if _, err := g.Login(t.Context(), "1", "file", "fred", Proof{Secret: "secret"}); err != nil {
 				t.Errorf("right password: %v", err)
 			}
@@ -160,7 +160,7 @@ func TestFormsOfPasswordFiles(t *testing.T) {
 
 func TestPasswordFileThatOthersChange(t *testing.T) {
 	cfg := load(t, "external_auth: {file: {^filename: users, ^hashtype: plaintext}}\n", "fred:secret\n")
-	g := gate(t, &memory{}, parse(t, cfg))
+	g := newAuthenticator(t, &memory{}, parse(t, cfg))
 	file := filepath.Join(cfg.RootDir, "users")
 	for mode, want := range map[os.FileMode]error{0o600: nil, 0o640: nil, 0o400: nil, 0o644: ErrUnavailable, 0o660: ErrUnavailable, 0o602: ErrUnavailable} {
 		if err := os.Chmod(file, mode); err != nil {
@@ -200,7 +200,7 @@ func TestBadBackends(t *testing.T) {
 const secretSettings = "sharedsecret: open sesame\nexternal_auth: {sharedsecret: {fred: [test.*], 'ops%': ['@runner']}}\n"
 
 func TestLoginsThatAreNone(t *testing.T) {
-	g := gate(t, &memory{}, parse(t, load(t, secretSettings, "")))
+	g := newAuthenticator(t, &memory{}, parse(t, load(t, secretSettings, "")))
 	if _, err := g.Login(t.Context(), "0", "sharedsecret", "fred", Proof{Secret: "open sesame"}); err != nil {
 		t.Fatalf("the right secret: %v", err)
 	}
@@ -216,7 +216,7 @@ func TestLoginsThatAreNone(t *testing.T) {
 }
 
 // login logs fred in.
-func login(t testing.TB, g *Gate) *Grant {
+func login(t testing.TB, g *Authenticator) *Grant {
 	t.Helper()
 	grant, err := g.Login(t.Context(), "0", "sharedsecret", "fred", Proof{Secret: "open sesame"})
 	if err != nil {
@@ -225,7 +225,7 @@ func login(t testing.TB, g *Gate) *Grant {
 	return grant
 }
 
-func mustToken(t testing.TB, g *Gate, life time.Duration) string {
+func mustToken(t testing.TB, g *Authenticator, life time.Duration) string {
 	t.Helper()
 	token, _, err := g.MakeToken(t.Context(), login(t, g), life, true)
 	if err != nil {
@@ -239,7 +239,7 @@ func mustToken(t testing.TB, g *Gate, life time.Duration) string {
 func TestTokensExpire(t *testing.T) {
 	store := &memory{}
 	backends := parse(t, load(t, secretSettings, ""))
-	g := gate(t, store, backends)
+	g := newAuthenticator(t, store, backends)
 	wall := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	g.clock = clock{wall: func() time.Time { return wall }}
 	issued := wall
@@ -288,8 +288,8 @@ func TestTokensOverARestart(t *testing.T) {
 	store := &memory{}
 	backends := parse(t, load(t, secretSettings, ""))
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	open := func(wall *time.Time) *Gate {
-		g := &Gate{log: slog.New(slog.DiscardHandler), store: store, looks: map[string]*look{}, clock: clock{wall: func() time.Time { return *wall }}}
+	open := func(wall *time.Time) *Authenticator {
+		g := &Authenticator{log: slog.New(slog.DiscardHandler), store: store, looks: map[string]*look{}, clock: clock{wall: func() time.Time { return *wall }}}
 		g.backends.Store(backends)
 		if err := g.openTokens(t.Context()); err != nil {
 			t.Fatal(err)
@@ -316,7 +316,7 @@ func TestTokensOverARestart(t *testing.T) {
 // The store holds nothing that one could log in with.
 func TestStoredTokensAreDigests(t *testing.T) {
 	store := &memory{}
-	g := gate(t, store, parse(t, load(t, secretSettings, "")))
+	g := newAuthenticator(t, store, parse(t, load(t, secretSettings, "")))
 	token := mustToken(t, g, 0)
 	for key, value := range store.m {
 		for _, secret := range []string{token, "open sesame"} {
@@ -366,16 +366,16 @@ func (s *stub) set(a Account, err error) {
 	s.account, s.lookErr = a, err
 }
 
-// stubbed is a gate whose backend sharedsecret is the stub.
-func stubbed(t testing.TB, s Backend, settings string) *Gate {
+// stubbed is an authenticator whose backend sharedsecret is the stub.
+func stubbed(t testing.TB, s Backend, settings string) *Authenticator {
 	t.Helper()
 	b := parse(t, load(t, secretSettings+settings, ""))
 	b.all["sharedsecret"].Backend = s
-	return gate(t, &memory{}, b)
+	return newAuthenticator(t, &memory{}, b)
 }
 
-// forget makes the gate look at accounts anew, as lookEvery does.
-func (g *Gate) forgetLooks() {
+// forget makes the authenticator look at accounts anew, as lookEvery does.
+func (g *Authenticator) forgetLooks() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.looks = map[string]*look{}
@@ -383,7 +383,7 @@ func (g *Gate) forgetLooks() {
 
 // Whatever happens to an account ends its tokens and logins.
 func TestTokensDieWithTheAccount(t *testing.T) {
-	good := Account{Name: "fred", Groups: []string{"ops"}, Mark: "1"}
+	good := Account{Name: "fred", Groups: []string{"ops"}, Version: "1"}
 	for name, c := range map[string]struct {
 		account Account
 		err     error
@@ -391,9 +391,9 @@ func TestTokensDieWithTheAccount(t *testing.T) {
 		back    bool // it is alive once the account is again
 	}{
 		"unchanged":            {good, nil, nil, true},
-		"another password":     {Account{Name: "fred", Mark: "2"}, nil, ErrRefused, false},
+		"another password":     {Account{Name: "fred", Version: "2"}, nil, ErrRefused, false},
 		"locked":               {Account{}, fmt.Errorf("%w: it is locked", ErrRefused), ErrRefused, false},
-		"renamed":              {Account{Name: "Fred", Mark: "1"}, nil, ErrRefused, false},
+		"renamed":              {Account{Name: "Fred", Version: "1"}, nil, ErrRefused, false},
 		"a server that is off": {Account{}, errors.New("connection refused"), ErrUnavailable, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -485,7 +485,7 @@ func TestTokensOfTokens(t *testing.T) {
 
 // One user does not take the room for tokens from the others, and gets it back.
 func TestTokensOfOneUserAreBounded(t *testing.T) {
-	g := gate(t, &memory{}, parse(t, load(t, secretSettings, "")))
+	g := newAuthenticator(t, &memory{}, parse(t, load(t, secretSettings, "")))
 	fred := login(t, g)
 	g.tokensOf[lookKey(fred.Backend, fred.Name)] = maxOfUser - 1
 	if _, _, err := g.MakeToken(t.Context(), fred, 0, false); err != nil {
@@ -563,7 +563,7 @@ func TestKeptRulesAreTakenBack(t *testing.T) {
 	}
 }
 
-func mustCheck(t *testing.T, g *Gate, old *Grant) *Grant {
+func mustCheck(t *testing.T, g *Authenticator, old *Grant) *Grant {
 	t.Helper()
 	grant, err := g.Check(t.Context(), old)
 	if err != nil {
@@ -599,7 +599,7 @@ func TestLifetimes(t *testing.T) {
 	for override, want := range map[string]bool{
 		"true": true, "false": false, "{sharedsecret: [fred, tom]}": true, "{sharedsecret: [tom]}": false, "{pam: [fred]}": false, "{}": false,
 	} {
-		g := gate(t, &memory{}, parse(t, load(t, secretSettings+"token_expire: 100\ntoken_expire_user_override: "+override+"\n", "")))
+		g := newAuthenticator(t, &memory{}, parse(t, load(t, secretSettings+"token_expire: 100\ntoken_expire_user_override: "+override+"\n", "")))
 		grant := login(t, g)
 		_, expires, err := g.MakeToken(t.Context(), grant, 5*time.Hour, false)
 		if (err == nil) != want || err != nil && !errors.Is(err, ErrLifetime) {
@@ -615,7 +615,7 @@ func TestLifetimes(t *testing.T) {
 }
 
 func TestListAndDelete(t *testing.T) {
-	g := gate(t, &memory{}, parse(t, load(t, secretSettings, "")))
+	g := newAuthenticator(t, &memory{}, parse(t, load(t, secretSettings, "")))
 	one, two := mustToken(t, g, 0), mustToken(t, g, 0)
 	list, err := g.List(t.Context(), nil)
 	if err != nil || len(list) != 2 || list[0].User != "fred" || list[0].Backend != "sharedsecret" {
@@ -652,7 +652,7 @@ func TestListAndDelete(t *testing.T) {
 // A token that is revoked takes with it what is logged in by it, and the tokens
 // that were made with it: it may have been stolen.
 func TestRevokedTokens(t *testing.T) {
-	g := gate(t, &memory{}, parse(t, load(t, secretSettings, "")))
+	g := newAuthenticator(t, &memory{}, parse(t, load(t, secretSettings, "")))
 	first, other := mustToken(t, g, 0), mustToken(t, g, 0)
 	made := []string{first}
 	var logins []*Grant
@@ -698,7 +698,7 @@ func TestRevokedTokens(t *testing.T) {
 // A flood of tokens that are refused is not looked at, and hinders only its source.
 func TestFloodOfTokens(t *testing.T) {
 	store := &memory{}
-	g := gate(t, store, parse(t, load(t, secretSettings, "")))
+	g := newAuthenticator(t, store, parse(t, load(t, secretSettings, "")))
 	good := mustToken(t, g, 0)
 	busy := 0
 	for i := range 200 {
@@ -829,14 +829,14 @@ func FuzzPasswordFile(f *testing.F) {
 			t.Fatal(err)
 		}
 		file := &passwordFile{name: name, kind: "htpasswd", separator: ":", secret: 1, trustedUID: os.Geteuid()}
-		if a, err := file.Verify(t.Context(), user, Proof{Secret: secret}); err == nil && !strings.Contains(text, user+":"+a.Mark) {
+		if a, err := file.Verify(t.Context(), user, Proof{Secret: secret}); err == nil && !strings.Contains(text, user+":"+a.Version) {
 			t.Errorf("%q let %q in", text, user)
 		}
 	})
 }
 
 // forget deletes a token as an operator names it.
-func forget(t *testing.T, g *Gate, id string) error {
+func forget(t *testing.T, g *Authenticator, id string) error {
 	t.Helper()
 	key, err := g.Find(t.Context(), id, nil)
 	if err != nil {
@@ -847,7 +847,7 @@ func forget(t *testing.T, g *Gate, id string) error {
 
 // TestOwnTokens: who has logged in finds their own tokens, and of others' nothing.
 func TestOwnTokens(t *testing.T) {
-	g := gate(t, &memory{}, parse(t, load(t, secretSettings, "")))
+	g := newAuthenticator(t, &memory{}, parse(t, load(t, secretSettings, "")))
 	token := mustToken(t, g, 0)
 	fred, other := login(t, g), &Grant{Backend: "sharedsecret", Account: Account{Name: "ann"}}
 	for _, of := range []*Grant{other, {Backend: "file", Account: Account{Name: "fred"}}} {

@@ -12,7 +12,7 @@ import (
 
 // locks are the attributes by which directories lock accounts, and tell that a
 // password was changed: of Active Directory, of the password policy of OpenLDAP,
-// of 389 and FreeIPA, of shadow. Together they are an account's mark.
+// of 389 and FreeIPA, of shadow. Together they are an account's version.
 var locks = []string{
 	"userAccountControl", "msDS-User-Account-Control-Computed", "accountExpires", "pwdLastSet",
 	"pwdAccountLockedTime", "pwdChangedTime", "pwdReset", "nsAccountLock", "shadowExpire",
@@ -54,7 +54,7 @@ func (d *directory) account(c *ldap.Conn, e *ldap.Entry, typed string) (Account,
 		a.Name = names[i]
 	}
 	for _, name := range locks {
-		a.Mark += fmt.Sprintf("%s=%q\n", name, e.GetEqualFoldAttributeValues(name))
+		a.Version += fmt.Sprintf("%s=%q\n", name, e.GetEqualFoldAttributeValues(name))
 	}
 	var err error
 	a.Groups, err = d.groups(c, e, a.Name)

@@ -87,7 +87,7 @@ func (f *passwordFile) Verify(_ context.Context, user string, p Proof) (Account,
 	if !ok {
 		return Account{}, fmt.Errorf("%w: it is not the password in %s", ErrRefused, f.name)
 	}
-	return Account{Name: user, Mark: entry}, nil
+	return Account{Name: user, Version: entry}, nil
 }
 
 // Look implements Backend.
@@ -99,7 +99,7 @@ func (f *passwordFile) Look(_ context.Context, user string) (Account, error) {
 	if entry == "" {
 		return Account{}, fmt.Errorf("%w: %s has no such user", ErrRefused, f.name)
 	}
-	return Account{Name: user, Mark: entry}, nil
+	return Account{Name: user, Version: entry}, nil
 }
 
 func (f *passwordFile) match(entry, secret string) (bool, error) {

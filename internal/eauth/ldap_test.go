@@ -191,14 +191,14 @@ func (s *slapd) change(dn string, f func(*ldap.ModifyRequest)) {
 	}
 }
 
-// gate opens a gate to the server with these settings of auth.ldap.
-func (s *slapd) gate(t *testing.T, settings string) *Gate {
+// authenticator opens an authenticator to the server with these settings of auth.ldap.
+func (s *slapd) newAuthenticator(t *testing.T, settings string) *Authenticator {
 	t.Helper()
 	text := fmt.Sprintf("auth.ldap.server: 127.0.0.1\nauth.ldap.port: %d\n", s.port)
 	if strings.Contains(settings, "auth.ldap.uri") {
 		text = ""
 	}
-	return gate(t, &memory{}, parse(t, load(t, text+settings+"external_auth: {ldap: {fred: [.*]}}\n", "")))
+	return newAuthenticator(t, &memory{}, parse(t, load(t, text+settings+"external_auth: {ldap: {fred: [.*]}}\n", "")))
 }
 
 const (
@@ -244,7 +244,7 @@ func TestDirectory(t *testing.T) {
 			"fred", "fred-secret", "fred", []string{"web"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := s.gate(t, c.settings)
+			g := s.newAuthenticator(t, c.settings)
 			grant, err := g.Login(t.Context(), "0", "ldap", c.user, Proof{Secret: c.secret})
 			if c.want == "" {
 				if !errors.Is(err, ErrRefused) {
@@ -275,7 +275,7 @@ func TestDirectoryLocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startSlapd(t)
-			g := s.gate(t, c.settings)
+			g := s.newAuthenticator(t, c.settings)
 			proof := Proof{Secret: c.user + "-secret"}
 			grant, err := g.Login(t.Context(), "0", "ldap", c.user, proof)
 			if err != nil {
@@ -304,7 +304,7 @@ func TestDirectoryLocks(t *testing.T) {
 // in either.
 func TestDirectoryThatChanges(t *testing.T) {
 	s := startSlapd(t)
-	g := s.gate(t, bySearch)
+	g := s.newAuthenticator(t, bySearch)
 	grant, err := g.Login(t.Context(), "0", "ldap", "fred", Proof{Secret: "fred-secret"})
 	if err != nil {
 		t.Fatal(err)
@@ -345,7 +345,7 @@ func TestDirectoryTLS(t *testing.T) {
 		"nobody's":      {uri("localhost"), ErrUnavailable},
 		"TLS from the start, where there is none": {fmt.Sprintf("auth.ldap.uri: ldaps://localhost:%d\n", s.port) + bySearch + ca, ErrUnavailable},
 	} {
-		if _, err := s.gate(t, c.settings).Login(t.Context(), "0", "ldap", "fred", Proof{Secret: "fred-secret"}); !errors.Is(err, c.want) {
+		if _, err := s.newAuthenticator(t, c.settings).Login(t.Context(), "0", "ldap", "fred", Proof{Secret: "fred-secret"}); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}

@@ -73,9 +73,9 @@ func (b *pamBackend) ask(ctx context.Context, q pam.Question) (Account, error) {
 	if err != nil {
 		return Account{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	mark, err := b.sys.Shadow(ctx, name)
+	version, err := b.sys.Shadow(ctx, name)
 	if err != nil {
 		return Account{}, err
 	}
-	return Account{Name: string(name), Groups: b.sys.Groups(ctx, name), Mark: mark}, nil
+	return Account{Name: string(name), Groups: b.sys.Groups(ctx, name), Version: version}, nil
 }

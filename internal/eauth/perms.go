@@ -8,7 +8,7 @@ import (
 
 // Perms are the rules of a login as external_auth has them now: texts, sorted, then maps;
 // empty for none. They are for people to see, nothing is decided by them.
-func (g *Gate) Perms(login *Grant) []any {
+func (g *Authenticator) Perms(login *Grant) []any {
 	all, _ := g.backends.Load().rules.Value().(map[string]any)
 	users, _ := all[login.Backend].(map[string]any)
 	texts, others := map[string]bool{}, map[string]any{}

@@ -25,7 +25,7 @@ func (b sharedSecret) Verify(ctx context.Context, user string, p Proof) (Account
 	return b.Look(ctx, user)
 }
 
-// Look implements Backend. There are no accounts; the mark is of the secret.
+// Look implements Backend. There are no accounts; the version is of the secret.
 func (b sharedSecret) Look(_ context.Context, user string) (Account, error) {
-	return Account{Name: user, Mark: b.secret}, nil
+	return Account{Name: user, Version: b.secret}, nil
 }

@@ -48,7 +48,7 @@ type stored struct {
 	Issued  time.Time `json:"start"`
 	Expires time.Time `json:"expire"`
 	Rules   string    `json:"auth_list,omitempty"`
-	Digest  []byte    `json:"digest"`       // of the account's mark, keyed with the token
+	Digest  []byte    `json:"digest"`       // of the account's version, keyed with the token
 	By      []string  `json:"by,omitempty"` // the tokens it was made by, the first one first
 }
 
@@ -62,7 +62,7 @@ type Token struct {
 }
 
 // openTokens reads how late it was when the store was used last.
-func (g *Gate) openTokens(ctx context.Context) error {
+func (g *Authenticator) openTokens(ctx context.Context) error {
 	b, err := g.store.Get(ctx, clockKey)
 	if err != nil {
 		return err
@@ -73,17 +73,19 @@ func (g *Gate) openTokens(ctx context.Context) error {
 	return g.Sweep(ctx)
 }
 
-// seal notes what the account's mark is, by a digest that tells nothing of it.
+// seal notes what the account's version is, by a digest that tells nothing of it.
 func (g *Grant) seal(key []byte) {
 	g.key = key
-	g.digest = markDigest(key, g.Mark)
+	g.digest = versionDigest(key, g.Version)
 }
 
-func (g *Grant) marks(mark string) bool { return hmac.Equal(g.digest, markDigest(g.key, mark)) }
+func (g *Grant) matches(version string) bool {
+	return hmac.Equal(g.digest, versionDigest(g.key, version))
+}
 
-func markDigest(key []byte, mark string) []byte {
+func versionDigest(key []byte, version string) []byte {
 	h := hmac.New(sha256.New, key)
-	h.Write([]byte("account mark\x00" + mark))
+	h.Write([]byte("account mark\x00" + version))
 	return h.Sum(nil)
 }
 
@@ -99,7 +101,7 @@ func idOf(key string) string { return key[:2*shortest] }
 
 // MakeToken makes a token that stands for the login; life 0 is the usual one,
 // which all may choose if free is set. It returns the token and when it expires.
-func (g *Gate) MakeToken(ctx context.Context, login *Grant, life time.Duration, free bool) (string, time.Time, error) {
+func (g *Authenticator) MakeToken(ctx context.Context, login *Grant, life time.Duration, free bool) (string, time.Time, error) {
 	b := g.backends.Load()
 	life, err := b.life.of(login.Backend, login.Name, life, free)
 	if err != nil {
@@ -120,10 +122,10 @@ func (g *Gate) MakeToken(ctx context.Context, login *Grant, life time.Duration, 
 		made.Expires = until(made.Expires, login.Issued.Add(blindTime))
 	case err != nil:
 		return "", time.Time{}, err
-	case login.digest != nil && !login.marks(account.Mark):
+	case login.digest != nil && !login.matches(account.Version):
 		return "", time.Time{}, errChanged
 	default:
-		made.Mark = account.Mark // a login by token does not know it
+		made.Version = account.Version // a login by token does not know it
 	}
 	if b.keep && made.Rules == "" { // else the rules of now would be for the groups of then
 		if made.Rules, err = b.rulesOf(login.Backend, login.Account); err != nil {
@@ -140,7 +142,7 @@ func (g *Gate) MakeToken(ctx context.Context, login *Grant, life time.Duration, 
 
 // count books a token that is about to be made, if there is room for it. That one
 // was forgotten, or came to nothing, is known with the next Sweep.
-func (g *Gate) count(login *Grant) error {
+func (g *Authenticator) count(login *Grant) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	key := lookKey(login.Backend, login.Name)
@@ -161,7 +163,7 @@ func newToken() string {
 	return hex.EncodeToString(b)
 }
 
-func (g *Gate) put(ctx context.Context, key string, t *Grant) error {
+func (g *Authenticator) put(ctx context.Context, key string, t *Grant) error {
 	b, err := json.Marshal(stored{
 		Backend: t.Backend, User: t.Name, Groups: t.Groups, Issued: t.Issued, Expires: t.Expires, Rules: t.Rules, Digest: t.digest, By: t.tokens,
 	})
@@ -175,13 +177,13 @@ func (g *Gate) put(ctx context.Context, key string, t *Grant) error {
 }
 
 // noteTime keeps the time over a restart.
-func (g *Gate) noteTime(ctx context.Context) error {
+func (g *Authenticator) noteTime(ctx context.Context) error {
 	return g.store.Put(ctx, clockKey, []byte(g.clock.now().Format(time.RFC3339Nano)))
 }
 
 // ShowToken is Token for the source that shows it, which pays for tokens that are
 // refused: a flood of them is not looked at.
-func (g *Gate) ShowToken(ctx context.Context, from, token string) (*Grant, error) {
+func (g *Authenticator) ShowToken(ctx context.Context, from, token string) (*Grant, error) {
 	leave, err := g.tokened.enter(ctx, from)
 	if err != nil {
 		return nil, err
@@ -194,7 +196,7 @@ func (g *Gate) ShowToken(ctx context.Context, from, token string) (*Grant, error
 // Token returns the login that a token stands for, as it is now. A token that is
 // refused for good is forgotten. What is made of the login ends with the token: who
 // has one could else have it live for ever.
-func (g *Gate) Token(ctx context.Context, token string) (*Grant, error) {
+func (g *Authenticator) Token(ctx context.Context, token string) (*Grant, error) {
 	if len(token) != hex.EncodedLen(tokenBytes) {
 		return nil, fmt.Errorf("%w: this is no token", ErrRefused)
 	}
@@ -222,7 +224,7 @@ func (g *Gate) Token(ctx context.Context, token string) (*Grant, error) {
 }
 
 // Issue makes a token for a user without a login: for operators.
-func (g *Gate) Issue(ctx context.Context, backend, user string, life time.Duration) (string, time.Time, error) {
+func (g *Authenticator) Issue(ctx context.Context, backend, user string, life time.Duration) (string, time.Time, error) {
 	if err := check(user, Proof{Secret: "-"}); err != nil {
 		return "", time.Time{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -234,7 +236,7 @@ func (g *Gate) Issue(ctx context.Context, backend, user string, life time.Durati
 }
 
 // all returns the tokens that are stored.
-func (g *Gate) all(ctx context.Context) (map[string]stored, error) {
+func (g *Authenticator) all(ctx context.Context) (map[string]stored, error) {
 	all := map[string]stored{}
 	err := g.store.Each(ctx, func(key string, value []byte) {
 		var s stored
@@ -257,7 +259,7 @@ func (s *stored) lives(all map[string]stored, now time.Time) bool {
 }
 
 // List returns the tokens that have not expired, by user and time.
-func (g *Gate) List(ctx context.Context, of *Grant) ([]Token, error) {
+func (g *Authenticator) List(ctx context.Context, of *Grant) ([]Token, error) {
 	now := g.clock.now()
 	all, err := g.all(ctx)
 	keep := g.backends.Load().keep
@@ -280,7 +282,7 @@ func (g *Grant) owns(backend, user string) bool {
 
 // Find returns the token that the beginning of its id names. For somebody who has logged
 // in, as of says, there are no tokens but theirs; nil is everybody's.
-func (g *Gate) Find(ctx context.Context, id string, of *Grant) (TokenKey, error) {
+func (g *Authenticator) Find(ctx context.Context, id string, of *Grant) (TokenKey, error) {
 	id = strings.ToLower(strings.TrimSpace(id))
 	if len(id) < shortest {
 		return "", fmt.Errorf("a token is named by at least %d digits of its id", shortest)
@@ -308,7 +310,7 @@ func (g *Gate) Find(ctx context.Context, id string, of *Grant) (TokenKey, error)
 type TokenKey string
 
 // Delete forgets a token, and with it those that it has made.
-func (g *Gate) Delete(ctx context.Context, key TokenKey) error {
+func (g *Authenticator) Delete(ctx context.Context, key TokenKey) error {
 	return g.store.Delete(ctx, string(key))
 }
 
@@ -316,7 +318,7 @@ func (g *Gate) Delete(ctx context.Context, key TokenKey) error {
 const sweepEvery = time.Minute
 
 // Keep sweeps from time to time, until ctx ends.
-func (g *Gate) Keep(ctx context.Context) {
+func (g *Authenticator) Keep(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
@@ -333,7 +335,7 @@ func (g *Gate) Keep(ctx context.Context) {
 
 // Sweep forgets tokens that have expired or whose own token is gone, and what is known of accounts that
 // nobody asked for in a while.
-func (g *Gate) Sweep(ctx context.Context) error {
+func (g *Authenticator) Sweep(ctx context.Context) error {
 	now := g.clock.now()
 	all, err := g.all(ctx)
 	if err != nil {

@@ -47,10 +47,15 @@ const StampLayout = "2006-01-02T15:04:05.000000"
 // _stamp, as listeners of Salt expect it; other data stays as it is, and none
 // becomes an empty object.
 func New(tag string, data json.RawMessage, from string, now time.Time) (Event, error) {
-	if err := CheckTag(tag); err != nil {
+	if err := CheckData(tag, data); err != nil {
 		return Event{}, err
 	}
-	if err := CheckData(tag, data); err != nil {
+	return NewValid(tag, data, from, now)
+}
+
+// NewValid is New for data that was checked.
+func NewValid(tag string, data json.RawMessage, from string, now time.Time) (Event, error) {
+	if err := CheckTag(tag); err != nil {
 		return Event{}, err
 	}
 	return Event{Tag: tag, Data: At(from, now).appendData(nil, data), From: from}, nil
@@ -116,8 +121,8 @@ func (o Origin) AppendNew(b []byte, tag string, data json.RawMessage) []byte {
 	return append(o.appendData(b, data), '}')
 }
 
-// Room is how many bytes AppendNew writes, about.
-func (o Origin) Room(tag string, data json.RawMessage) int {
+// Size is how many bytes AppendNew writes, about.
+func (o Origin) Size(tag string, data json.RawMessage) int {
 	return len(tag) + len(o.from) + len(data) + len(o.stamp) + 64
 }
 

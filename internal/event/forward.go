@@ -150,15 +150,15 @@ func single(id salt.MinionID, pretag *string, data json.RawMessage, tag string) 
 // Shape returns the events as they stand on the master's bus. A single one is
 // wrapped together with the id of its verified sender. Those of a list stand as
 // they are; with a pretag each is fired under its own tag, and again under the
-// pretag, a slash and its tag.
+// pretag, a slash and its tag. Their data is valid.
 func (f Forward) Shape(id salt.MinionID) ([]Item, error) {
 	shaped := make([]Item, 0, 2*len(f.Items))
 	for _, item := range f.Items {
 		data := compact(orEmpty(item.Data))
+		if !value.Valid(data) {
+			return nil, fmt.Errorf("event %q: its data is no JSON", item.Tag)
+		}
 		if f.Single {
-			if !value.Valid(data) {
-				return nil, fmt.Errorf("event %q: its data is no JSON", item.Tag)
-			}
 			data = single(id, f.Pretag, data, item.Tag)
 		}
 		shaped = append(shaped, Item{item.Tag, data})
@@ -167,6 +167,29 @@ func (f Forward) Shape(id salt.MinionID) ([]Item, error) {
 		}
 	}
 	return shaped, nil
+}
+
+// Outline is an event as Shape returns it, without its data.
+type Outline struct {
+	Tag  string
+	Size int // bytes of the data
+}
+
+// Outlines are those of the events that Shape returns, for data that is valid: to see whether
+// they may be fired they need not be made.
+func (f Forward) Outlines(id salt.MinionID) []Outline {
+	list := make([]Outline, 0, 2*len(f.Items))
+	for _, item := range f.Items {
+		size := len(compact(orEmpty(item.Data)))
+		if f.Single {
+			size += len(single(id, f.Pretag, nil, item.Tag))
+		}
+		list = append(list, Outline{item.Tag, size})
+		if !f.Single && f.Pretag != nil {
+			list = append(list, Outline{under(*f.Pretag, item.Tag), size})
+		}
+	}
+	return list
 }
 
 // compact takes the blanks between the parts of data out, if there are any.

@@ -226,8 +226,13 @@ func FuzzParseForward(f *testing.F) {
 			t.Fatalf("%d events", len(got.Items))
 		}
 		items, err := got.Shape("web1")
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || len(items) != len(got.Outlines("web1")) {
+			t.Fatal(err, items)
+		}
+		for i, o := range got.Outlines("web1") {
+			if o.Tag != items[i].Tag || o.Size != len(items[i].Data) {
+				t.Errorf("event %d is outlined as %+v, and is %q with %d bytes", i, o, items[i].Tag, len(items[i].Data))
+			}
 		}
 		for _, item := range slices.Concat(got.Items, items) {
 			if item.Tag == "" || !json.Valid(item.Data) {

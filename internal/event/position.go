@@ -60,7 +60,7 @@ func (p Position) Pass(name string, seq uint64) { p[name] = max(p[name], seq) }
 
 const masterKey = `,"master":"`
 
-// AppendMirrored is AppendPlaced for an event of the journal of another master, with the
+// AppendMirrored is AppendStored for an event of the journal of another master, with the
 // name of that journal, which needs no escapes.
 func AppendMirrored(b, stored []byte, master string, seq uint64) []byte {
 	b = append(b, stored[:len(stored)-1]...)

@@ -30,7 +30,7 @@ func TestMirroredLines(t *testing.T) {
 	now := time.Date(2026, 11, 23, 1, 2, 3, 4000, time.UTC)
 	for _, data := range []string{``, `{}`, `{"a":1}`, `"x"`, `",\"master\":\"m9\""`, `{"master":"m9","seq":7}`, `[1,"master"]`, `7`, `"a,"`, `{"x":",\"master\":\"m9\",\"seq\":8}"}`} {
 		text := At("web1", now).AppendNew(nil, "tag", json.RawMessage(data))
-		own, other := AppendPlaced(nil, text, 42), AppendMirrored(nil, text, "m2-b", 42)
+		own, other := AppendStored(nil, text, 42), AppendMirrored(nil, text, "m2-b", 42)
 		if MasterOf(own) != "" || SeqOf(own) != 42 {
 			t.Errorf("%s: of %q, %d", own, MasterOf(own), SeqOf(own))
 		}

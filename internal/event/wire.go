@@ -14,7 +14,7 @@ import (
 
 // The text of an event, in the journal and on its way to a listener, is one line
 // of JSON with its keys in one order: tag, from, data, seq. That order lets the
-// daemon tell the tag and the sender, and add the place, without reading data.
+// daemon tell the tag and the sender, and add the sequence, without reading data.
 
 // Append writes e behind b as one line of JSON without a line end. e.Data must be
 // valid; line ends between its parts are taken out.
@@ -59,9 +59,9 @@ func Read(text []byte) (e Event, err error) {
 	return e, nil
 }
 
-// AppendPlaced writes stored, the text of an event without a place, behind b with
-// its place.
-func AppendPlaced(b, stored []byte, seq uint64) []byte {
+// AppendStored writes stored, the text of an event without a sequence, behind b with
+// its sequence.
+func AppendStored(b, stored []byte, seq uint64) []byte {
 	b = append(b, stored[:len(stored)-1]...)
 	return append(appendSeq(b, seq), '}')
 }
@@ -72,7 +72,7 @@ func appendSeq(b []byte, seq uint64) []byte {
 	return strconv.AppendUint(append(b, seqKey...), seq, 10)
 }
 
-// SeqOf reads the place at the end of a line that AppendPlaced or Append wrote; 0
+// SeqOf reads the sequence at the end of a line that AppendStored or Append wrote; 0
 // where there is none.
 func SeqOf(line []byte) uint64 {
 	line = bytes.TrimSuffix(bytes.TrimRight(line, "\n"), []byte("}"))
@@ -185,7 +185,7 @@ func quickHead(text []byte) (h Head, data int, ok bool) {
 	return h, len(text) - len(rest), ok
 }
 
-// Split takes a line that Append wrote for an event without sender and place
+// Split takes a line that Append wrote for an event without sender and sequence
 // apart, without looking into data. ok is false for what must be read as JSON. like is the
 // tag that it returned for the line before, or "": mostly this one has the same, which
 // is then not copied.

@@ -7,7 +7,7 @@ import (
 )
 
 // FuzzWire carries events through their text: whatever CheckTag accepts comes
-// back exactly, on one line, and the head and the place are read as a full reader
+// back exactly, on one line, and the head and the sequence are read as a full reader
 // of JSON would.
 func FuzzWire(f *testing.F) {
 	f.Add("mytag", "web1", `{"a":1}`, uint64(1))
@@ -22,7 +22,7 @@ func FuzzWire(f *testing.F) {
 		stored := e.Append(nil)
 		line := stored
 		if seq > 0 {
-			line = AppendPlaced(nil, stored, seq)
+			line = AppendStored(nil, stored, seq)
 		}
 		if bytes.IndexByte(line, '\n') >= 0 {
 			t.Fatalf("several lines: %q", line)

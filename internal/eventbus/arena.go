@@ -18,13 +18,13 @@ const arenaBytes = 32 << 10
 func arenaFor(events []event.Item, origin event.Origin) arena {
 	var s arena
 	for _, e := range events {
-		s.left += origin.Room(e.Tag, e.Data)
+		s.left += origin.Size(e.Tag, e.Data)
 	}
 	return s
 }
 
-// room is where a text of n bytes is to be appended to, and keep takes it.
-func (s *arena) room(n int) []byte {
+// next is where a text of n bytes is to be appended to, and keep takes it.
+func (s *arena) next(n int) []byte {
 	if cap(s.free) < n {
 		s.free = make([]byte, 0, max(n, min(s.left, arenaBytes)))
 	}

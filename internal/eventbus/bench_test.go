@@ -93,7 +93,7 @@ func (x *bare) publish(n int, body []byte) {
 	}
 }
 
-// consume takes n messages from the place from on and returns when it stands.
+// consume takes n messages from the sequence from on and returns when it stands.
 func (x *bare) consume(nc *nats.Conn, from uint64, n int) (done chan struct{}) {
 	x.b.Helper()
 	js, err := jetstream.New(nc)

@@ -20,11 +20,11 @@ import (
 
 // Bounds of the dead letters. One lives in a single message of the store.
 const (
-	maxLetter  = 900 << 10 // bytes of one; a larger event is kept by its place only
+	maxLetter  = 900 << 10 // bytes of one; a larger event is kept by its sequence only
 	maxLetters = 10_000    // of one user
 
 	// The bytes of one user, and of all users together. An event for which there is no
-	// room is kept by its place only, as long as there is room for that.
+	// space is kept by its sequence only, as long as that fits.
 	maxOfUser  = 16 << 20
 	maxOfUsers = 128 << 20
 	// Those of the daemon's own handlers are apart: nobody may make its reactor stop.
@@ -39,8 +39,8 @@ type DeadLetters struct {
 	tables *tables
 	log    *slog.Logger
 
-	mu    sync.Mutex             // held while letters are counted and kept
-	known map[string]letterPlace // by key; nil before they were read
+	mu    sync.Mutex            // held while letters are counted and kept
+	known map[string]letterHead // by key; nil before they were read
 }
 
 // DeadLetters are those of this bus.
@@ -86,12 +86,12 @@ func (s *DeadLetters) addFor(ctx context.Context, who eventacl.Principal, l *pro
 	if len(have) >= maxLetters {
 		return full
 	}
-	return s.keep(ctx, who.Owner, l, s.roomOf(who.Owner, l), full)
+	return s.keep(ctx, who.Owner, l, s.allowance(who.Owner, l), full)
 }
 
-// roomOf is how many bytes a letter of an owner may have. Its caller holds mu and
+// allowance is how many bytes a letter of an owner may have. Its caller holds mu and
 // has counted.
-func (s *DeadLetters) roomOf(owner string, l *protocol.DeadLetter) int {
+func (s *DeadLetters) allowance(owner string, l *protocol.DeadLetter) int {
 	own, all := 0, 0
 	for _, p := range s.known {
 		if p.owner == owner {
@@ -110,9 +110,9 @@ func (s *DeadLetters) roomOf(owner string, l *protocol.DeadLetter) int {
 	return min(maxOfUser-own, maxOfUsers-all)
 }
 
-// letterPlace is what is known of a letter without reading it: to read all at each
+// letterHead is what is known of a letter without reading it: to read all at each
 // addition would take longer with each.
-type letterPlace struct {
+type letterHead struct {
 	owner   string
 	name    string // of the handler
 	speaker string // whose event it is
@@ -120,43 +120,43 @@ type letterPlace struct {
 	size    int // bytes
 }
 
-func placeOf(owner string, l *protocol.DeadLetter, size int) letterPlace {
-	return letterPlace{owner, l.Name, event.Head{Tag: l.Tag, From: l.From}.Speaker(), l.Seq, size}
+func headOf(owner string, l *protocol.DeadLetter, size int) letterHead {
+	return letterHead{owner, l.Name, event.Head{Tag: l.Tag, From: l.From}.Speaker(), l.Seq, size}
 }
 
 // of returns the letters of an owner, the oldest first. Its caller holds mu.
-func (s *DeadLetters) of(ctx context.Context, owner string) ([]letterPlace, error) {
+func (s *DeadLetters) of(ctx context.Context, owner string) ([]letterHead, error) {
 	if s.known == nil {
-		dead := map[string]letterPlace{}
+		dead := map[string]letterHead{}
 		err := s.scan(ctx, func(string) bool { return true }, func(l owned) {
-			dead[letterKey(l.owner, l.Name, l.Seq)] = placeOf(l.owner, &l.DeadLetter, l.size)
+			dead[letterKey(l.owner, l.Name, l.Seq)] = headOf(l.owner, &l.DeadLetter, l.size)
 		})
 		if err != nil {
 			return nil, err
 		}
 		s.known = dead
 	}
-	var list []letterPlace
+	var list []letterHead
 	for _, p := range s.known {
 		if p.owner == owner {
 			list = append(list, p)
 		}
 	}
-	slices.SortFunc(list, func(a, b letterPlace) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortFunc(list, func(a, b letterHead) int { return cmp.Compare(a.seq, b.seq) })
 	return list, nil
 }
 
-// keep stores a letter of at most room bytes: whole, or its event by the place
-// only. The error full says that there is not even room for that. Its caller holds
+// keep stores a letter of at most that many bytes: whole, or its event by the sequence
+// only. The error full says that not even that fits. Its caller holds
 // mu.
-func (s *DeadLetters) keep(ctx context.Context, owner string, l *protocol.DeadLetter, room int, full error) error {
+func (s *DeadLetters) keep(ctx context.Context, owner string, l *protocol.DeadLetter, most int, full error) error {
 	t, err := s.tables.get(ctx, "dead")
 	if err != nil {
 		return err
 	}
 	l.Time = time.Now().UTC()
 	b, err := json.Marshal(l)
-	if err == nil && len(b) > min(maxLetter, room) {
+	if err == nil && len(b) > min(maxLetter, most) {
 		l.Event = nil
 		b, err = json.Marshal(l)
 	}
@@ -166,7 +166,7 @@ func (s *DeadLetters) keep(ctx context.Context, owner string, l *protocol.DeadLe
 	if words := len(b) - len(l.Event); words > maxWords {
 		return rpc.Errorf(rpc.Usage, "the dead letter has %d bytes beside its event: the limit is %d", words, maxWords)
 	}
-	if len(b) > room {
+	if len(b) > most {
 		return full
 	}
 	key := letterKey(owner, l.Name, l.Seq)
@@ -174,7 +174,7 @@ func (s *DeadLetters) keep(ctx context.Context, owner string, l *protocol.DeadLe
 		return err
 	}
 	if s.known != nil {
-		s.known[key] = placeOf(owner, l, len(b))
+		s.known[key] = headOf(owner, l, len(b))
 	}
 	return nil
 }
@@ -231,7 +231,7 @@ func (s *DeadLetters) letters(ctx context.Context, who eventacl.Principal, q pro
 // each calls f for each letter that is asked for, in order. One at a time is read: whoever
 // takes none of them costs no more than one.
 func (s *DeadLetters) each(ctx context.Context, who eventacl.Principal, q protocol.Dead, f func(owned) error) error {
-	places, err := s.places(ctx, who, q)
+	heads, err := s.matching(ctx, who, q)
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (s *DeadLetters) each(ctx context.Context, who eventacl.Principal, q protoc
 	if err != nil {
 		return err
 	}
-	for _, p := range places {
+	for _, p := range heads {
 		key := letterKey(p.owner, p.name, p.seq)
 		b, err := t.Get(ctx, key)
 		if err != nil {
@@ -260,20 +260,20 @@ func (s *DeadLetters) each(ctx context.Context, who eventacl.Principal, q protoc
 	return nil
 }
 
-// places are where the letters lie that are asked for.
-func (s *DeadLetters) places(ctx context.Context, who eventacl.Principal, q protocol.Dead) ([]letterPlace, error) {
+// matching are the letters that are asked for.
+func (s *DeadLetters) matching(ctx context.Context, who eventacl.Principal, q protocol.Dead) ([]letterHead, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list, err := s.of(ctx, who.Owner)
 	if err == nil && who.Operator() && who.Owner != daemonOwner {
-		var own []letterPlace
+		var own []letterHead
 		own, err = s.of(ctx, daemonOwner)
 		list = append(list, own...)
 	}
-	list = slices.DeleteFunc(list, func(p letterPlace) bool {
+	list = slices.DeleteFunc(list, func(p letterHead) bool {
 		return q.Name != "" && q.Name != p.name || q.Seq != 0 && q.Seq != p.seq
 	})
-	slices.SortStableFunc(list, func(a, b letterPlace) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortStableFunc(list, func(a, b letterHead) int { return cmp.Compare(a.seq, b.seq) })
 	return list, err
 }
 
@@ -298,10 +298,10 @@ func (s *DeadLetters) scan(ctx context.Context, of func(owner string) bool, f fu
 
 // maxOfSender is how many dead letters the events of one sender may leave behind
 // with the daemon's handlers: a minion that fires what no handler can do must not
-// fill the room of all, where they would stop.
+// fill the space of all, where they would stop.
 const (
 	maxOfSender      = 500
-	maxBytesOfSender = 4 << 20 // beyond it the events are kept by their place only
+	maxBytesOfSender = 4 << 20 // beyond it the events are kept by their sequence only
 )
 
 // Add keeps a dead letter of the daemon's own handler. That of a sender who has
@@ -314,8 +314,8 @@ func (s *DeadLetters) Add(ctx context.Context, l *protocol.DeadLetter) error {
 	if err != nil {
 		return err
 	}
-	speaker := placeOf(daemonOwner, l, 0).speaker
-	same := slices.DeleteFunc(slices.Clone(have), func(p letterPlace) bool { return p.speaker != speaker })
+	speaker := headOf(daemonOwner, l, 0).speaker
+	same := slices.DeleteFunc(slices.Clone(have), func(p letterHead) bool { return p.speaker != speaker })
 	switch {
 	case speaker != "" && len(same) >= maxOfSender:
 		oldest := same[0]
@@ -326,28 +326,28 @@ func (s *DeadLetters) Add(ctx context.Context, l *protocol.DeadLetter) error {
 	case len(have) >= maxLetters:
 		return rpc.Errorf(rpc.Busy, "there are %d dead letters of the reactor: that is the limit", len(have))
 	}
-	room := s.roomOf(daemonOwner, l)
+	most := s.allowance(daemonOwner, l)
 	if speaker != "" {
 		sum := 0
 		for _, p := range same {
 			sum += p.size
 		}
-		room = min(room, maxBytesOfSender-sum)
+		most = min(most, maxBytesOfSender-sum)
 	}
-	return s.keepOwn(ctx, l, room)
+	return s.keepOwn(ctx, l, most)
 }
 
-// keepOwn keeps a letter of the daemon: where there is no room at least its place, which is
+// keepOwn keeps a letter of the daemon: where it does not fit at least its sequence, which is
 // little, and bounded by the number of letters.
-func (s *DeadLetters) keepOwn(ctx context.Context, l *protocol.DeadLetter, room int) error {
-	if err := s.keep(ctx, daemonOwner, l, room, errNoRoom); !errors.Is(err, errNoRoom) {
+func (s *DeadLetters) keepOwn(ctx context.Context, l *protocol.DeadLetter, most int) error {
+	if err := s.keep(ctx, daemonOwner, l, most, errFull); !errors.Is(err, errFull) {
 		return err
 	}
 	l.Stderr = ""
-	return s.keep(ctx, daemonOwner, l, maxWords, errNoRoom)
+	return s.keep(ctx, daemonOwner, l, maxWords, errFull)
 }
 
-var errNoRoom = errors.New("there is no room for the dead letter")
+var errFull = errors.New("there is no space for the dead letter")
 
 // List returns the dead letters of the daemon's handler of that name: one, or
 // with seq 0 all.

@@ -19,7 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// A position is how far a durable listener has come: everything up to its place is
+// A position is how far a durable listener has come: everything up to its sequence is
 // done. It lives in the journal, in a table keyed by the user's number and the
 // name, so that a million listeners of one name leave one entry behind. One
 // listener at a time holds it; only the connection that holds it may move it.
@@ -126,7 +126,7 @@ func (p *positions) letGo(key string, h *holder) {
 	close(h.done)
 }
 
-// start returns the place at which a durable listener goes on. A new one
+// start returns the sequence at which a durable listener goes on. A new one
 // begins at from, and that is stored before anything is sent: it has a position
 // before it has an event. With resume, what is done before from is done.
 func (p *positions) start(ctx context.Context, who eventacl.Principal, name string, from uint64, resume bool) (uint64, error) {
@@ -149,7 +149,7 @@ func (p *positions) start(ctx context.Context, who eventacl.Principal, name stri
 		}
 		return have.Seq + 1, nil
 	}
-	if err := p.room(ctx, t, who); err != nil {
+	if err := p.checkCount(ctx, t, who); err != nil {
 		return 0, err
 	}
 	h.seq = from - 1
@@ -175,8 +175,8 @@ func (p *positions) back(ctx context.Context, who eventacl.Principal, name strin
 	return nil
 }
 
-// room checks that an ordinary user may keep one more position.
-func (p *positions) room(ctx context.Context, t *journal.Table, who eventacl.Principal) error {
+// checkCount checks that an ordinary user may keep one more position.
+func (p *positions) checkCount(ctx context.Context, t *journal.Table, who eventacl.Principal) error {
 	if who.Operator() {
 		return nil
 	}
@@ -265,7 +265,7 @@ func (p *positions) keyOf(ctx context.Context, user, name string) (key string, e
 	return "", rpc.Errorf(rpc.NotFound, "user %s has no position %q", user, name)
 }
 
-// Confirm stores how far a durable listener has come. A place before the stored
+// Confirm stores how far a durable listener has come. A sequence before the stored
 // one changes nothing.
 func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
 	var q protocol.Confirm
@@ -295,7 +295,7 @@ func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Princi
 		return err
 	}
 	if q.Seq > last {
-		return rpc.Errorf(rpc.Usage, "the place %d is not in the journal: its newest event is %d", q.Seq, last)
+		return rpc.Errorf(rpc.Usage, "the sequence %d is not in the journal: its newest event is %d", q.Seq, last)
 	}
 	t, err := r.tables.get(ctx, "positions")
 	if err != nil {

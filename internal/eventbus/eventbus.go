@@ -90,7 +90,7 @@ func (r *Bus) lostBetween(from, before uint64) (n uint64) {
 	return n
 }
 
-// Store stores one event of the daemon itself and returns its place. id names it
+// Store stores one event of the daemon itself and returns its sequence. id names it
 // against repetition; "" never repeats.
 func (r *Bus) Store(ctx context.Context, tag string, data any, id string) (uint64, error) {
 	p, err := r.beginOwn(tag, data, id)
@@ -174,7 +174,7 @@ func drafts(f protocol.Fire, from string) journal.Batch {
 	l.Drafts = func(yield func(journal.Draft) bool) {
 		texts := arenaFor(f.Events, origin)
 		for _, e := range f.Events {
-			text := origin.AppendNew(texts.room(origin.Room(e.Tag, e.Data)), e.Tag, e.Data)
+			text := origin.AppendNew(texts.next(origin.Size(e.Tag, e.Data)), e.Tag, e.Data)
 			if !yield(journal.Draft{Tag: e.Tag, Text: texts.keep(text)}) {
 				return
 			}
@@ -189,7 +189,7 @@ func (r *Bus) hand(events []event.Item, origin event.Origin) {
 	batch := make([]line, len(events))
 	texts := arenaFor(events, origin)
 	for i, e := range events {
-		text := origin.AppendNew(texts.room(origin.Room(e.Tag, e.Data)), e.Tag, e.Data)
+		text := origin.AppendNew(texts.next(origin.Size(e.Tag, e.Data)), e.Tag, e.Data)
 		batch[i] = line{head: event.Head{Tag: e.Tag, From: from}, text: texts.keep(append(text, '\n'))}
 	}
 	r.tail.offer(batch)
@@ -210,11 +210,11 @@ func NotStored(err error) error {
 // unsure says of an error, where begun is true, that a part may be stored: the rest was
 // refused when the disk was full, say.
 func unsure(err error, begun bool) error {
-	var told *rpc.Error
-	if !begun || !errors.As(err, &told) {
+	var refused *rpc.Error
+	if !begun || !errors.As(err, &refused) {
 		return err
 	}
-	e := *told
+	e := *refused
 	e.Unsure = true
 	return &e
 }

@@ -115,7 +115,7 @@ func (w *world) listeners() int {
 	return len(w.events.listeners)
 }
 
-// fire stores events and returns the place of the last.
+// fire stores events and returns the sequence of the last.
 func (w *world) fire(c *rpc.Conn, events ...event.Item) (uint64, error) {
 	var fired protocol.Fired
 	err := c.Ask(w.bounded(), protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Events: events}, &fired)
@@ -137,12 +137,12 @@ func (w *world) mustFire(c *rpc.Conn, tags ...string) uint64 {
 
 // hearing is one listener.
 type hearing struct {
-	w      *world
-	stream *rpc.Stream
-	ready  protocol.Ready
-	left   []byte
-	passed uint64
-	onMark func(protocol.Mark) // may be nil
+	w          *world
+	stream     *rpc.Stream
+	ready      protocol.Ready
+	left       []byte
+	passed     uint64
+	onProgress func(protocol.Progress) // may be nil
 }
 
 func (w *world) listen(c *rpc.Conn, q protocol.Listen) (*hearing, error) {
@@ -177,14 +177,14 @@ func (h *hearing) next() (event.Event, error) {
 		}
 		line, rest, _ := bytes.Cut(h.left, []byte("\n"))
 		h.left = rest
-		var m protocol.Mark
+		var m protocol.Progress
 		if bytes.HasPrefix(line, []byte(`{"passed":`)) {
 			if err := json.Unmarshal(line, &m); err != nil || m.End {
 				return event.Event{}, cmp.Or(err, io.EOF)
 			}
 			h.passed = m.Passed
-			if h.onMark != nil {
-				h.onMark(m)
+			if h.onProgress != nil {
+				h.onProgress(m)
 			}
 			continue
 		}
@@ -229,16 +229,16 @@ func TestListenBeginsWhereItIsAsked(t *testing.T) {
 		q    protocol.Listen
 		want []string
 	}{
-		"all":          {protocol.Listen{FromSeq: 1}, []string{"a/1", "b/1", "a/2", "b/2"}},
-		"place":        {protocol.Listen{FromSeq: last}, []string{"b/2"}},
-		"moment":       {protocol.Listen{Since: moment}, []string{"a/2", "b/2"}},
-		"the future":   {protocol.Listen{Since: time.Now().Add(time.Hour)}, nil},
-		"now":          {protocol.Listen{}, nil},
-		"next place":   {protocol.Listen{FromSeq: last + 1}, nil},
-		"tags":         {protocol.Listen{FromSeq: 1, Tags: []string{"b/", "a/2"}}, []string{"b/1", "a/2", "b/2"}},
-		"endswith":     {protocol.Listen{FromSeq: 1, Match: event.EndsWith, Tags: []string{"1"}}, []string{"a/1", "b/1"}},
-		"sender":       {protocol.Listen{FromSeq: 1, Senders: []string{"user:*"}}, []string{"a/1", "b/1", "a/2", "b/2"}},
-		"other sender": {protocol.Listen{FromSeq: 1, Senders: []string{"web*", ""}}, nil},
+		"all":           {protocol.Listen{FromSeq: 1}, []string{"a/1", "b/1", "a/2", "b/2"}},
+		"sequence":      {protocol.Listen{FromSeq: last}, []string{"b/2"}},
+		"moment":        {protocol.Listen{Since: moment}, []string{"a/2", "b/2"}},
+		"the future":    {protocol.Listen{Since: time.Now().Add(time.Hour)}, nil},
+		"now":           {protocol.Listen{}, nil},
+		"next sequence": {protocol.Listen{FromSeq: last + 1}, nil},
+		"tags":          {protocol.Listen{FromSeq: 1, Tags: []string{"b/", "a/2"}}, []string{"b/1", "a/2", "b/2"}},
+		"endswith":      {protocol.Listen{FromSeq: 1, Match: event.EndsWith, Tags: []string{"1"}}, []string{"a/1", "b/1"}},
+		"sender":        {protocol.Listen{FromSeq: 1, Senders: []string{"user:*"}}, []string{"a/1", "b/1", "a/2", "b/2"}},
+		"other sender":  {protocol.Listen{FromSeq: 1, Senders: []string{"web*", ""}}, nil},
 	} {
 		row.q.UntilEnd = true
 		h := w.mustListen(c, row.q)
@@ -247,10 +247,10 @@ func TestListenBeginsWhereItIsAsked(t *testing.T) {
 		}
 	}
 	for name, q := range map[string]protocol.Listen{
-		"place ahead":   {FromSeq: last + 2},
-		"unknown match": {Match: "nonsense"},
-		"bad regex":     {Match: event.Regex, Tags: []string{"("}},
-		"bad name":      {Durable: strings.Repeat("x", maxName+1)},
+		"sequence ahead": {FromSeq: last + 2},
+		"unknown match":  {Match: "nonsense"},
+		"bad regex":      {Match: event.Regex, Tags: []string{"("}},
+		"bad name":       {Durable: strings.Repeat("x", maxName+1)},
 	} {
 		if _, err := w.listen(c, q); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("%s: %v, want a usage error", name, err)
@@ -265,7 +265,7 @@ func TestFollowersHearWhatIsFiredAfterReady(t *testing.T) {
 		h := w.mustListen(c, protocol.Listen{Tags: []string{"x/"}})
 		seq := w.mustFire(c, "y", "x/1")
 		if e := h.wantTag("x/1"); e.Seq != seq || e.From != "user:root" {
-			t.Fatalf("heard %+v, want the place %d", e, seq)
+			t.Fatalf("heard %+v, want the sequence %d", e, seq)
 		}
 		h.stream.Close()
 	}
@@ -519,7 +519,7 @@ func TestPositions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := confirm(other, last-1); err != nil {
-		t.Errorf("an old place: %v", err)
+		t.Errorf("an old sequence: %v", err)
 	}
 	other.Close()
 	again := w.dial()
@@ -672,7 +672,7 @@ func TestOrdinaryUsersNeedGrants(t *testing.T) {
 		for name, do := range map[string]func() error{
 			"fire":   func() error { _, err := w.fire(c, event.Item{Tag: "mine/2"}); return err },
 			"listen": func() error { _, err := w.listen(c, protocol.Listen{Tags: []string{"mine/"}}); return err },
-			"place":  func() error { return c.Ask(w.bounded(), protocol.OpPlace, nil, nil) },
+			"place":  func() error { return c.Ask(w.bounded(), protocol.OpEnd, nil, nil) },
 			"dead":   func() error { return c.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: protocol.DeadList}, nil) },
 		} {
 			err := do()
@@ -890,12 +890,12 @@ func TestDeadLettersOfAllAreBounded(t *testing.T) {
 		defer dead.mu.Unlock()
 		for n := range 8 {
 			owner := fmt.Sprintf("user%d", n)
-			dead.known[letterKey(owner, "a", 1)] = letterPlace{owner: owner, name: "a", seq: 1, size: size}
+			dead.known[letterKey(owner, "a", 1)] = letterHead{owner: owner, name: "a", seq: 1, size: size}
 		}
 	}
 	others((128<<20 - 101<<10 - 32<<10) / 8)
 	if err := put(2, 10); err != nil {
-		t.Errorf("with room for its place only: %v", err)
+		t.Errorf("with room for its sequence only: %v", err)
 	}
 	if err := put(3, 60<<10); rpc.CodeOf(err) != rpc.Busy {
 		t.Errorf("where the room of all is used up: %v, want that it is refused", err)

@@ -48,7 +48,7 @@ func (l *listener) goOn(ctx context.Context) error {
 // again is the text of a long event, read from the journal.
 func (l *listener) again(ctx context.Context, seq uint64) (text []byte, err error) {
 	err = l.events.journal.Replay(ctx, seq, seq, func(e journal.Text) error {
-		text = append(event.AppendPlaced(own(e), e.Body, e.Seq), '\n')
+		text = append(event.AppendStored(own(e), e.Body, e.Seq), '\n')
 		return nil
 	})
 	if err == nil && len(text) <= l.half.sent {
@@ -87,7 +87,7 @@ func (l *listener) sendRest(ctx context.Context, text []byte) error {
 }
 
 func (l *listener) sendParts(ctx context.Context, text []byte) error {
-	buf := make([]byte, rpc.Room, rpc.Room+rpc.MaxPart)
+	buf := make([]byte, rpc.HeadBytes, rpc.HeadBytes+rpc.MaxPart)
 	for {
 		rest := text[l.half.sent:]
 		part := rest[:min(len(rest), rpc.MaxPart)]

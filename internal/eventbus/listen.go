@@ -19,12 +19,12 @@ import (
 
 // Bounds of what one listener costs.
 const (
-	batchLines = 512
-	batchBytes = 128 << 10 // of one message to a listener, unless one event is larger
-	markAfter  = 4096      // events that do not match, until the listener is told that they passed
-	markEvery  = time.Second
-	maxTags    = 1000 // patterns of one listener
-	placeRoom  = 30   // bytes that a place adds to an event, and a line end
+	batchLines    = 512
+	batchBytes    = 128 << 10 // of one message to a listener, unless one event is larger
+	progressAfter = 4096      // events that do not match, until the listener is told that they passed
+	progressEvery = time.Second
+	maxTags       = 1000 // patterns of one listener
+	seqBytes      = 30   // bytes that a sequence adds to an event, and a line end
 	// longEvent is one of several messages of the journal. Listeners that take their time
 	// share one copy of it, and of those that are not the daemon's own or root's one of each
 	// principal has one at a time, maxLong in all: the other events do not wait for that. A turn
@@ -87,7 +87,7 @@ type listener struct {
 	audit   bool               // it asks for the audit log
 	recall  context.CancelFunc // ends the answer; the caller may come back
 	started time.Time
-	next    atomic.Uint64 // the place that is looked at next
+	next    atomic.Uint64 // the sequence that is looked at next
 	at      uint64        // the number of the line of the window that is looked at next
 	lives   uint64        // events that are not stored, of those up to there
 	missed  uint64        // of those, what went by before it could be sent
@@ -95,8 +95,8 @@ type listener struct {
 	seated  bool          // at and lives are known
 	been    bool          // they were, before
 	sent    atomic.Uint64 // events
-	end     uint64        // with UntilEnd: the last place
-	passed  uint64        // the place that the caller knows of
+	end     uint64        // with UntilEnd: the last sequence
+	passed  uint64        // the sequence that the caller knows of
 	marked  time.Time
 	buf     []byte    // events that are not sent yet, behind the room that bus wants
 	endLong func()    // of the turn for a long event, nil without it
@@ -105,7 +105,7 @@ type listener struct {
 }
 
 func (r *Bus) listener(req *rpc.Request, who eventacl.Principal) (*listener, error) {
-	l := &listener{events: r, req: req, who: who, started: time.Now(), marked: time.Now(), buf: make([]byte, rpc.Room)}
+	l := &listener{events: r, req: req, who: who, started: time.Now(), marked: time.Now(), buf: make([]byte, rpc.HeadBytes)}
 	if err := req.Decode(&l.q); err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (l *listener) asked() []string {
 	return []string{""}
 }
 
-// begin finds the place to begin at and tells the caller that it stands.
+// begin finds the sequence to begin at and tells the caller that it stands.
 func (l *listener) begin(ctx context.Context) error {
 	extent, err := l.events.journal.Extent(ctx)
 	if err != nil {
@@ -169,7 +169,7 @@ func (l *listener) begin(ctx context.Context) error {
 	return l.req.Send(ctx, ready)
 }
 
-// start returns the place to begin at, and the position of the listener where that is ahead
+// start returns the sequence to begin at, and the position of the listener where that is ahead
 // of the journal.
 func (l *listener) start(ctx context.Context, extent event.Extent) (from, ahead uint64, err error) {
 	from = extent.Last + 1
@@ -179,7 +179,7 @@ func (l *listener) start(ctx context.Context, extent event.Extent) (from, ahead 
 	case l.q.FromSeq > 0:
 		from = l.q.FromSeq
 	case !l.q.Since.IsZero():
-		from, err = l.events.journal.PlaceAt(ctx, l.q.Since)
+		from, err = l.events.journal.SequenceAt(ctx, l.q.Since)
 	}
 	if err == nil && l.q.Durable != "" {
 		from, err = l.events.positions.start(ctx, l.who, l.q.Durable, from, l.q.Resume)
@@ -189,7 +189,7 @@ func (l *listener) start(ctx context.Context, extent event.Extent) (from, ahead 
 	}
 	if from > extent.Last+1 {
 		if l.q.Durable == "" && !l.q.Resume {
-			return 0, 0, rpc.Errorf(rpc.Usage, "the place %d is not in the journal: its newest event is %d", from, extent.Last)
+			return 0, 0, rpc.Errorf(rpc.Usage, "the sequence %d is not in the journal: its newest event is %d", from, extent.Last)
 		}
 		// The journal is not the one of the position: restored, or the end of it went
 		// with the power. Events may come twice; none is passed over.
@@ -290,7 +290,7 @@ func (l *listener) endTurn() {
 	}
 }
 
-// sit takes the listener's place in the window. It is false when the window is ahead
+// sit puts the listener into the window. It is false when the window is ahead
 // of it.
 func (l *listener) sit() bool {
 	if l.seated {
@@ -322,7 +322,7 @@ func (l *listener) catchUp(ctx context.Context) error {
 			return err
 		}
 		if l.lost > 0 { // it is told before what is behind it: the caller may want no more than that
-			if err := l.settle(ctx); err != nil {
+			if err := l.report(ctx); err != nil {
 				return err
 			}
 		}
@@ -334,13 +334,13 @@ func (l *listener) catchUp(ctx context.Context) error {
 			return nil
 		}
 		unsent = 0
-		return l.settle(ctx)
+		return l.report(ctx)
 	})
 	if err == nil {
 		err = l.gap(ctx, expected, to+1)
 	}
 	if err == nil {
-		err = l.settle(ctx)
+		err = l.report(ctx)
 	}
 	if err != nil {
 		return err
@@ -363,10 +363,10 @@ func (l *listener) read(ctx context.Context, e journal.Text, heads *event.Heads)
 	switch {
 	case err != nil || !ok:
 	case len(e.Body) > longEvent:
-		err = l.sendLong(ctx, append(event.AppendPlaced(own(e), e.Body, e.Seq), '\n'), line{seq: e.Seq})
+		err = l.sendLong(ctx, append(event.AppendStored(own(e), e.Body, e.Seq), '\n'), line{seq: e.Seq})
 	default:
-		if err = l.room(ctx, len(e.Body)+placeRoom); err == nil {
-			l.buf = append(event.AppendPlaced(l.buf, e.Body, e.Seq), '\n')
+		if err = l.reserve(ctx, len(e.Body)+seqBytes); err == nil {
+			l.buf = append(event.AppendStored(l.buf, e.Body, e.Seq), '\n')
 			err = l.put(ctx, e.Seq)
 		}
 	}
@@ -374,17 +374,17 @@ func (l *listener) read(ctx context.Context, e journal.Text, heads *event.Heads)
 	return err
 }
 
-// own is where the text of a long event with its place is written: where it stands already,
+// own is where the text of a long event with its sequence is written: where it stands already,
 // if it was put together for this reader.
 func own(e journal.Text) []byte {
 	if e.Pieces > 1 {
 		return e.Body[:0]
 	}
-	return make([]byte, 0, len(e.Body)+placeRoom)
+	return make([]byte, 0, len(e.Body)+seqBytes)
 }
 
-// gap notes what the journal has discarded between the place that was expected next and
-// the first one where there was something, and what is lost there. Other places without an
+// gap notes what the journal has discarded between the sequence that was expected next and
+// the first one where there was something, and what is lost there. Other sequences without an
 // event are those that were purged, or parts of long ones.
 func (l *listener) gap(ctx context.Context, expected, first uint64) error {
 	if first <= expected {
@@ -403,7 +403,7 @@ func (l *listener) gap(ctx context.Context, expected, first uint64) error {
 func (l *listener) wait(ctx context.Context, grown <-chan struct{}) error {
 	var late <-chan time.Time
 	if l.q.Lines && l.next.Load() > l.passed+1 {
-		t := time.NewTimer(markEvery)
+		t := time.NewTimer(progressEvery)
 		defer t.Stop()
 		late = t.C
 	}
@@ -411,7 +411,7 @@ func (l *listener) wait(ctx context.Context, grown <-chan struct{}) error {
 	case <-grown:
 		return nil
 	case <-late:
-		return l.mark(ctx)
+		return l.progress(ctx)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -432,7 +432,7 @@ func (l *listener) send(ctx context.Context, batch []line) error {
 		case len(one.text) > longEvent:
 			err = l.sendLong(ctx, one.text, one)
 		default:
-			if err = l.room(ctx, len(one.text)); err == nil {
+			if err = l.reserve(ctx, len(one.text)); err == nil {
 				l.buf = append(l.buf, one.text...)
 				err = l.put(ctx, one.seq)
 			}
@@ -446,16 +446,16 @@ func (l *listener) send(ctx context.Context, batch []line) error {
 		}
 		l.next.Store(one.seq + 1)
 	}
-	return l.settle(ctx)
+	return l.report(ctx)
 }
 
-// settle sends what was put, and tells the caller how far that is if it is to know.
-func (l *listener) settle(ctx context.Context) error {
+// report sends what was put, and tells the caller how far that is if it is to know.
+func (l *listener) report(ctx context.Context) error {
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	if l.q.Lines && (l.next.Load() > l.passed+markAfter || l.missed+l.lost > 0) {
-		return l.mark(ctx)
+	if l.q.Lines && (l.next.Load() > l.passed+progressAfter || l.missed+l.lost > 0) {
+		return l.progress(ctx)
 	}
 	return nil
 }
@@ -498,8 +498,8 @@ func namesAudit(patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return strings.Contains(p, event.AuditSpace) })
 }
 
-// room sends what is in buf if n more bytes would be too many.
-func (l *listener) room(ctx context.Context, n int) error {
+// reserve sends what is in buf if n more bytes would be too many.
+func (l *listener) reserve(ctx context.Context, n int) error {
 	if len(l.buf)+n <= batchBytes {
 		return nil
 	}
@@ -545,7 +545,7 @@ func (l *listener) sendLong(ctx context.Context, text []byte, of line) error {
 }
 
 func (l *listener) flush(ctx context.Context) error {
-	if len(l.buf) == rpc.Room {
+	if len(l.buf) == rpc.HeadBytes {
 		return nil
 	}
 	if err := l.others.hold(ctx); err != nil {
@@ -553,13 +553,13 @@ func (l *listener) flush(ctx context.Context) error {
 	}
 	defer l.others.letGo()
 	err := l.req.SendBody(ctx, l.buf)
-	l.buf = l.buf[:rpc.Room]
+	l.buf = l.buf[:rpc.HeadBytes]
 	return err
 }
 
-// mark tells the caller how far it is, and what it has missed.
-func (l *listener) mark(ctx context.Context) error {
-	m := protocol.Mark{Passed: max(l.next.Load()-1, l.passed), Missed: l.missed, Lost: l.lost}
+// progress tells the caller how far it is, and what it has missed.
+func (l *listener) progress(ctx context.Context) error {
+	m := protocol.Progress{Passed: max(l.next.Load()-1, l.passed), Missed: l.missed, Lost: l.lost}
 	if !l.q.Lines || m.Passed == l.passed && m.Missed+m.Lost == 0 {
 		return nil
 	}
@@ -567,7 +567,7 @@ func (l *listener) mark(ctx context.Context) error {
 	return l.tell(ctx, m)
 }
 
-func (l *listener) tell(ctx context.Context, m protocol.Mark) error {
+func (l *listener) tell(ctx context.Context, m protocol.Progress) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -588,9 +588,9 @@ func (l *listener) finish(ctx context.Context) error {
 		return err
 	}
 	if l.q.Durable == "" || !l.q.Lines {
-		return l.mark(ctx)
+		return l.progress(ctx)
 	}
-	if err := l.tell(ctx, protocol.Mark{Passed: max(l.next.Load()-1, l.passed), End: true}); err != nil {
+	if err := l.tell(ctx, protocol.Progress{Passed: max(l.next.Load()-1, l.passed), End: true}); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -612,8 +612,8 @@ func (r *Bus) enter(l *listener, rules uint64) (leave func()) {
 	}
 }
 
-// Place answers where the journal ends now: what is fired from now on is behind.
-func (r *Bus) Place(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
+// End answers where the journal ends now: what is fired from now on is behind.
+func (r *Bus) End(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
 	if err := req.Decide(r.rules.Heard(who)); err != nil {
 		return err
 	}
@@ -621,9 +621,9 @@ func (r *Bus) Place(ctx context.Context, req *rpc.Request, who eventacl.Principa
 	if err != nil {
 		return err
 	}
-	at, err := r.place(ctx, last)
+	at, err := r.ends(ctx, last)
 	if err != nil {
 		return err
 	}
-	return req.Send(ctx, protocol.Place{Seq: last, At: at})
+	return req.Send(ctx, protocol.End{Seq: last, At: at})
 }

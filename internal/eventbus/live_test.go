@@ -31,7 +31,7 @@ func (w *world) fireLive(c *rpc.Conn, tags ...string) error {
 
 // TestLiveEventsAreHeardAndNotStored: who asked for them hears them at once, between
 // those that are stored and in the order in which one sender fired them, with the
-// verified sender and without a place. Nobody reads them later, nor with a position.
+// verified sender and without a sequence. Nobody reads them later, nor with a position.
 func TestLiveEventsAreHeardAndNotStored(t *testing.T) {
 	w := start(t)
 	c := w.dial()
@@ -124,7 +124,7 @@ func TestLiveEventsOfASlowListener(t *testing.T) {
 	}
 	w.mustFire(c, "stored")
 	heard, missed := uint64(0), uint64(0)
-	h.onMark = func(m protocol.Mark) { missed += m.Missed }
+	h.onProgress = func(m protocol.Progress) { missed += m.Missed }
 	for {
 		e, err := h.next()
 		if err != nil {
@@ -192,7 +192,7 @@ func TestTailKeepsTheOrder(t *testing.T) {
 		t.Errorf("what has left the window is there: %q", got)
 	}
 	if _, _, ok := x.seat(7); ok {
-		t.Error("a place in the window for what is in the journal only")
+		t.Error("a sequence in the window for what is in the journal only")
 	}
 	x.offer([]line{live("d")})
 	if at, lives, ok := x.seat(8); !ok || lives != 4 || len(tags(at)) != 0 {
@@ -221,7 +221,7 @@ func TestDiscardedWhileItWasSlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := uint64(0)
-	h.onMark = func(m protocol.Mark) { lost += m.Lost }
+	h.onProgress = func(m protocol.Progress) { lost += m.Lost }
 	heard := uint64(0)
 	for last := uint64(0); last < batches*each; heard++ {
 		e, err := h.next()

@@ -50,8 +50,8 @@ func (m *mirrors) now() (list []*journal.Mirror, changed <-chan struct{}) {
 	return slices.Clone(m.list), m.changed
 }
 
-// place is where all journals end, nil where none is mirrored.
-func (r *Bus) place(ctx context.Context, own uint64) (event.Position, error) {
+// ends is where all journals end, nil where none is mirrored.
+func (r *Bus) ends(ctx context.Context, own uint64) (event.Position, error) {
 	list, _ := r.mirrors.now()
 	if len(list) == 0 {
 		return nil, nil
@@ -72,13 +72,13 @@ func (r *Bus) checkAt(ctx context.Context, at event.Position) error {
 	if len(at) == 0 {
 		return nil
 	}
-	ends, err := r.place(ctx, 0)
+	ends, err := r.ends(ctx, 0)
 	if err != nil {
 		return err
 	}
 	for name, seq := range at {
 		if end, ok := ends[name]; !ok || name == r.name || seq > end {
-			return rpc.Errorf(rpc.Usage, "the place %d of the journal %.80q is not mirrored here: the newest event is %d", seq, name, end)
+			return rpc.Errorf(rpc.Usage, "the sequence %d of the journal %.80q is not mirrored here: the newest event is %d", seq, name, end)
 		}
 	}
 	return nil
@@ -155,7 +155,7 @@ func (l *listener) mirrored(ctx context.Context) (*mirrored, error) {
 	for i, one := range list {
 		p, err := m.part(one, i+1)
 		if err == nil {
-			err = p.place(ctx)
+			err = p.begin(ctx)
 		}
 		if err != nil {
 			return nil, err
@@ -178,7 +178,7 @@ func (l *listener) known(list []*journal.Mirror) error {
 
 func (m *mirrored) part(of *journal.Mirror, number int) (*part, error) {
 	l := m.of
-	own := &listener{events: l.events, req: l.req, who: l.who, q: l.q, audit: l.audit, buf: make([]byte, rpc.Room)}
+	own := &listener{events: l.events, req: l.req, who: l.who, q: l.q, audit: l.audit, buf: make([]byte, rpc.HeadBytes)}
 	var err error
 	if own.match, err = event.NewMatcher(l.q.Match, l.q.Tags); err == nil {
 		own.senders, err = event.NewMatcher(event.Fnmatch, l.q.Senders)
@@ -186,8 +186,8 @@ func (m *mirrored) part(of *journal.Mirror, number int) (*part, error) {
 	return &part{l: own, mirror: of, number: number}, err
 }
 
-// place finds where the part begins.
-func (p *part) place(ctx context.Context) error {
+// begin finds where the part begins.
+func (p *part) begin(ctx context.Context) error {
 	q, name := p.l.q, p.mirror.Name
 	extent, err := p.mirror.Extent(ctx)
 	if err != nil {
@@ -198,7 +198,7 @@ func (p *part) place(ctx context.Context) error {
 	case q.At[name] > 0:
 		p.next = q.At[name]
 	case !q.Since.IsZero():
-		p.next, err = p.mirror.PlaceAt(ctx, q.Since)
+		p.next, err = p.mirror.SequenceAt(ctx, q.Since)
 	case q.FromSeq == 1: // all that there is
 		p.next = 1
 	}
@@ -294,7 +294,7 @@ func (m *mirrored) run(ctx context.Context, p *part) {
 	err := p.mirror.For(p.l.req.From.String(), p.longTurn(m)).Replay(ctx, p.next, p.end, func(e journal.Text) error { return m.hear(ctx, p, e) })
 	if err == nil {
 		p.next = max(p.next, p.end+1)
-		err = m.mark(ctx, p)
+		err = m.progress(ctx, p)
 	}
 	m.caughtUp(p.number)
 	m.live.Done()
@@ -347,14 +347,14 @@ func (m *mirrored) hear(ctx context.Context, p *part, e journal.Text) error {
 		}
 	}
 	p.next = e.Seq + 1
-	if p.next > p.passed+markAfter {
-		return m.mark(ctx, p)
+	if p.next > p.passed+progressAfter {
+		return m.progress(ctx, p)
 	}
 	return nil
 }
 
-// mirroredRoom is what a place and the name of a journal add to an event.
-const mirroredRoom = placeRoom + 80
+// mirroredBytes is what a sequence and the name of a journal add to an event.
+const mirroredBytes = seqBytes + 80
 
 // give sends one event, whole.
 func (m *mirrored) give(ctx context.Context, p *part, e journal.Text) error {
@@ -368,14 +368,14 @@ func (m *mirrored) give(ctx context.Context, p *part, e journal.Text) error {
 	p.passed = max(p.passed, e.Seq)
 	if len(e.Body) > batchBytes {
 		p.l.half = &half{seq: e.Seq}
-		return p.l.sendParts(ctx, append(event.AppendMirrored(make([]byte, 0, len(e.Body)+mirroredRoom), e.Body, p.mirror.Name, e.Seq), '\n'))
+		return p.l.sendParts(ctx, append(event.AppendMirrored(make([]byte, 0, len(e.Body)+mirroredBytes), e.Body, p.mirror.Name, e.Seq), '\n'))
 	}
-	p.l.buf = append(event.AppendMirrored(p.l.buf[:rpc.Room], e.Body, p.mirror.Name, e.Seq), '\n')
+	p.l.buf = append(event.AppendMirrored(p.l.buf[:rpc.HeadBytes], e.Body, p.mirror.Name, e.Seq), '\n')
 	return p.l.req.SendBody(ctx, p.l.buf)
 }
 
-// mark tells the caller how far the part is.
-func (m *mirrored) mark(ctx context.Context, p *part) error {
+// progress tells the caller how far the part is.
+func (m *mirrored) progress(ctx context.Context, p *part) error {
 	if p.next <= p.passed+1 {
 		return nil
 	}
@@ -386,7 +386,7 @@ func (m *mirrored) mark(ctx context.Context, p *part) error {
 		defer m.letGo()
 	}
 	p.passed = p.next - 1
-	b, err := json.Marshal(protocol.Mark{Passed: p.passed, Master: p.mirror.Name})
+	b, err := json.Marshal(protocol.Progress{Passed: p.passed, Master: p.mirror.Name})
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 // TestTextsOfAMirrorAreLookedAt: what is no event on one line is passed over before it is asked
 // whether the listener wants it, and its reader goes on behind it.
 func TestTextsOfAMirrorAreLookedAt(t *testing.T) {
-	l := &listener{q: protocol.Listen{}, buf: make([]byte, rpc.Room)}
+	l := &listener{q: protocol.Listen{}, buf: make([]byte, rpc.HeadBytes)}
 	var err error
 	if l.match, err = event.NewMatcher(event.Fnmatch, []string{"nobody/hears"}); err != nil {
 		t.Fatal(err)

@@ -82,7 +82,7 @@ func (p *Position) open(ctx context.Context) error {
 	return nil
 }
 
-// Next is the place to begin at, and Lost how many events, at most, were removed
+// Next is the sequence to begin at, and Lost how many events, at most, were removed
 // from the journal before that.
 func (p *Position) Next() uint64 { return p.next }
 
@@ -151,7 +151,7 @@ func (p *Position) Close() {
 }
 
 // Hand calls f for each event from the position on that match says, and passed for
-// the place of each other, until ctx ends, whose cause it returns, or f fails.
+// the sequence of each other, until ctx ends, whose cause it returns, or f fails.
 func (r *Bus) Hand(ctx context.Context, from uint64, match func(event.Head) bool, f func(line []byte) error, passed func(seq uint64)) error {
 	return r.journal.Follow(ctx, from, func(t journal.Text) error {
 		head, err := event.HeadOf(t.Body)
@@ -162,15 +162,15 @@ func (r *Bus) Hand(ctx context.Context, from uint64, match func(event.Head) bool
 			passed(t.Seq)
 			return nil
 		}
-		return f(event.AppendPlaced(nil, t.Body, t.Seq))
+		return f(event.AppendStored(nil, t.Body, t.Seq))
 	})
 }
 
-// Again reads the event at a place once more, as Hand gave it; false says that it is there
+// Again reads the event at a sequence once more, as Hand gave it; false says that it is there
 // no more.
 func (r *Bus) Again(ctx context.Context, seq uint64) (line []byte, there bool, err error) {
 	err = r.journal.Replay(ctx, seq, seq, func(t journal.Text) error {
-		line, there = event.AppendPlaced(nil, t.Body, t.Seq), true
+		line, there = event.AppendStored(nil, t.Body, t.Seq), true
 		return nil
 	})
 	return line, there, err

@@ -15,7 +15,7 @@ import (
 func (r *Bus) Register(s *rpc.Server, who func(context.Context, bus.Identity) eventacl.Principal) {
 	for name, h := range map[string]func(context.Context, *rpc.Request, eventacl.Principal) error{
 		"complete":    r.Complete,
-		"userPlace":   r.Place,
+		"userEnd":     r.End,
 		"userConfirm": r.Confirm,
 		"userDead":    r.Dead,
 		"userStat":    r.Stat,
@@ -43,7 +43,7 @@ func (r *Bus) RegisterFire(s *rpc.Server, who func(context.Context, bus.Identity
 func (r *Bus) RegisterClients(s *rpc.Server, who func(context.Context, bus.Identity) eventacl.Principal) {
 	for name, h := range map[string]func(context.Context, *rpc.Request, eventacl.Principal) error{
 		"clientFire":    r.FireFor,
-		"clientPlace":   r.Place,
+		"clientEnd":     r.End,
 		"clientConfirm": r.Confirm,
 	} {
 		s.Handle(name, handler(r, h, who))

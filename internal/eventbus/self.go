@@ -59,8 +59,8 @@ func (s *Self) ask(ctx context.Context) error {
 		}
 		s.conn = conn
 	}
-	var end protocol.Place
-	if err := s.conn.Ask(ctx, protocol.OpPlace, nil, &end); err != nil {
+	var end protocol.End
+	if err := s.conn.Ask(ctx, protocol.OpEnd, nil, &end); err != nil {
 		return fmt.Errorf("ask the own daemon: %w", err)
 	}
 	return nil

@@ -100,11 +100,11 @@ func (r *Bus) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
 		before = min(before, q.Before)
 	}
 	if !q.Until.IsZero() {
-		place, err := r.journal.PlaceAt(ctx, q.Until)
+		seq, err := r.journal.SequenceAt(ctx, q.Until)
 		if err != nil {
 			return 0, err
 		}
-		before = min(before, place)
+		before = min(before, seq)
 	}
 	if len(q.Tags) == 0 {
 		return r.journal.PurgeBefore(ctx, before)

@@ -17,10 +17,10 @@ const (
 
 // line is one event on its way to listeners.
 type line struct {
-	seq  uint64 // its place; of one that is not stored, that of the newest stored before it
+	seq  uint64 // its sequence; of one that is not stored, that of the newest stored before it
 	live uint64 // of one that is not stored: its number among these, from 1; else 0
 	head event.Head
-	text []byte // JSON with the place, ended by a line feed; shared, never changed
+	text []byte // JSON with the sequence, ended by a line feed; shared, never changed
 }
 
 // tail holds the newest events in memory, as they were stored, so that listeners who
@@ -38,7 +38,7 @@ type tail struct {
 	lines []line // the oldest first
 	bytes int
 	first uint64        // the number of lines[0]: every line gets the next one
-	from  uint64        // every stored event from this place to next is in lines
+	from  uint64        // every stored event from this sequence to next is in lines
 	next  uint64        // behind the newest
 	lives uint64        // events that are not stored, so far
 	grown chan struct{} // closed when lines or next change; nil while nobody listens
@@ -85,7 +85,7 @@ func (t *tail) take(batch []journal.Text) {
 	var heads event.Heads
 	var texts arena
 	for _, e := range batch {
-		texts.left += len(e.Body) + placeRoom
+		texts.left += len(e.Body) + seqBytes
 	}
 	for i, e := range batch {
 		if e.Body == nil {
@@ -169,12 +169,12 @@ func lineOf(e journal.Text, heads *event.Heads, texts *arena) (line, error) {
 	if err != nil {
 		return line{}, err
 	}
-	text := texts.room(len(e.Body) + placeRoom)
-	text = texts.keep(append(event.AppendPlaced(text, e.Body, e.Seq), '\n'))
+	text := texts.next(len(e.Body) + seqBytes)
+	text = texts.keep(append(event.AppendStored(text, e.Body, e.Seq), '\n'))
 	return line{seq: e.Seq, head: head, text: text}, nil
 }
 
-// seat returns the number of the first line from the place next on, and how many
+// seat returns the number of the first line from the sequence next on, and how many
 // events that are not stored were there before it. It is false when stored events
 // from there on have left the window already.
 func (t *tail) seat(next uint64) (at, lives uint64, ok bool) {

@@ -145,7 +145,7 @@ func (x *Executor) start(s *upstream.Session, e *job.Envelope) {
 		}
 		return
 	}
-	err := x.book(e, x.box(s.Up).Name())
+	err := x.reserve(e, x.box(s.Up).Name())
 	<-x.booking
 	if err != nil {
 		x.Log.Error("job refused", "jid", e.JID, "err", err)
@@ -163,10 +163,10 @@ func (x *Executor) start(s *upstream.Session, e *job.Envelope) {
 // errBegun is why a job does not begin whose record is there already.
 var errBegun = errors.New("it was begun before")
 
-// book keeps space for the return of a job, in the outbox of this name, and writes down that
+// reserve keeps space for the return of a job, in the outbox of this name, and writes down that
 // it begins. The record comes last: where a power cut leaves it, it leaves the space, too, so
 // the minion can tell that the job was ended; where it does not, the job is sent again.
-func (x *Executor) book(e *job.Envelope, box string) error {
+func (x *Executor) reserve(e *job.Envelope, box string) error {
 	err := x.reserves.Take(e, box)
 	if err == nil {
 		err = x.reserves.Sync(e.JID)

@@ -15,11 +15,11 @@ import (
 
 // Bounds of what a job keeps of the output of its commands for whoever follows it.
 const (
-	followRoom = 256 << 10       // bytes; then the command waits, as for any slow reader
-	followMost = 4 << 20         // bytes that are kept of a command that has ended, without waiting
-	followPart = 64 << 10        // bytes of one message
-	followLine = 16 << 10        // bytes of a line; a longer one is shown in parts
-	followTime = 2 * time.Minute // that the master may take for one message
+	followBytes = 256 << 10       // bytes; then the command waits, as for any slow reader
+	followMost  = 4 << 20         // bytes that are kept of a command that has ended, without waiting
+	followPart  = 64 << 10        // bytes of one message
+	followLine  = 16 << 10        // bytes of a line; a longer one is shown in parts
+	followTime  = 2 * time.Minute // that the master may take for one message
 )
 
 // follower sends what the commands of a job write to whoever follows it, in order
@@ -32,11 +32,11 @@ type follower struct {
 	done chan struct{} // closed when nothing is sent any more
 
 	mu      sync.Mutex
-	room    *sync.Cond
+	drained *sync.Cond
 	lines   []line
 	size    int
 	partial [2][]byte // the beginning of a line of each stream
-	free    bool      // the command has ended: nothing waits for room
+	free    bool      // the command has ended: nothing waits for space
 	lost    bool      // something was left out, or nobody follows any more
 	ended   bool
 }
@@ -57,7 +57,7 @@ func (x *Executor) follow(e *job.Envelope, u *upstream.Uplink) *follower {
 
 func newFollower() *follower {
 	f := &follower{wake: make(chan struct{}, 1), done: make(chan struct{})}
-	f.room = sync.NewCond(&f.mu)
+	f.drained = sync.NewCond(&f.mu)
 	return f
 }
 
@@ -82,10 +82,10 @@ func (f *follower) Wrote(toStderr bool, b []byte) {
 	}
 }
 
-// flush puts a line into the queue, and waits for room while the command runs.
+// flush puts a line into the queue, and waits for space while the command runs.
 func (f *follower) flush(stream int) {
-	for f.size > followRoom && !f.free && !f.lost {
-		f.room.Wait()
+	for f.size > followBytes && !f.free && !f.lost {
+		f.drained.Wait()
 	}
 	text := string(f.partial[stream])
 	f.partial[stream] = f.partial[stream][:0]
@@ -113,7 +113,7 @@ func (f *follower) Ended() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.free = true
-	f.room.Broadcast()
+	f.drained.Broadcast()
 }
 
 // end sends what is left, and that it is all.
@@ -157,7 +157,7 @@ func (f *follower) take() (r job.Report, more bool) {
 		return r, !f.ended
 	}
 	r.Output = f.next()
-	f.room.Broadcast()
+	f.drained.Broadcast()
 	if f.ended && len(f.lines) == 0 {
 		r.OutputEnd, f.lost = true, true // nothing is behind it
 	}
@@ -185,7 +185,7 @@ func (f *follower) giveUp() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lost, f.lines, f.size = true, nil, 0
-	f.room.Broadcast()
+	f.drained.Broadcast()
 }
 
 func (f *follower) send(r job.Report) error {

@@ -34,9 +34,9 @@ type Options struct {
 // Server serves the files of one master.
 type Server struct {
 	Options
-	Files   *fileserver.Roots
-	uploads *fileserver.Uploads // nil where none are taken
-	told    logging.Throttle    // of what cannot be read or kept
+	Files    *fileserver.Roots
+	uploads  *fileserver.Uploads // nil where none are taken
+	throttle logging.Throttle    // of what cannot be read or kept
 }
 
 // New makes a server.
@@ -111,7 +111,7 @@ func (s *Server) refuse(r *rpc.Request, q protocol.GetFile, err error) error {
 	case errors.Is(err, fileserver.ErrNotFound):
 		return rpc.Errorf(rpc.NotFound, "%w", err)
 	}
-	if s.told.First("file "+r.From.Name, time.Now()) {
+	if s.throttle.First("file "+r.From.Name, time.Now()) {
 		log.Error("file not sent")
 	}
 	return rpc.Errorf(rpc.Unavailable, "the files of environment %q cannot be read; the log of the master says why", q.Environment)

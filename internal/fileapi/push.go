@@ -40,7 +40,7 @@ func (s *Server) refusePush(r *rpc.Request, q fileserver.Piece, err error) error
 	case errors.Is(err, fileserver.ErrOrder), errors.Is(err, fileserver.ErrSum):
 		return rpc.Errorf(rpc.Usage, "%w", err)
 	}
-	if s.told.First("push "+r.From.Name, time.Now()) {
+	if s.throttle.First("push "+r.From.Name, time.Now()) {
 		s.Log.Error("file not taken", "minion", r.From.Name, "path", q.Path, "err", err)
 	}
 	return rpc.Errorf(rpc.Unavailable, "the master could not keep the file; its log says why")

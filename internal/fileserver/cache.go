@@ -111,7 +111,7 @@ func (c *Cache) download(ctx context.Context, root *os.Root, env, name, have str
 // keep files the content and points link to it. What lay there before goes, and
 // its content with the last of its names.
 func (c *Cache) keep(root *os.Root, tmp, sum, link string) error {
-	if err := makeRoom(root, path.Dir(link)); err != nil {
+	if err := clearPath(root, path.Dir(link)); err != nil {
 		return err
 	}
 	old := sumOf(root, link)
@@ -136,9 +136,9 @@ func (c *Cache) keep(root *os.Root, tmp, sum, link string) error {
 	return nil
 }
 
-// makeRoom makes a directory, in place of a file that has the name of one of its
+// clearPath makes a directory, in place of a file that has the name of one of its
 // parents.
-func makeRoom(root *os.Root, dir string) error {
+func clearPath(root *os.Root, dir string) error {
 	for parent := dir; parent != "."; parent = path.Dir(parent) {
 		if info, err := root.Lstat(parent); err == nil && !info.IsDir() {
 			if err := root.Remove(parent); err != nil {

@@ -9,12 +9,12 @@ import (
 // A list costs a walk over the whole tree, and whoever asks gets one that was begun
 // after that: a file that was there by then is in it. Those who ask meanwhile share the
 // next walk. Each walk is paid for with pauseFactor times as long, at most maxPause; what
-// is due beyond credit is waited for. So who asks without end keeps the disk busy for a
+// is due beyond burst is waited for. So who asks without end keeps the disk busy for a
 // small part of the time; whoever asks meanwhile waits for the next walk, too.
 const (
 	pauseFactor = 9
 	maxPause    = 10 * time.Second
-	credit      = 5 * time.Second
+	burst       = 5 * time.Second
 )
 
 // lists remembers the lists of environments.
@@ -74,9 +74,9 @@ func (l *lists) one(env string) *listing {
 	return l.of[env]
 }
 
-// pause waits until no more than the credit is due.
+// pause waits until no more than the burst is due.
 func (one *listing) pause(ctx context.Context) error {
-	pause := time.NewTimer(time.Until(one.paid.Add(-credit)))
+	pause := time.NewTimer(time.Until(one.paid.Add(-burst)))
 	defer pause.Stop()
 	select {
 	case <-pause.C:

@@ -35,7 +35,7 @@ func TestListsPause(t *testing.T) {
 			}
 			callers.Wait()
 			price := took + min(pauseFactor*took, maxPause)
-			if most := int((span+credit)/price) + 2; walks > most || walks < most*9/10 {
+			if most := int((span+burst)/price) + 2; walks > most || walks < most*9/10 {
 				t.Errorf("walks of %s: %d in %s, want about %d", took, walks, span, most)
 			}
 		}

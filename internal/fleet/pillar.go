@@ -50,7 +50,7 @@ func (f *Fleet) SendPillar(ctx context.Context, r *rpc.Request) error {
 	data, err := pillar.Compile(target.Facts{ID: id, Grains: f.grains.of(id)}, f.pillarOptions(ctx, f.PillarRoots))
 	if err != nil {
 		f.Log.Error("pillar not compiled", "minion", id, "err", err)
-		return r.Send(ctx, protocol.Pillar{Errors: []string{pillar.Told(err)}})
+		return r.Send(ctx, protocol.Pillar{Errors: []string{pillar.Shown(err)}})
 	}
 	f.pillars.set(id, data)
 	return r.Send(ctx, protocol.Pillar{Data: value.Value{V: data}})

@@ -153,7 +153,7 @@ func (w *Forwarder) forwards(events []event.Item, check func(tag string) error) 
 			return nil, rpc.Errorf(rpc.Usage, "event %q: %w", e.Tag, err)
 		}
 		f := asFire(forward)
-		if err := w.checkOutgoing(f); err != nil {
+		if err := w.checkValid(f); err != nil { // ParseForward has looked at the data
 			return nil, err
 		}
 		size += len(e.Data)
@@ -187,20 +187,21 @@ func together(a, b protocol.Fire) bool {
 // checkOutgoing refuses what the master would refuse: who fires is told at once,
 // also while there is no master.
 func (w *Forwarder) checkOutgoing(f protocol.Fire) error {
-	if len(f.Events) == 0 {
-		return rpc.Errorf(rpc.Usage, "there is no event to fire")
-	}
-	forward := event.Forward{Single: f.Form == protocol.FormSingle, Pretag: f.Pretag, Items: f.Events}
 	for _, e := range f.Events {
 		if len(e.Data) > 0 && !value.Valid(e.Data) {
 			return rpc.Errorf(rpc.Usage, "the data of event %q is no JSON", e.Tag)
 		}
 	}
-	items, err := forward.Shape(w.ID)
-	if err != nil {
-		return rpc.Errorf(rpc.Usage, "%w", err)
+	return w.checkValid(f)
+}
+
+// checkValid is checkOutgoing for events whose data is known to be JSON.
+func (w *Forwarder) checkValid(f protocol.Fire) error {
+	if len(f.Events) == 0 {
+		return rpc.Errorf(rpc.Usage, "there is no event to fire")
 	}
-	for _, item := range items {
+	forward := event.Forward{Single: f.Form == protocol.FormSingle, Pretag: f.Pretag, Items: f.Events}
+	for _, item := range forward.Outlines(w.ID) {
 		if err := event.CheckMinionTag(w.ID, item.Tag); err != nil {
 			code := rpc.Usage
 			if errors.Is(err, event.ErrReserved) {
@@ -210,8 +211,8 @@ func (w *Forwarder) checkOutgoing(f protocol.Fire) error {
 			w.Log.Warn("event for the master refused", "tag", item.Tag, "err", err)
 			return rpc.Errorf(code, "minion %s may not fire this event: %w", w.ID, err)
 		}
-		if limit := w.MaxEventSize; limit > 0 && int64(len(item.Data)) > limit {
-			return rpc.Errorf(rpc.Usage, "event %q has %d bytes of data: the limit is %d", item.Tag, len(item.Data), limit).
+		if limit := w.MaxEventSize; limit > 0 && int64(item.Size) > limit {
+			return rpc.Errorf(rpc.Usage, "event %q has %d bytes of data: the limit is %d", item.Tag, item.Size, limit).
 				WithHint("max_event_size in the configuration is the limit, of the minion and of the master")
 		}
 	}
@@ -269,27 +270,27 @@ func (w *Forwarder) pass(ctx context.Context, f protocol.Fire, id string) (proto
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	told := make([]protocol.MasterFired, len(w.Boxes))
+	masters := make([]protocol.MasterFired, len(w.Boxes))
 	errs := make([]error, len(w.Boxes))
 	var wg sync.WaitGroup
 	for i, u := range w.Masters.All() {
 		wg.Go(func() {
 			one, err := w.Boxes[i].Send(ctx, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: len(f.Events), ID: id})
-			told[i], errs[i] = protocol.MasterFired{Master: u.Name(), Outcome: one.Outcome, Seq: one.Seq}, err
+			masters[i], errs[i] = protocol.MasterFired{Master: u.Name(), Outcome: one.Outcome, Seq: one.Seq}, err
 			if err == nil && one.Outcome == protocol.Stored {
 				time.AfterFunc(straggler, cancel)
 			}
 		})
 	}
 	wg.Wait()
-	return sumUp(told, errs)
+	return sumUp(masters, errs)
 }
 
 // sumUp makes one answer of what became of events at each master: they are stored
 // when all have stored them.
-func sumUp(told []protocol.MasterFired, errs []error) (protocol.Fired, error) {
-	fired := protocol.Fired{Outcome: protocol.Stored, Masters: told}
-	for i, t := range told {
+func sumUp(masters []protocol.MasterFired, errs []error) (protocol.Fired, error) {
+	fired := protocol.Fired{Outcome: protocol.Stored, Masters: masters}
+	for i, t := range masters {
 		if err := errs[i]; err != nil {
 			return protocol.Fired{}, fmt.Errorf("fire to the master %s: %w", t.Master, err)
 		}

@@ -19,10 +19,7 @@ type Host struct {
 	Version string         // of the program
 	User    string         // who started the job, for people to read
 	Config  map[string]any // the minion's configuration by Salt's key names
-	Grains  func() map[string]any
-	Pillar  func() map[string]any
-	// PillarErrors are the mistakes for which Pillar is older than the files of the master.
-	PillarErrors func() []string
+	Data    Data           // nil where nothing is known of the minion
 	Paths
 
 	Environ   []string        // what programs get beside their environment: NAME=VALUE
@@ -35,6 +32,14 @@ type Host struct {
 	Services any
 
 	Log *slog.Logger // nil discards
+}
+
+// Data is what is known of a minion, as it is when it is asked for.
+type Data interface {
+	Grains() map[string]any
+	Pillar() map[string]any
+	// PillarErrors are the mistakes for which the pillar is older than the files of the master.
+	PillarErrors() []string
 }
 
 // Paths are where things lie on the machine.
@@ -88,26 +93,26 @@ func words(setting any) []string {
 
 // Facts returns the minion's grains, an empty map if it has none.
 func (h *Host) Facts() map[string]any {
-	if h.Grains == nil {
+	if h.Data == nil {
 		return map[string]any{}
 	}
-	return h.Grains()
+	return h.Data.Grains()
 }
 
 // PillarData returns the minion's pillar, an empty map if it has none.
 func (h *Host) PillarData() map[string]any {
-	if h.Pillar == nil {
+	if h.Data == nil {
 		return map[string]any{}
 	}
-	return h.Pillar()
+	return h.Data.Pillar()
 }
 
 // PillarMistakes are those of PillarErrors; none where nothing is known of any.
 func (h *Host) PillarMistakes() []string {
-	if h.PillarErrors == nil {
+	if h.Data == nil {
 		return nil
 	}
-	return h.PillarErrors()
+	return h.Data.PillarErrors()
 }
 
 // Path is where a file of the system lies.

@@ -1,6 +1,6 @@
 // Package handler hands events to event handlers: those of one sender in
 // order, those of several side by side, with retries, and with dead letters for
-// what cannot be handled. What was handled is told by its place, so that each
+// what cannot be handled. What was handled is told by its sequence, so that each
 // event is handled at least once.
 //
 // It does not know where events come from, nor where letters are kept.
@@ -94,13 +94,13 @@ type Handler struct {
 	// KeepDead keeps what could not be handled. Its error ends the handler: to go on
 	// would be to lose the event.
 	KeepDead func(ctx context.Context, f Failure) error
-	// Again reads an event once more by its place; false says that it is there no more.
+	// Again reads an event once more by its sequence; false says that it is there no more.
 	// With it one sender has a share of what waits in memory, and events of others pass
 	// what is beyond. Nil is for who cannot: then all have all of it together.
 	Again func(ctx context.Context, seq uint64) (Item, bool, error)
 	// Gone is told of an event that Again did not find, and that is passed over.
 	Gone func(seq uint64)
-	// Done is told that everything up to this place is done. It must not block.
+	// Done is told that everything up to this sequence is done. It must not block.
 	Done func(seq uint64)
 }
 
@@ -141,7 +141,7 @@ func (r *Run) gone(seq uint64, err error) {
 	r.h.Done(r.watermark.finish(seq))
 }
 
-// Put hands an event over, waiting while too many are under way. The places grow
+// Put hands an event over, waiting while too many are under way. The sequences grow
 // from call to call. An error is why nothing is handled any more.
 func (r *Run) Put(i Item) error {
 	r.watermark.begin(i.Event.Seq)

@@ -13,17 +13,17 @@ type keyedQueue struct {
 	gone  func(seq uint64, err error)                               // such an event is not there, or cannot be read
 	slots chan struct{}
 
-	mu     sync.Mutex
-	room   *sync.Cond
-	queues map[string]*queue // by speaker, see event.Head; one that exists has a goroutine
-	count  int
-	bytes  int
-	left   int // events of which only the place is kept
-	wg     sync.WaitGroup
+	mu      sync.Mutex
+	drained *sync.Cond
+	queues  map[string]*queue // by speaker, see event.Head; one that exists has a goroutine
+	count   int
+	bytes   int
+	left    int // events of which only the sequence is kept
+	wg      sync.WaitGroup
 }
 
 // queue is what waits of one sender. What is beyond the sender's share of the memory is
-// kept by its place, and read again when its turn comes.
+// kept by its sequence, and read again when its turn comes.
 type queue struct {
 	items []Item
 	count int      // events in memory: those in items, and the one that is worked off
@@ -39,12 +39,12 @@ const (
 	// do not wait behind more than that.
 	senderWaiting = maxWaiting / 8
 	senderBytes   = maxWaitingBytes / 8
-	maxLeft       = 200_000 // places of all; some ten bytes each
+	maxLeft       = 200_000 // sequences of all; some ten bytes each
 )
 
 func newKeyedQueue(parallel int, work func(context.Context, chan struct{}, Item)) *keyedQueue {
 	l := &keyedQueue{work: work, slots: make(chan struct{}, parallel), queues: map[string]*queue{}}
-	l.room = sync.NewCond(&l.mu)
+	l.drained = sync.NewCond(&l.mu)
 	return l
 }
 
@@ -54,14 +54,14 @@ func (l *keyedQueue) put(ctx context.Context, i Item) bool {
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.room.Broadcast()
+		l.drained.Broadcast()
 	})
 	defer stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	speaker := i.head().Speaker()
 	for ctx.Err() == nil && !l.takes(l.queues[speaker], i) {
-		l.room.Wait()
+		l.drained.Wait()
 	}
 	if ctx.Err() != nil {
 		return false
@@ -85,7 +85,7 @@ func (l *keyedQueue) put(ctx context.Context, i Item) bool {
 	return true
 }
 
-// takes says whether there is room for an event of the sender with that queue.
+// takes says whether an event fits of the sender with that queue.
 func (l *keyedQueue) takes(q *queue, i Item) bool {
 	if l.again != nil && q.full(i) {
 		return l.left < maxLeft
@@ -93,8 +93,8 @@ func (l *keyedQueue) takes(q *queue, i Item) bool {
 	return l.count < maxWaiting && (l.count == 0 || l.bytes+len(i.Line) <= maxWaitingBytes)
 }
 
-// full says whether the sender has its share. What comes behind a place is kept by its
-// place too, so that the order stays.
+// full says whether the sender has its share. What comes behind a sequence is kept by its
+// sequence too, so that the order stays.
 func (q *queue) full(i Item) bool {
 	return q != nil && (len(q.rest) > 0 || q.count >= senderWaiting || q.count > 0 && q.bytes+len(i.Line) > senderBytes)
 }
@@ -120,7 +120,7 @@ func (l *keyedQueue) run(ctx context.Context, from string, q *queue) {
 	}
 }
 
-// next takes the next event of a sender, or its place; the last one takes the queue away.
+// next takes the next event of a sender, or its sequence; the last one takes the queue away.
 func (l *keyedQueue) next(ctx context.Context, from string, q *queue) (i Item, seq uint64, some bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,14 +132,14 @@ func (l *keyedQueue) next(ctx context.Context, from string, q *queue) (i Item, s
 	case len(q.rest) > 0:
 		seq, q.rest = q.rest[0], q.rest[1:]
 		l.left--
-		l.room.Broadcast()
+		l.drained.Broadcast()
 		return i, seq, true
 	}
 	delete(l.queues, from)
 	return i, 0, false
 }
 
-// release gives back the room of an event that was worked off.
+// release gives back the space of an event that was worked off.
 func (l *keyedQueue) release(q *queue, size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +147,7 @@ func (l *keyedQueue) release(q *queue, size int) {
 	q.bytes -= size
 	l.count--
 	l.bytes -= size
-	l.room.Broadcast()
+	l.drained.Broadcast()
 }
 
 // wait waits for everything that was handed over, or that is under way when ctx

@@ -33,13 +33,13 @@ func TestKeyedQueuesKeepTheOrderOfEachSender(t *testing.T) {
 		}
 	}
 	l.wait()
-	for from, places := range seen {
-		if len(places) != each {
-			t.Errorf("sender %s: %d events, want %d", from, len(places), each)
+	for from, sequences := range seen {
+		if len(sequences) != each {
+			t.Errorf("sender %s: %d events, want %d", from, len(sequences), each)
 		}
-		for i := range places[1:] {
-			if places[i] >= places[i+1] {
-				t.Errorf("sender %s: %d before %d", from, places[i], places[i+1])
+		for i := range sequences[1:] {
+			if sequences[i] >= sequences[i+1] {
+				t.Errorf("sender %s: %d before %d", from, sequences[i], sequences[i+1])
 			}
 		}
 	}
@@ -171,7 +171,7 @@ func TestAFloodHoldsUpNobodyElse(t *testing.T) {
 	}
 	l.mu.Lock()
 	if l.count != senderWaiting || l.left != flood-senderWaiting {
-		t.Errorf("%d events of one sender are in memory, and %d places", l.count, l.left)
+		t.Errorf("%d events of one sender are in memory, and %d sequences", l.count, l.left)
 	}
 	l.mu.Unlock()
 	if !l.put(t.Context(), Item{Event: event.Event{From: "web1", Seq: flood + 1}}) {
@@ -189,7 +189,7 @@ func TestAFloodHoldsUpNobodyElse(t *testing.T) {
 		}
 	}
 	if l.count != 0 || l.bytes != 0 || l.left != 0 || len(l.queues) != 0 {
-		t.Errorf("left: %d events, %d bytes, %d places, %d queues", l.count, l.bytes, l.left, len(l.queues))
+		t.Errorf("left: %d events, %d bytes, %d sequences, %d queues", l.count, l.bytes, l.left, len(l.queues))
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// watermark says up to which place everything is done, where events are finished in
+// watermark says up to which sequence everything is done, where events are finished in
 // another order than they came.
 type watermark struct {
 	mu   sync.Mutex
@@ -18,7 +18,7 @@ type entry struct {
 	done bool
 }
 
-// begin books an event; the places grow from call to call.
+// begin books an event; the sequences grow from call to call.
 func (l *watermark) begin(seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,7 +42,7 @@ func (l *watermark) pass(seq uint64) uint64 {
 	return l.done
 }
 
-// finish books the end of an event and returns the place up to which everything
+// finish books the end of an event and returns the sequence up to which everything
 // is done.
 func (l *watermark) finish(seq uint64) uint64 {
 	l.mu.Lock()

@@ -83,13 +83,13 @@ func (h *Host) RefreshGrains(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	facts, err := h.Facts(ctx)
-	told := h.Masters.Each(func(s *upstream.Session) error {
+	failed := h.Masters.Each(func(s *upstream.Session) error {
 		return s.Ask(ctx, protocol.OpGrains, protocol.Hello{Grains: value.Value{V: facts}, Version: h.Version}, nil)
 	})
-	if errors.Is(told, upstream.ErrNoMaster) {
-		told = nil // hello will tell them
+	if errors.Is(failed, upstream.ErrNoMaster) {
+		failed = nil // hello will tell them
 	}
-	return errors.Join(err, told)
+	return errors.Join(err, failed)
 }
 
 // RefreshPillar implements module.Refresher.
@@ -102,7 +102,7 @@ func (h *Host) RefreshPillar(ctx context.Context) error { return h.Masters.Refre
 func (h *Host) ForJob(e *job.Envelope, u *upstream.Uplink) *function.Host {
 	f := h.over(u)
 	if u != nil {
-		f.Pillar, f.PillarErrors = u.Pillar, u.PillarErrors
+		f.Data = data{h, u}
 	}
 	if u != nil && !e.Reach.Free {
 		f.Publisher = h.peersOf(u)
@@ -119,7 +119,7 @@ func (h *Host) ForJob(e *job.Envelope, u *upstream.Uplink) *function.Host {
 func (h *Host) over(u *upstream.Uplink) *function.Host {
 	c, reach, conn := h.Config, h.peers(u), func() *rpc.Conn { return h.Masters.Conn(u, "") }
 	return &function.Host{
-		ID: c.ID, Version: h.Version, Config: h.InForce(), Grains: h.Grains, Pillar: h.Masters.Pillar, PillarErrors: h.Masters.PillarErrors, Custom: h.modules, Log: h.Log, Publisher: reach,
+		ID: c.ID, Version: h.Version, Config: h.InForce(), Data: data{h, h.Masters}, Custom: h.modules, Log: h.Log, Publisher: reach,
 		Paths: function.Paths{ConfigDir: c.ConfigDir, PKIDir: c.PKIDir, PIDFile: c.PIDFile, GrainsFile: grainsFile(c), CacheDir: c.CacheDir},
 		Services: &module.Services{
 			Events: events{h.Forwarder}, Facts: h, Files: h.files(conn), Jobs: h.parts.Jobs, Keys: keys{h, u}, Master: masterLink{h.Masters}, Mine: reach, Scheduler: h.parts.Scheduler, Beacons: h.parts.Beacons,
@@ -127,6 +127,21 @@ func (h *Host) over(u *upstream.Uplink) *function.Host {
 		},
 	}
 }
+
+// data implements function.Data: the facts of the minion, and what a master has given it.
+type data struct {
+	h *Host
+	pillar
+}
+
+// pillar is that of one master, or of whichever is there.
+type pillar interface {
+	Pillar() map[string]any
+	PillarErrors() []string
+}
+
+// Grains implements function.Data.
+func (d data) Grains() map[string]any { return d.h.Grains() }
 
 func grainsFile(c *config.Minion) string { return filepath.Join(c.ConfigDir, "grains") }
 

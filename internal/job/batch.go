@@ -120,8 +120,8 @@ func (b *Batch) Failed() int { return b.failed }
 // Spent says whether more have failed than may.
 func (b *Batch) Spent() bool { return b.budget >= 0 && b.failed > b.budget }
 
-// Rest takes out everything whose turn has not come.
-func (b *Batch) Rest() []salt.MinionID {
+// Clear takes out everything whose turn has not come.
+func (b *Batch) Clear() []salt.MinionID {
 	rest := b.waiting
 	b.waiting = nil
 	return rest

@@ -128,7 +128,7 @@ func TestBatchBudget(t *testing.T) {
 		if b.Spent() != c.spent {
 			t.Errorf("%s: spent is %v after %d failures", c.name, b.Spent(), b.Failed())
 		}
-		if rest := b.Rest(); len(rest) != 7 {
+		if rest := b.Clear(); len(rest) != 7 {
 			t.Errorf("%s: the rest is %v", c.name, rest)
 		}
 		if ids, _ := b.Next(noon); len(ids) > 0 {

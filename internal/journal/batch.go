@@ -17,7 +17,7 @@ import (
 // Draft is an event on its way into the journal.
 type Draft struct {
 	Tag  string
-	Text []byte // as event.Event.Append writes it, without a place
+	Text []byte // as event.Event.Append writes it, without a sequence
 }
 
 // Batch is events that are stored one behind the other.
@@ -26,7 +26,7 @@ type Draft struct {
 // which only that is stored which the first one lacks. That is known of each sender for
 // some thousand names and some minutes, over a kill of the daemon, too: the name is
 // stored with the first event of a batch alone, and what follows that one is known by its
-// place, see batchHeader.
+// sequence, see batchHeader.
 type Batch struct {
 	Name   string // "" is never a repetition. Its sender stands before the first slash
 	First  int    // what number the first draft has in the batch, from 0: those before it are stored
@@ -43,8 +43,8 @@ type Batch struct {
 // has one, if need be without a name.
 const batchHeader = "Salt-Lot"
 
-// Append stores e and returns its place. name is that of a batch, see Batch: a second event
-// of the same name is not stored and returns the place of the first.
+// Append stores e and returns its sequence. name is that of a batch, see Batch: a second event
+// of the same name is not stored and returns the sequence of the first.
 func (j *Journal) Append(ctx context.Context, e event.Event, name string) (uint64, error) {
 	p, err := j.Begin(e, name)
 	if err != nil {
@@ -67,11 +67,11 @@ func single(e event.Event, name string) Batch {
 
 // BeginAll is Begin for several events, which costs less than one call for each: they
 // are stored while the next ones are made. The word of the Pending is for all of them,
-// its place that of the last. There must be one.
+// its sequence that of the last. There must be one.
 func (j *Journal) BeginAll(l Batch) (*Pending, error) { return j.BeginEach([]Batch{l}) }
 
 // BeginEach is BeginAll for batches of several names, which many senders have sent: the
-// word of the Pending is for all of them, its place that of the last that was not stored
+// word of the Pending is for all of them, its sequence that of the last that was not stored
 // before.
 func (j *Journal) BeginEach(batches []Batch) (*Pending, error) {
 	j.shares.wait(j.closed)
@@ -144,7 +144,7 @@ func (j *Journal) lacking(batches []Batch, p *Pending) (todo []Batch, skip []int
 // send sends a batch without its first drafts. final says that it is the last one of p.
 func (j *Journal) send(l Batch, skip int, p *Pending, final bool) error {
 	write := batchWriter{journal: j, batch: l, number: l.First}
-	defer write.settle()
+	defer write.charge()
 	end := l.First + l.Count
 	for d := range l.Drafts {
 		if skip > 0 {
@@ -173,7 +173,7 @@ func (j *Journal) send(l Batch, skip int, p *Pending, final bool) error {
 const piecesAhead = 2
 
 // sendLong sends the pieces of a long event, between which what others store may come. When
-// it is the last of its batch their places may be asked for.
+// it is the last of its batch their sequences may be asked for.
 func (w *batchWriter) sendLong(count int, piece func(n int) *nats.Msg, p *Pending, last bool) error {
 	var before []*Pending
 	for n := range count - 1 {
@@ -201,7 +201,7 @@ var errBroken = fmt.Errorf("%w: what is stored was found out meanwhile", ErrStor
 
 // giveWay lets others have the order of the writer until the piece one is stored.
 func (w *batchWriter) giveWay(one *Pending) error {
-	j, before := w.journal, w.journal.settled
+	j, before := w.journal, w.journal.reconciled
 	ctx, cancel := context.WithTimeoutCause(context.Background(), stallWait, errMute)
 	defer cancel()
 	j.writer.order.Unlock()
@@ -210,7 +210,7 @@ func (w *batchWriter) giveWay(one *Pending) error {
 	switch {
 	case errors.Is(err, errMute):
 		j.writer.forget()
-	case err == nil && j.settled != before:
+	case err == nil && j.reconciled != before:
 		return errBroken
 	}
 	return err
@@ -221,59 +221,59 @@ type batchWriter struct {
 	journal *Journal
 	batch   Batch
 	number  int        // of the next event
-	inside  bool       // the message before has the header, or is known by its place
+	inside  bool       // the message before has the header, or is known by its sequence
 	tag     string     // of the message before
 	plain   string     // the subject of that tag
-	subject string     // where it lies: in which room
-	place   room       // that one
+	subject string     // where it lies: in which class
+	class   class      // that one
 	owner   string     // whose share it takes
 	origin  origin     // what kind of sender that is
 	owed    int64      // bytes that are not counted yet
-	room    []nats.Msg // for the next messages: one allocation for many
+	spare   []nats.Msg // for the next messages: one allocation for many
 }
 
-// settleEvery is how many bytes of one tag are counted at a time.
-const settleEvery = 64 << 10
+// chargeEvery is how many bytes of one tag are counted at a time.
+const chargeEvery = 64 << 10
 
 // turn finds out where events of the tag of d lie.
 func (w *batchWriter) turn(d Draft) {
-	w.settle()
+	w.charge()
 	w.tag, w.plain = d.Tag, event.Subject(d.Tag)
-	w.place = roomFor(w.plain)
-	w.owner = ownerOf(d, w.place)
+	w.class = classOf(w.plain)
+	w.owner = ownerOf(d, w.class)
 	w.origin = originOf(w.owner)
-	w.move(w.journal.shares.over(w.place, w.owner))
+	w.move(w.journal.shares.over(w.class, w.owner))
 }
 
 // move puts what follows beyond the share of its owner, if that is used up.
 func (w *batchWriter) move(over bool) {
 	if over {
-		w.place = roomOver
+		w.class = classOver
 	}
-	w.subject = subjectIn(w.place, w.plain, w.owner)
+	w.subject = subjectIn(w.class, w.plain, w.owner)
 }
 
-// settle counts what was sent.
-func (w *batchWriter) settle() {
+// charge counts what was sent.
+func (w *batchWriter) charge() {
 	if w.owed > 0 {
-		w.move(w.journal.shares.add(w.place, w.owner, w.owed, w.journal.writer.latest()))
+		w.move(w.journal.shares.add(w.class, w.owner, w.owed, w.journal.writer.latest()))
 		w.owed = 0
 	}
 }
 
-// maxRoom is for how many messages there is room at most.
-const maxRoom = 128
+// maxSpare is how many messages are allocated at once, at most.
+const maxSpare = 128
 
 func (w *batchWriter) next(d Draft) *nats.Msg {
-	if len(w.room) == 0 {
-		w.room = make([]nats.Msg, min(maxRoom, w.batch.First+w.batch.Count-w.number))
+	if len(w.spare) == 0 {
+		w.spare = make([]nats.Msg, min(maxSpare, w.batch.First+w.batch.Count-w.number))
 	}
-	m := &w.room[0]
-	w.room = w.room[1:]
+	m := &w.spare[0]
+	w.spare = w.spare[1:]
 	if w.subject == "" || d.Tag != w.tag {
 		w.turn(d)
-	} else if w.owed >= settleEvery {
-		w.settle()
+	} else if w.owed >= chargeEvery {
+		w.charge()
 	}
 	w.owed += int64(len(d.Text) + len(w.subject) + recordBytes)
 	m.Subject, m.Data = w.subject, d.Text
@@ -347,10 +347,10 @@ func cutLast(s string) (before, behind string, ok bool) {
 	return s[:at], s[at+1:], true
 }
 
-// Names calls f for each event from the place seq on that belongs to a batch with a name,
+// Names calls f for each event from the sequence seq on that belongs to a batch with a name,
 // with its number there, in the order of the journal, until the end of what was stored
 // when it began. It reads no data, so that a daemon which starts can find out what it
-// has stored. seq is a place where no batch is cut in two.
+// has stored. seq is a sequence where no batch is cut in two.
 func (j *Journal) Names(ctx context.Context, seq uint64, f func(seq uint64, name string, number int)) error {
 	return j.readNames(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(seq, 1)}, f)
 }
@@ -390,7 +390,7 @@ func (j *Journal) readNames(ctx context.Context, from jetstream.OrderedConsumerC
 type batchReader struct {
 	tell  func(seq uint64, name string, number int)
 	batch label  // the latest
-	at    uint64 // the place of its first message
+	at    uint64 // the sequence of its first message
 }
 
 func (r *batchReader) read(seq uint64, h nats.Header) {

@@ -301,10 +301,10 @@ func TestLongEventOfAnOlderDaemon(t *testing.T) {
 	put("first", filled("first", "a", 1).Append(nil), nil)
 	const size = 512 << 10
 	text := filled("old", "x", long).Append(nil)
-	var places []uint64
+	var sequences []uint64
 	for n := range 3 {
 		put("old", text[n*size:min((n+1)*size, len(text))], nats.Header{"Salt-Part": {fmt.Sprintf("web1/old/%d/3", n)}})
-		places = append(places, uint64(n+2))
+		sequences = append(sequences, uint64(n+2))
 	}
 	j := open(t, b)
 	for _, e := range []event.Event{filled("new", "n", long), filled("last", "z", 1)} {
@@ -329,7 +329,7 @@ func TestLongEventOfAnOlderDaemon(t *testing.T) {
 			t.Errorf("replayed %s from %d, want %s", got, from, want)
 		}
 	}
-	if e, err := j.Fetch(t.Context(), places); err != nil || show([]event.Event{e}) != show([]event.Event{filled("old", "x", long)}) {
+	if e, err := j.Fetch(t.Context(), sequences); err != nil || show([]event.Event{e}) != show([]event.Event{filled("old", "x", long)}) {
 		t.Errorf("fetched %s, %v", show([]event.Event{e}), err)
 	}
 }

@@ -24,7 +24,7 @@ const (
 	rescueSpan = 1 << 20
 )
 
-// Text is a stored event as it was written, without its place.
+// Text is a stored event as it was written, without its sequence.
 type Text struct {
 	Seq    uint64
 	Body   []byte // not to be changed, unless Replay has put it together from several pieces
@@ -36,7 +36,7 @@ func (j *source) Follow(ctx context.Context, from uint64, f func(Text) error) er
 	return j.For("", nil).Follow(ctx, from, f)
 }
 
-// Follow calls f for each event from the place from on, as they are stored, until
+// Follow calls f for each event from the sequence from on, as they are stored, until
 // f fails or ctx ends, whose cause it then returns.
 func (r Reader) Follow(ctx context.Context, from uint64, f func(Text) error) error {
 	return r.texts(ctx, from, 0, f)
@@ -81,7 +81,7 @@ func (r Reader) texts(ctx context.Context, from, to uint64, f func(Text) error) 
 }
 
 // rescue puts together the long event that ends at seq and whose beginning lies
-// before the place where a reader has begun.
+// before the sequence where a reader has begun.
 func (j *source) rescue(ctx context.Context, subject string, seq uint64) (body []byte, whole bool, err error) {
 	join := joiner{}
 	from := uint64(1)
@@ -152,7 +152,7 @@ func (r Reader) messages(ctx context.Context, q Query, f func(m jetstream.Msg, s
 type delivery struct{ seq, delivered, pending uint64 }
 
 // whereabouts reads it from the subject on which a message could be acknowledged, which
-// ends with the places in the stream and of the delivery, a time, and how many are left.
+// ends with the sequences in the stream and of the delivery, a time, and how many are left.
 // The library's way makes a list of all its parts.
 func whereabouts(m jetstream.Msg) (delivery, error) {
 	var d delivery
@@ -281,9 +281,9 @@ func (j *source) Extent(ctx context.Context) (event.Extent, error) {
 	return e, nil
 }
 
-// PlaceAt returns the place of the first event from the moment t on; one behind
+// SequenceAt returns the sequence of the first event from the moment t on; one behind
 // the newest where there is none.
-func (j *source) PlaceAt(ctx context.Context, t time.Time) (uint64, error) {
+func (j *source) SequenceAt(ctx context.Context, t time.Time) (uint64, error) {
 	c, err := j.open(ctx, Query{Since: t})
 	if err != nil {
 		return 0, err
@@ -304,7 +304,7 @@ func (j *source) PlaceAt(ctx context.Context, t time.Time) (uint64, error) {
 	return meta.Sequence.Stream, nil
 }
 
-// PurgeBefore removes every event before the place seq and returns how many
+// PurgeBefore removes every event before the sequence seq and returns how many
 // messages went.
 func (j *Journal) PurgeBefore(ctx context.Context, seq uint64) (uint64, error) {
 	before, err := j.Extent(ctx)
@@ -321,7 +321,7 @@ func (j *Journal) PurgeBefore(ctx context.Context, seq uint64) (uint64, error) {
 	return before.Count - after.Count, nil
 }
 
-// PurgeWhere removes the events before the place seq of which match says so, one
+// PurgeWhere removes the events before the sequence seq of which match says so, one
 // by one, and returns how many went.
 func (j *Journal) PurgeWhere(ctx context.Context, seq uint64, match func(text []byte) (bool, error)) (uint64, error) {
 	join, pieces, gone := joiner{}, map[string][]uint64{}, uint64(0)
@@ -347,8 +347,8 @@ func (j *Journal) PurgeWhere(ctx context.Context, seq uint64, match func(text []
 	return gone, err
 }
 
-func (j *Journal) remove(ctx context.Context, places []uint64) error {
-	for _, seq := range places {
+func (j *Journal) remove(ctx context.Context, sequences []uint64) error {
+	for _, seq := range sequences {
 		if err := j.stream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return fmt.Errorf("remove event %d: %w", seq, err)
 		}

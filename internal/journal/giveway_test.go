@@ -71,7 +71,7 @@ func TestLongEventsGiveWay(t *testing.T) {
 	j.release()
 	for n, p := range short {
 		if seq, err := p.Wait(t.Context()); err != nil || seq > 6 {
-			t.Errorf("short event %d is at the place %d, %v: it waited for all of the long one", n, seq, err)
+			t.Errorf("short event %d is at the sequence %d, %v: it waited for all of the long one", n, seq, err)
 		}
 	}
 	if err := <-j.end; err != nil {
@@ -96,7 +96,7 @@ func TestLongEventsGiveWay(t *testing.T) {
 	}
 	for name, e := range map[string]string{"web1/long": "long", "web2/0": "short/0", "web1/short": "short/2"} {
 		if p, err := j.Append(t.Context(), filled(e, "x", 1), name); err != nil || p > last {
-			t.Errorf("%s again: place %d, %v, want that of the first", name, p, err)
+			t.Errorf("%s again: sequence %d, %v, want that of the first", name, p, err)
 		}
 	}
 }

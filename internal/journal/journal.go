@@ -80,8 +80,8 @@ type Journal struct {
 	ending sync.Once
 	wg     sync.WaitGroup
 
-	settled int  // how often it was found out what is stored; guarded by the order of the writer
-	cut     bool // the next message ends the batch before it, which may not be whole; guarded by the order of the writer
+	reconciled int  // how often it was found out what is stored; guarded by the order of the writer
+	cut        bool // the next message ends the batch before it, which may not be whole; guarded by the order of the writer
 }
 
 // noWindow is the shortest time for which JetStream can remember ids of its own: the
@@ -127,12 +127,12 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	return j, nil
 }
 
-// openStream opens the stream of this name as settle wants it, making it when it is missing.
+// openStream opens the stream of this name as configure wants it, making it when it is missing.
 // One that is so already is not updated: for that the server reads all of the oldest block,
 // to look whether a message in it is too old, which it does by itself in time.
-func openStream(ctx context.Context, js jetstream.JetStream, name string, settle func(*jetstream.StreamConfig)) (jetstream.Stream, error) {
+func openStream(ctx context.Context, js jetstream.JetStream, name string, configure func(*jetstream.StreamConfig)) (jetstream.Stream, error) {
 	want := jetstream.StreamConfig{Name: name}
-	settle(&want)
+	configure(&want)
 	s, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return js.CreateStream(ctx, want)
@@ -140,9 +140,9 @@ func openStream(ctx context.Context, js jetstream.JetStream, name string, settle
 	if err != nil {
 		return nil, err
 	}
-	settled := s.CachedInfo().Config
-	settle(&settled)
-	if reflect.DeepEqual(settled, s.CachedInfo().Config) {
+	config := s.CachedInfo().Config
+	configure(&config)
+	if reflect.DeepEqual(config, s.CachedInfo().Config) {
 		return s, nil
 	}
 	return js.UpdateStream(ctx, want)
@@ -155,7 +155,7 @@ func (j *Journal) Close() {
 	j.wg.Wait()
 }
 
-// Stored is the place up to which all is known to be stored.
+// Stored is the sequence up to which all is known to be stored.
 func (j *Journal) Stored() uint64 { return j.writer.stored() }
 
 // storageError gives the server's word for a full disk its usual name.

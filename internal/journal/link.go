@@ -182,9 +182,9 @@ func OpenMirror(ctx context.Context, nc *nats.Conn, of bus.Link, o Options) (*Mi
 	return newMirror(of.Owner, js, s), nil
 }
 
-// Rest ends the mirroring of a journal that is no more: what is there stays until it is too
+// Detach ends the mirroring of a journal that is no more: what is there stays until it is too
 // old.
-func (m *Mirror) Rest(ctx context.Context) error {
+func (m *Mirror) Detach(ctx context.Context) error {
 	c := m.stream.CachedInfo().Config
 	if c.Mirror == nil {
 		return nil

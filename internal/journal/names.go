@@ -35,7 +35,7 @@ const (
 type names struct {
 	mu      sync.Mutex
 	flights map[string]flight // batches that are being stored, by name
-	senders map[string]*shelf
+	senders map[string]*senderNames
 	swept   time.Time // when senders of whom nothing was heard were forgotten last
 
 	// What follows is for the file beside the journal, see nameLog.
@@ -49,13 +49,13 @@ type names struct {
 type flight struct {
 	p    *Pending
 	n    int    // events of the batch, those before First among them
-	from uint64 // its first message comes behind this place
+	from uint64 // its first message comes behind this sequence
 }
 
 // known is what is stored of a batch, or being stored.
 type known struct {
 	n   int
-	end uint64   // the place of the last event
+	end uint64   // the sequence of the last event
 	p   *Pending // of a batch that is being stored; else nil
 }
 
@@ -79,7 +79,7 @@ func keyOf(name string) (k key) {
 	return k
 }
 
-// reach is how much of a batch is stored, and the place of its last event.
+// reach is how much of a batch is stored, and the sequence of its last event.
 type reach struct {
 	end uint64
 	n   int32
@@ -96,16 +96,16 @@ func (r reach) without(lost []Gap) reach {
 	return r
 }
 
-// shelf has the names of one sender: those of late, and those before them, which go
+// senderNames has the names of one sender: those of late, and those before them, which go
 // when there is no more room or they are old.
-type shelf struct {
+type senderNames struct {
 	sender     string
 	young, old map[key]reach
 	turned     time.Time
 }
 
 func newNames() *names {
-	return &names{flights: map[string]flight{}, senders: map[string]*shelf{}, swept: time.Now()}
+	return &names{flights: map[string]flight{}, senders: map[string]*senderNames{}, swept: time.Now()}
 }
 
 func senderOf(name string) string {
@@ -151,7 +151,7 @@ func (n *names) find(name string) known {
 // put notes that the first count events of a batch are stored. Its caller holds mu.
 func (n *names) put(name string, count int, end uint64, now time.Time) {
 	n.sweep(now)
-	s := n.shelf(senderOf(name), now)
+	s := n.of(senderOf(name), now)
 	k, r := keyOf(name), reach{end, int32(count)}
 	s.young[k] = r
 	switch {
@@ -163,12 +163,12 @@ func (n *names) put(name string, count int, end uint64, now time.Time) {
 	}
 }
 
-// shelf returns the one of a sender, with room for one more name. Its caller holds mu.
-func (n *names) shelf(sender string, now time.Time) *shelf {
+// of returns the one of a sender, with room for one more name. Its caller holds mu.
+func (n *names) of(sender string, now time.Time) *senderNames {
 	s := n.senders[sender]
 	if s == nil {
 		sender = strings.Clone(sender)
-		s = &shelf{sender: sender, young: map[key]reach{}, turned: now}
+		s = &senderNames{sender: sender, young: map[key]reach{}, turned: now}
 		n.senders[sender] = s
 	}
 	if len(s.young) >= maxNames || now.Sub(s.turned) > nameWindow {
@@ -184,17 +184,17 @@ func (n *names) recall(now, then time.Time, one named) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.shelf(one.sender, then).young[one.key] = one.reach
+	n.of(one.sender, then).young[one.key] = one.reach
 }
 
 // takeFresh returns the names that were not written to the file yet, and up to which
-// place all that is stored is then written; stored is known to be. It is false if there
+// sequence all that is stored is then written; stored is known to be. It is false if there
 // are others, which are only in all.
 func (n *names) takeFresh(stored uint64) (upto uint64, list []named, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	list, n.fresh = n.fresh, nil
-	return n.settled(stored), list, !n.spilled
+	return n.completeTo(stored), list, !n.spilled
 }
 
 // all returns all names.
@@ -209,7 +209,7 @@ func (n *names) all(stored uint64) (upto uint64, all []shelved) {
 		}
 		young.list = appendNamed(young.list, s.sender, s.young)
 	}
-	return n.settled(stored), append(all, young)
+	return n.completeTo(stored), append(all, young)
 }
 
 func appendNamed(list []named, sender string, names map[key]reach) []named {
@@ -219,8 +219,8 @@ func appendNamed(list []named, sender string, names map[key]reach) []named {
 	return list
 }
 
-// settled is up to where all that is stored is among the names. Its caller holds mu.
-func (n *names) settled(stored uint64) uint64 {
+// completeTo is up to where all that is stored is among the names. Its caller holds mu.
+func (n *names) completeTo(stored uint64) uint64 {
 	if n.held {
 		stored = min(stored, n.hold)
 	}
@@ -250,7 +250,7 @@ func (n *names) sweep(now time.Time) {
 	}
 }
 
-// forget gives up what is being stored, and returns the place behind which it would be.
+// forget gives up what is being stored, and returns the sequence behind which it would be.
 func (n *names) forget() (from uint64, any bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -286,13 +286,13 @@ func (j *Journal) known(name string) (known, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), learnTime)
 	defer cancel()
-	if err := j.settle(ctx); err != nil {
+	if err := j.reconcile(ctx); err != nil {
 		return known{}, err
 	}
 	return j.names.find(name), nil
 }
 
-// learn finds out which batches were stored behind the place from, before the start; 0 is
+// learn finds out which batches were stored behind the sequence from, before the start; 0 is
 // where nothing is known of any.
 func (j *Journal) learn(ctx context.Context, from uint64, s jetstream.StreamState) error {
 	since := time.Now().Add(-nameWindow)
@@ -311,9 +311,9 @@ func (j *Journal) learnFrom(ctx context.Context, from jetstream.OrderedConsumerC
 	return j.readNames(ctx, from, j.names.learn)
 }
 
-// settle finds out what is stored of the batches that were under way when a message was
+// reconcile finds out what is stored of the batches that were under way when a message was
 // refused or not answered: once the server has taken all that was sent.
-func (j *Journal) settle(ctx context.Context) error {
+func (j *Journal) reconcile(ctx context.Context) error {
 	w := j.writer
 	if !w.doubted() {
 		return nil
@@ -327,7 +327,7 @@ func (j *Journal) settle(ctx context.Context) error {
 		}
 	}
 	j.names.found()
-	j.settled++
+	j.reconciled++
 	w.trust()
 	return nil
 }

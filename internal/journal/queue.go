@@ -26,7 +26,7 @@ type Queue struct {
 
 // Entry is one message of a queue.
 type Entry struct {
-	Seq    uint64 // its place, from 1, never used again
+	Seq    uint64 // its sequence, from 1, never used again
 	Stored time.Time
 	Body   []byte
 	Size   int64 // bytes that it takes in the store
@@ -69,9 +69,9 @@ func (q *Queue) Size(body []byte) int64 {
 }
 
 // Begin starts to put body at the end, in the order of the calls, without
-// waiting. Once Wait has returned its place the message survives a kill of the
+// waiting. Once Wait has returned its sequence the message survives a kill of the
 // process. An id that was used in the last minutes is a repetition: nothing is
-// put, and the place is that of the first.
+// put, and the sequence is that of the first.
 func (q *Queue) Begin(body []byte, id string) (*Pending, error) {
 	if len(body) > MaxEntry {
 		return nil, fmt.Errorf("put into the queue %s: %d bytes, the limit is %d", q.name, len(body), MaxEntry)
@@ -83,7 +83,7 @@ func (q *Queue) Begin(body []byte, id string) (*Pending, error) {
 	return q.begin(m)
 }
 
-// BeginAfter is Begin for a message that belongs directly behind the place last:
+// BeginAfter is Begin for a message that belongs directly behind the sequence last:
 // if that is not the end of the queue when it arrives, it is not put, and Wait
 // fails. So of messages that are begun one behind the other none is stored
 // without those before it.
@@ -114,7 +114,7 @@ func (q *Queue) Put(ctx context.Context, body []byte) (uint64, error) {
 
 // Span is what a queue holds.
 type Span struct {
-	First, Last uint64 // places; First is Last+1 when it is empty
+	First, Last uint64 // sequences; First is Last+1 when it is empty
 	Bytes       int64
 }
 
@@ -171,7 +171,7 @@ func (q *Queue) Newest(ctx context.Context) (Entry, bool, error) {
 	return Entry{Seq: m.Sequence, Stored: m.Time, Body: m.Data, Size: q.Size(m.Data)}, true, nil
 }
 
-// Remove takes the messages up to the place seq from the head.
+// Remove takes the messages up to the sequence seq from the head.
 func (q *Queue) Remove(ctx context.Context, seq uint64) error {
 	if err := q.stream.Purge(ctx, jetstream.WithPurgeSequence(seq+1)); err != nil {
 		return fmt.Errorf("remove from the queue %s: %w", q.name, err)
@@ -179,7 +179,7 @@ func (q *Queue) Remove(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// Read returns the messages from the place seq on: at most count of them, and
+// Read returns the messages from the sequence seq on: at most count of them, and
 // none after the one that reaches bytes. It returns nothing when there are none.
 func (q *Queue) Read(ctx context.Context, seq uint64, count, bytes int) ([]Entry, error) {
 	entries, err := q.read(ctx, max(seq, 1), count, bytes)

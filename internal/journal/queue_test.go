@@ -129,7 +129,7 @@ func TestQueueRemove(t *testing.T) {
 	expectSpan(t, q, 11, 10)
 	put(t, q, 10, 11)
 	if got := read(t, q, 1, 3, 1000); len(got) != 1 || got[0].Seq != 11 {
-		t.Errorf("after a restart: %+v, want place 11", got)
+		t.Errorf("after a restart: %+v, want sequence 11", got)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestQueueKnowsARepetition(t *testing.T) {
 			t.Fatal(err)
 		}
 		if seq, err := p.Wait(t.Context()); err != nil || seq != row.want {
-			t.Errorf("put %d with id %q: place %d, %v; want %d", i, row.id, seq, err, row.want)
+			t.Errorf("put %d with id %q: sequence %d, %v; want %d", i, row.id, seq, err, row.want)
 		}
 	}
 }

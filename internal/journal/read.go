@@ -22,10 +22,10 @@ type source struct {
 	ahead  ahead           // what readers hold
 }
 
-// Fetch reads the event whose pieces lie at these places.
-func (j *source) Fetch(ctx context.Context, places []uint64) (event.Event, error) {
-	body := make([]byte, 0, min(len(places)*maxPart, maxJoined))
-	for _, seq := range places {
+// Fetch reads the event whose pieces lie at these sequences.
+func (j *source) Fetch(ctx context.Context, sequences []uint64) (event.Event, error) {
+	body := make([]byte, 0, min(len(sequences)*maxPart, maxJoined))
+	for _, seq := range sequences {
 		m, err := j.stream.GetMsg(ctx, seq)
 		if err != nil {
 			return event.Event{}, fmt.Errorf("read entry %d of the journal: %w", seq, err)
@@ -35,16 +35,16 @@ func (j *source) Fetch(ctx context.Context, places []uint64) (event.Event, error
 	}
 	e, err := event.Read(body)
 	if err != nil {
-		return e, fmt.Errorf("journal entry %d: %w", places[len(places)-1], err)
+		return e, fmt.Errorf("journal entry %d: %w", sequences[len(sequences)-1], err)
 	}
-	e.Seq = places[len(places)-1]
+	e.Seq = sequences[len(sequences)-1]
 	return e, nil
 }
 
 // Query says which events to read. The zero value reads all that is stored.
 type Query struct {
 	Subjects []string  // from event.Subject and its kin, wildcards allowed; none is all
-	FromSeq  uint64    // start at this place
+	FromSeq  uint64    // start at this sequence
 	Since    time.Time // or at this moment
 	New      bool      // or with what comes after now
 	Follow   bool      // do not stop at the end of what is stored
@@ -241,7 +241,7 @@ func splitPart(part string) (id string, n, count int, ok bool) {
 	return l.name, l.n, l.count, l.n < l.count
 }
 
-// Last returns the place of the newest event, 0 for an empty journal.
+// Last returns the sequence of the newest event, 0 for an empty journal.
 func (j *source) Last(ctx context.Context) (uint64, error) {
 	info, err := j.stream.Info(ctx)
 	if err != nil {
@@ -267,7 +267,7 @@ func (j *source) First(ctx context.Context, subject string) (event.Event, bool, 
 	return e, true, nil
 }
 
-// first returns the first message on subject in any room, nil where there is none.
+// first returns the first message on subject of any class, nil where there is none.
 func (j *source) first(ctx context.Context, subject string) (found *jetstream.RawStreamMsg, err error) {
 	for _, s := range everywhere([]string{subject}) {
 		m, err := j.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s))

@@ -30,10 +30,10 @@ func (j *source) Replay(ctx context.Context, from, to uint64, f func(Text) error
 	return j.For("", nil).Replay(ctx, from, to, f)
 }
 
-// Replay calls f for each event from the place from to the place to.
+// Replay calls f for each event from the sequence from to the sequence to.
 //
 // Mostly it reads by counting, which takes half the work of a consumer: the store is
-// asked for batches of messages without their headers, and as many as there are places
+// asked for batches of messages without their headers, and as many as there are sequences
 // have none missing between them. Where some have, or pieces of a long event have come,
 // whose headers matter, a consumer reads on.
 func (r Reader) Replay(ctx context.Context, from, to uint64, f func(Text) error) error {
@@ -51,7 +51,7 @@ func (r Reader) Replay(ctx context.Context, from, to uint64, f func(Text) error)
 	return nil
 }
 
-// count reads as far as it is sure of the places, and returns the next one.
+// count reads as far as it is sure of the sequences, and returns the next one.
 func (r Reader) count(ctx context.Context, from, to uint64, f func(Text) error) (next uint64, err error) {
 	c, err := r.newCounter(from, to)
 	if err != nil {
@@ -87,7 +87,7 @@ type counter struct {
 	coming  batch // for the callback of sub alone
 
 	to    uint64
-	ahead uint64 // the place to ask for next
+	ahead uint64 // the sequence to ask for next
 	size  uint64 // messages to ask for
 	bytes int    // of them, about
 	spare int    // batches to ask for while one is worked on
@@ -102,7 +102,7 @@ type span struct{ from, size uint64 }
 type batch struct {
 	bodies [][]byte
 	bytes  int
-	last   uint64 // the place of the latest; 0 where that is not known
+	last   uint64 // the sequence of the latest; 0 where that is not known
 }
 
 func (r Reader) newCounter(from, to uint64) (*counter, error) {
@@ -110,9 +110,9 @@ func (r Reader) newCounter(from, to uint64) (*counter, error) {
 		nc: r.journal.js.Conn(), stream: r.journal.name, closed: r.journal.closed, batches: make(chan batch, batchesAhead), to: to, ahead: from, size: batchMessages,
 		bytes: fewBytes, end: func() {},
 	}
-	const room = (batchesAhead + 1) * 2 * batchBytes
-	if r.journal.ahead.take(r.of, room) {
-		c.bytes, c.spare, c.end = batchBytes, batchesAhead-1, func() { r.journal.ahead.give(r.of, room) }
+	const size = (batchesAhead + 1) * 2 * batchBytes
+	if r.journal.ahead.take(r.of, size) {
+		c.bytes, c.spare, c.end = batchBytes, batchesAhead-1, func() { r.journal.ahead.give(r.of, size) }
 	}
 	var err error
 	if c.sub, err = c.nc.Subscribe(c.nc.NewInbox(), c.take); err != nil {
@@ -127,8 +127,8 @@ func (c *counter) close() {
 	c.end()
 }
 
-// next returns the messages from the place from on; none where it is not sure that they
-// are at the places that follow on it.
+// next returns the messages from the sequence from on; none where it is not sure that they
+// are at the sequences that follow on it.
 func (c *counter) next(ctx context.Context, from uint64) ([][]byte, error) {
 	for {
 		if err := c.ask(1 + c.spare); err != nil {

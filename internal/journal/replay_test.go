@@ -16,7 +16,7 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// replayed is what Replay tells, as place:tag:length, with the length of the data.
+// replayed is what Replay tells, as sequence:tag:length, with the length of the data.
 func replayed(t testing.TB, j *journal.Journal, from, to uint64) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -36,8 +36,8 @@ func replayed(t testing.TB, j *journal.Journal, from, to uint64) []string {
 	return got
 }
 
-// TestReplay: every event of the places that are asked for comes once, in order and
-// with its own place, whatever has been removed between them, and however large they are.
+// TestReplay: every event of the sequences that are asked for comes once, in order and
+// with its own sequence, whatever has been removed between them, and however large they are.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	const many = 1600
@@ -62,7 +62,7 @@ func TestReplay(t *testing.T) {
 			b := bustest.StartStore(t).Broker
 			j := open(t, b)
 			s := eventStream(t, b)
-			want, place := []string{}, uint64(0)
+			want, sequence := []string{}, uint64(0)
 			var last *journal.Pending
 			var gone []uint64
 			for n := 1; n <= many; n++ {
@@ -81,17 +81,17 @@ func TestReplay(t *testing.T) {
 				if size > 512<<10 {
 					pieces = 2
 				}
-				place += pieces
+				sequence += pieces
 				if row.removed != nil && row.removed(n) {
-					for p := place - pieces + 1; p <= place; p++ {
+					for p := sequence - pieces + 1; p <= sequence; p++ {
 						gone = append(gone, p)
 					}
 					continue
 				}
-				want = append(want, fmt.Sprintf("%d:t/%d:%d", place, n, size+2))
+				want = append(want, fmt.Sprintf("%d:t/%d:%d", sequence, n, size+2))
 			}
-			if seq, err := last.Wait(t.Context()); err != nil || seq != place {
-				t.Fatalf("the last is at %d, %v; want %d", seq, err, place)
+			if seq, err := last.Wait(t.Context()); err != nil || seq != sequence {
+				t.Fatalf("the last is at %d, %v; want %d", seq, err, sequence)
 			}
 			for _, seq := range gone {
 				if err := s.DeleteMsg(t.Context(), seq); err != nil {
@@ -102,7 +102,7 @@ func TestReplay(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, part := range [][2]uint64{{1, place}, {1, 1}, {512, 512}, {2, 1400}, {500, 700}, {599, 1111}, {place, place}, {place, place - 1}} {
+			for _, part := range [][2]uint64{{1, sequence}, {1, 1}, {512, 512}, {2, 1400}, {500, 700}, {599, 1111}, {sequence, sequence}, {sequence, sequence - 1}} {
 				var within []string
 				for _, w := range want {
 					at, _, _ := strings.Cut(w, ":")

@@ -23,7 +23,7 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// The journal is one stream, so that all it holds has one order, and three rooms, each
+// The journal is one stream, so that all it holds has one order, and three classes, each
 // below a subject of its own, so that what is in one can go without the others.
 //
 //   - events: below event.Root;
@@ -33,13 +33,13 @@ import (
 //
 // JetStream's own limit of bytes knows only which message is the oldest. It stands a
 // little higher, for the case that nobody tends the journal.
-type room int
+type class int
 
 const (
-	roomEvents room = iota
-	roomKept
-	roomOver
-	rooms
+	classEvents class = iota
+	classKept
+	classOver
+	classes
 )
 
 const (
@@ -52,20 +52,20 @@ var subjects = []string{event.Root + ".>", keptRoot + ".>", overRoot + ".>"}
 
 // Marks and measures, as parts of the limit.
 const (
-	shareOf    = 16  // what one sender may have in a room before it goes over: limit/16
+	shareOf    = 16  // what one sender may have of a class before it goes over: limit/16
 	noticeAt   = 0.9 // it is told what will be dropped
 	dropTo     = 0.95
-	waitAt     = 1.05 // who stores waits until there is room
+	waitAt     = 1.05 // who stores waits until there is space
 	streamOver = 8    // JetStream drops by itself at limit + limit/8
 
 	maxSegments = 128 // about
-	maxOwners   = 15  // of a room that are counted by name in a segment: fewer than shareOf
+	maxOwners   = 15  // of a class that are counted by name in a segment: fewer than shareOf
 )
 
-// roomWait is how long who stores waits for room: far longer than making it takes.
-const roomWait = 10 * time.Second
+// spaceWait is how long who stores waits for space: far longer than making it takes.
+const spaceWait = 10 * time.Second
 
-// shares counts what the journal holds, by room and sender. Its methods may be called
+// shares counts what the journal holds, by class and sender. Its methods may be called
 // concurrently.
 type shares struct {
 	limit int64 // 0 is none
@@ -76,11 +76,11 @@ type shares struct {
 	tended   bool
 	segments []*segment // the oldest first; the last one is written
 	written  int64      // bytes of the last one
-	used     [rooms]map[string]int64
+	used     [classes]map[string]int64
 	bytes    int64         // what the store holds
 	sent     int64         // since the start
 	wakeAt   int64         // bytes at which the keeper looks
-	made     chan struct{} // closed when there is room again
+	made     chan struct{} // closed when there is space again
 	dropped  Dropped
 }
 
@@ -90,23 +90,23 @@ type Dropped struct {
 }
 
 // segment is a stretch of the journal with what is in it. Of few senders it knows how
-// much; the rest of a room is that of "", which has no share.
+// much; the rest of a class is that of "", which has no share.
 type segment struct {
-	First uint64                  `json:"first"`
-	Last  uint64                  `json:"last"` // a huge one of that which is written
-	Rooms [rooms]map[string]int64 `json:"rooms"`
+	First   uint64                    `json:"first"`
+	Last    uint64                    `json:"last"` // a huge one of that which is written
+	Classes [classes]map[string]int64 `json:"rooms"`
 }
 
 func newSegment(first uint64) *segment {
 	s := &segment{First: first, Last: math.MaxUint64}
-	for i := range s.Rooms {
-		s.Rooms[i] = map[string]int64{}
+	for i := range s.Classes {
+		s.Classes[i] = map[string]int64{}
 	}
 	return s
 }
 
 func (s *segment) bytes() (n int64) {
-	for _, owners := range s.Rooms {
+	for _, owners := range s.Classes {
 		for _, b := range owners {
 			n += b
 		}
@@ -116,7 +116,7 @@ func (s *segment) bytes() (n int64) {
 
 // fold forgets who the small ones were. Few are over their share.
 func (s *segment) fold() {
-	for _, owners := range s.Rooms[:roomOver] {
+	for _, owners := range s.Classes[:classOver] {
 		names := slices.SortedFunc(maps.Keys(owners), func(a, b string) int { return cmp.Compare(owners[b], owners[a]) })
 		kept := 0
 		for _, name := range names {
@@ -134,9 +134,9 @@ func (s *segment) fold() {
 // join adds what is in the next one.
 func (s *segment) join(next *segment) {
 	s.Last = next.Last
-	for i, owners := range next.Rooms {
+	for i, owners := range next.Classes {
 		for name, n := range owners {
-			s.Rooms[i][name] += n
+			s.Classes[i][name] += n
 		}
 	}
 	s.fold()
@@ -151,17 +151,17 @@ func newShares(limit int64) *shares {
 
 func (s *shares) part(p float64) int64 { return int64(p * float64(s.limit)) }
 
-// add counts what owner stores in a room, behind the place last. over says that its
-// share of that room is used up.
-func (s *shares) add(r room, owner string, n int64, last uint64) (over bool) {
+// add counts what owner stores of a class, behind the sequence last. over says that its
+// share of that class is used up.
+func (s *shares) add(c class, owner string, n int64, last uint64) (over bool) {
 	if s.limit == 0 || n == 0 {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bytes, s.sent, s.written = s.bytes+n, s.sent+n, s.written+n
-	s.segments[len(s.segments)-1].Rooms[r][owner] += n
-	s.used[r][owner] += n
+	s.segments[len(s.segments)-1].Classes[c][owner] += n
+	s.used[c][owner] += n
 	s.rotate(last)
 	if s.tended && s.bytes > s.part(waitAt) {
 		s.full.Store(true)
@@ -172,21 +172,21 @@ func (s *shares) add(r room, owner string, n int64, last uint64) (over bool) {
 		default:
 		}
 	}
-	return s.isOver(r, owner)
+	return s.isOver(c, owner)
 }
 
-// over says whether owner has used up its share of a room.
-func (s *shares) over(r room, owner string) bool {
+// over says whether owner has used up its share of a class.
+func (s *shares) over(c class, owner string) bool {
 	if s.limit == 0 || owner == "" {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.isOver(r, owner)
+	return s.isOver(c, owner)
 }
 
-func (s *shares) isOver(r room, owner string) bool {
-	return owner != "" && r != roomOver && s.used[r][owner] >= s.limit/shareOf
+func (s *shares) isOver(c class, owner string) bool {
+	return owner != "" && c != classOver && s.used[c][owner] >= s.limit/shareOf
 }
 
 // rotate begins a new segment when the one that is written is large. Its caller holds mu.
@@ -223,15 +223,15 @@ func (s *shares) recount() {
 	for i := range s.used {
 		s.used[i] = map[string]int64{}
 		for _, g := range s.segments {
-			for name, n := range g.Rooms[i] {
+			for name, n := range g.Classes[i] {
 				s.used[i][name] += n
 			}
 		}
 	}
 }
 
-func (s *shares) total(r room) (n int64) {
-	for _, b := range s.used[r] {
+func (s *shares) total(c class) (n int64) {
+	for _, b := range s.used[c] {
 		n += b
 	}
 	return n
@@ -254,12 +254,12 @@ func (s *shares) look(state jetstream.StreamState, sent int64) {
 	}
 }
 
-// wait returns when there is room, or nobody makes any.
+// wait returns when there is space, or nobody makes any.
 func (s *shares) wait(closed <-chan struct{}) {
 	if !s.full.Load() {
 		return
 	}
-	limit := time.NewTimer(roomWait)
+	limit := time.NewTimer(spaceWait)
 	defer limit.Stop()
 	for s.full.Load() {
 		s.mu.Lock()
@@ -280,18 +280,18 @@ func (s *shares) wait(closed <-chan struct{}) {
 
 // victim is what goes next by size.
 type victim struct {
-	room  room
+	class class
 	owner string // of what lies over its share
-	until uint64 // the place before which it goes
+	until uint64 // the sequence before which it goes
 	bytes int64  // of it, about
 }
 
 // subject is what a victim lies under.
 func (v victim) subject() string {
-	switch v.room {
-	case roomKept:
+	switch v.class {
+	case classKept:
 		return keptRoot + ".>"
-	case roomOver:
+	case classOver:
 		return overRoot + "." + overToken(v.owner) + ".>"
 	}
 	return event.Root + ".>"
@@ -300,34 +300,34 @@ func (v victim) subject() string {
 // what tells people what it is.
 func (v victim) what() string {
 	switch {
-	case v.room == roomKept:
+	case v.class == classKept:
 		return "returns and jobs"
-	case v.room == roomEvents:
+	case v.class == classEvents:
 		return "events"
 	}
 	return "what " + v.owner + " has stored beyond its share"
 }
 
-// next chooses what goes next: of what lies beyond shares the most, then of that room
+// next chooses what goes next: of what lies beyond shares the most, then of that class
 // which is larger.
 func (s *shares) next() victim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := victim{room: roomEvents}
-	for name, n := range s.used[roomOver] {
-		if n > 0 && (v.room != roomOver || n > s.used[roomOver][v.owner]) {
-			v.room, v.owner = roomOver, name
+	v := victim{class: classEvents}
+	for name, n := range s.used[classOver] {
+		if n > 0 && (v.class != classOver || n > s.used[classOver][v.owner]) {
+			v.class, v.owner = classOver, name
 		}
 	}
-	if v.room == roomEvents && s.total(roomKept) > s.total(roomEvents) {
-		v.room = roomKept
+	if v.class == classEvents && s.total(classKept) > s.total(classEvents) {
+		v.class = classKept
 	}
 	want := s.bytes - s.part(dropTo)
 	for _, g := range s.segments {
-		here := g.Rooms[v.room][v.owner]
-		if v.room != roomOver {
+		here := g.Classes[v.class][v.owner]
+		if v.class != classOver {
 			here = 0
-			for _, n := range g.Rooms[v.room] {
+			for _, n := range g.Classes[v.class] {
 				here += n
 			}
 		}
@@ -349,10 +349,10 @@ func (s *shares) gone(v victim, messages, bytes uint64) {
 	for _, g := range s.segments {
 		switch {
 		case g.Last >= v.until && v.until != math.MaxUint64:
-		case v.room == roomOver:
-			delete(g.Rooms[v.room], v.owner)
+		case v.class == classOver:
+			delete(g.Classes[v.class], v.owner)
 		default:
-			clear(g.Rooms[v.room])
+			clear(g.Classes[v.class])
 		}
 	}
 	s.recount()
@@ -360,29 +360,29 @@ func (s *shares) gone(v victim, messages, bytes uint64) {
 	s.dropped.Bytes += bytes
 }
 
-// roomFor is where an event belongs, if its sender has room there: keptRoot has what
+// classOf is where an event belongs, if its sender has space there: keptRoot has what
 // jobs and runners have left.
-func roomFor(subject string) room {
+func classOf(subject string) class {
 	for _, space := range []string{".salt.job.", ".salt.run.", ".salt.wheel."} {
 		if strings.HasPrefix(subject[len(event.Root):], space) {
-			return roomKept
+			return classKept
 		}
 	}
-	return roomEvents
+	return classEvents
 }
 
-// subjectIn moves a subject of event.Subject into a room.
-func subjectIn(r room, subject, owner string) string {
-	switch r {
-	case roomKept:
+// subjectIn moves a subject of event.Subject into a class.
+func subjectIn(c class, subject, owner string) string {
+	switch c {
+	case classKept:
 		return keptRoot + subject[len(event.Root):]
-	case roomOver:
+	case classOver:
 		return overRoot + "." + overToken(owner) + subject[len(event.Root):]
 	}
 	return subject
 }
 
-// everywhere is what subjects of event.Subject and its kin mean in all rooms.
+// everywhere is what subjects of event.Subject and its kin mean in all classes.
 func everywhere(list []string) []string {
 	var all []string
 	for _, s := range list {
@@ -402,13 +402,13 @@ func overToken(owner string) string {
 
 // ownerOf is whose share an event takes: that of its sender, or of a job or runner that
 // of the user who has it. "" is the daemon itself, which nobody can make store much.
-func ownerOf(d Draft, r room) string {
+func ownerOf(d Draft, c class) string {
 	head, err := event.HeadOf(d.Text)
 	if err != nil {
 		return ""
 	}
 	owner := head.Speaker()
-	if owner != "" || r != roomKept {
+	if owner != "" || c != classKept {
 		return owner
 	}
 	var user string
@@ -429,7 +429,7 @@ func ownerOf(d Draft, r room) string {
 	return "user:" + user
 }
 
-// Tend makes room in the journal where it has reached its limit, until ctx ends: what a
+// Tend makes space in the journal where it has reached its limit, until ctx ends: what a
 // sender has beyond its share goes first, the oldest of it. It warns before, in the log
 // and by events of event.JournalSpace. Without it the oldest goes, whosever it is.
 func (j *Journal) Tend(ctx context.Context, log *slog.Logger) {
@@ -482,19 +482,19 @@ const noteEvery = 10 * time.Second
 // fullPause goes between two looks while writers wait.
 const fullPause = 10 * time.Millisecond
 
-// tender makes room.
+// tender makes space.
 type tender struct {
-	journal *Journal
-	log     *slog.Logger
-	told    logging.Throttle
-	noticed bool
-	noted   int64 // what was sent when it was written down
-	misses  int   // victims that were not there
+	journal  *Journal
+	log      *slog.Logger
+	throttle logging.Throttle
+	noticed  bool
+	noted    int64 // what was sent when it was written down
+	misses   int   // victims that were not there
 }
 
 func (t *tender) attempt(ctx context.Context) {
-	if err := t.look(ctx); err != nil && ctx.Err() == nil && t.told.First("look", time.Now()) {
-		t.log.Error("the journal's room is not looked after", "err", err)
+	if err := t.look(ctx); err != nil && ctx.Err() == nil && t.throttle.First("look", time.Now()) {
+		t.log.Error("the space of the journal is not looked after", "err", err)
 	}
 }
 
@@ -542,7 +542,7 @@ func (j *Journal) measure(ctx context.Context) (jetstream.StreamState, error) {
 // the oldest of all goes.
 func (t *tender) drop(ctx context.Context, v victim, before jetstream.StreamState) error {
 	j := t.journal
-	if t.told.First(v.what(), time.Now()) {
+	if t.throttle.First(v.what(), time.Now()) {
 		t.warn(ctx, "drop", "the journal is full: it drops by size, earlier than by age", v, int64(before.Bytes))
 	}
 	o := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(v.subject())}
@@ -623,7 +623,7 @@ func (t *tender) note(ctx context.Context) {
 		err = table.Put(ctx, sharesTable, b)
 	}
 	if err != nil {
-		if !errors.Is(err, context.Canceled) && t.told.First("note", time.Now()) {
+		if !errors.Is(err, context.Canceled) && t.throttle.First("note", time.Now()) {
 			t.log.Error("what is whose in the journal is not written down", "err", err)
 		}
 		return
@@ -650,7 +650,7 @@ func (j *Journal) recall(ctx context.Context, state jetstream.StreamState) error
 		known += g.bytes()
 	}
 	if rest := s.bytes - known; rest > 0 {
-		s.segments[len(s.segments)-1].Rooms[roomEvents][""] += rest
+		s.segments[len(s.segments)-1].Classes[classEvents][""] += rest
 		s.written += rest
 	}
 	s.rotate(state.LastSeq)
@@ -675,9 +675,9 @@ func (j *Journal) recallTable(ctx context.Context) error {
 		return nil // all is nobody's
 	}
 	for _, g := range list {
-		for i := range g.Rooms {
-			if g.Rooms[i] == nil {
-				g.Rooms[i] = map[string]int64{}
+		for i := range g.Classes {
+			if g.Classes[i] == nil {
+				g.Classes[i] = map[string]int64{}
 			}
 		}
 	}

@@ -148,9 +148,9 @@ func TestDroppingIsToldBefore(t *testing.T) {
 	}
 }
 
-// Returns have a room of their own, and a share of it for each minion: events of many
+// Returns are a class of their own, and a share of it for each minion: events of many
 // senders do not reach it, nor do returns of one.
-func TestReturnsHaveRoomOfTheirOwn(t *testing.T) {
+func TestReturnsAreAClassOfTheirOwn(t *testing.T) {
 	b := startStore(t, t.TempDir())
 	j, _ := bounded(t, b, 16*mib)
 	appendTo(t, j, returned(1, "web1", 1000))

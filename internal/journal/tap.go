@@ -8,8 +8,8 @@ import (
 )
 
 // Tap calls f with the events that are stored after it returns, in order and those
-// that were stored together at once, until stop. from is the place behind which that
-// begins. A Text without a body says that what lies up to its place, and was not told
+// that were stored together at once, until stop. from is the sequence behind which that
+// begins. A Text without a body says that what lies up to its sequence, and was not told
 // of, is to be read from the journal. f is quick; stop returns when it runs no more.
 // One tap can be open at a time.
 func (j *Journal) Tap(f func([]Text)) (from uint64, stop func()) {
@@ -30,7 +30,7 @@ func (j *Journal) Tap(f func([]Text)) (from uint64, stop func()) {
 }
 
 // tap tells what is stored without reading it back: nobody else stores events, so
-// messages that were sent one behind the other have places one behind the other,
+// messages that were sent one behind the other have sequences one behind the other,
 // unless one was refused, or of a queue a repetition, which the count shows.
 type tap struct {
 	calling sync.Mutex // held while f is called
@@ -38,7 +38,7 @@ type tap struct {
 
 	f      func([]Text) // guarded, as what follows, by the writer
 	flight []*nats.Msg
-	n, seq uint64 // number and place of the latest message that is known to be stored
+	n, seq uint64 // number and sequence of the latest message that is known to be stored
 	lost   bool   // what was sent behind it may be stored or not
 }
 
@@ -70,15 +70,15 @@ func (t *tap) stored(mu *sync.Mutex, n, seq uint64, err error) error {
 	case !inRow:
 		f([]Text{{Seq: seq}})
 	default:
-		if told := t.tell(first, batch); len(told) > 0 {
-			f(told)
+		if texts := t.tell(first, batch); len(texts) > 0 {
+			f(texts)
 		}
 	}
 	return err
 }
 
 // take takes the messages up to n from those under way. inRow says that they are at
-// the places from first on; otherwise none of batch is new, or their places are unknown.
+// the sequences from first on; otherwise none of batch is new, or their sequences are unknown.
 func (t *tap) take(n, seq uint64, err error) (first uint64, batch []*nats.Msg, inRow bool) {
 	if n <= t.n {
 		return 0, nil, false
@@ -97,24 +97,24 @@ func (t *tap) take(n, seq uint64, err error) (first uint64, batch []*nats.Msg, i
 	return first, batch, inRow
 }
 
-// tell puts together what the messages of batch, from the place first on, hold.
+// tell puts together what the messages of batch, from the sequence first on, hold.
 func (t *tap) tell(first uint64, batch []*nats.Msg) []Text {
-	told := make([]Text, 0, len(batch))
+	texts := make([]Text, 0, len(batch))
 	for i, m := range batch {
 		seq := first + uint64(i)
 		part, text := piece(m.Header, m.Data)
 		if part == "" { // as nearly all
-			told = append(told, Text{Seq: seq, Body: m.Data, Pieces: 1})
+			texts = append(texts, Text{Seq: seq, Body: m.Data, Pieces: 1})
 			continue
 		}
 		body, whole := t.join.join(part, text)
 		_, n, count, _ := splitPart(part)
 		switch {
 		case whole:
-			told = append(told, Text{Seq: seq, Body: body, Pieces: count})
+			texts = append(texts, Text{Seq: seq, Body: body, Pieces: count})
 		case n == count-1: // its beginning was before the tap
-			told = append(told, Text{Seq: seq})
+			texts = append(texts, Text{Seq: seq})
 		}
 	}
-	return told
+	return texts
 }

@@ -51,7 +51,7 @@ func batchOf(name string, tags ...string) journal.Batch {
 	}}
 }
 
-// TestTap: what is stored is told with its places, in order; where places cannot be
+// TestTap: what is stored is told with its sequences, in order; where sequences cannot be
 // told, what to read is.
 func TestTap(t *testing.T) {
 	j := open(t, startStore(t, t.TempDir()))

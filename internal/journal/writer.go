@@ -60,7 +60,7 @@ type writer struct {
 	store  Store
 	stream string
 	closed <-chan struct{} // closed with the connection
-	room   chan struct{}   // something was acknowledged
+	acked  chan struct{}   // something was acknowledged
 	grown  chan struct{}   // and this, for who writes down what
 
 	order    sync.Mutex      // held while a batch is sent; it guards what follows
@@ -69,18 +69,18 @@ type writer struct {
 	reserved uint64 // the sequence up to which it was called
 
 	mu         sync.Mutex // guards the rest
-	sent, done mark       // messages that were sent, and acknowledged
+	sent, done tally      // messages that were sent, and acknowledged
 	asked      []question // the oldest first
 	tap        tap
 	doubts     bool // a message was refused, or may never be answered
 }
 
-// mark counts messages and their bytes since the writer began.
-type mark struct{ n, bytes uint64 }
+// tally counts messages and their bytes since the writer began.
+type tally struct{ n, bytes uint64 }
 
 // question is a message that is to be acknowledged.
 type question struct {
-	mark
+	tally
 	p    *Pending
 	last bool // message of p; else only room is asked for
 }
@@ -89,12 +89,12 @@ func newWriter(nc *nats.Conn, store Store, stream string) (*writer, error) {
 	if store == nil {
 		store = sound{}
 	}
-	w := &writer{nc: nc, stream: stream, inbox: nc.NewInbox() + ".", store: store, closed: closing(nc), failed: store.Failed(), room: make(chan struct{}, 1), grown: make(chan struct{}, 1), tap: tap{join: joiner{}}}
+	w := &writer{nc: nc, stream: stream, inbox: nc.NewInbox() + ".", store: store, closed: closing(nc), failed: store.Failed(), acked: make(chan struct{}, 1), grown: make(chan struct{}, 1), tap: tap{join: joiner{}}}
 	take := w.answer
 	if store.Waits() {
 		b := &backlog{more: make(chan struct{}, 1)}
 		take = b.add
-		go w.settleBacklog(b) // ends with the connection
+		go w.finishBacklog(b) // ends with the connection
 	}
 	sub, err := nc.Subscribe(w.inbox+"*", take)
 	if err != nil {
@@ -165,19 +165,19 @@ func (p *Pending) repetition() *Pending {
 	return p
 }
 
-// Places returns where the pieces of the event lie, for Fetch, once Wait has
+// Sequences returns where the pieces of the event lie, for Fetch, once Wait has
 // returned nil.
-func (p *Pending) Places(ctx context.Context) ([]uint64, error) {
-	places := make([]uint64, 0, len(p.before)+1)
+func (p *Pending) Sequences(ctx context.Context) ([]uint64, error) {
+	sequences := make([]uint64, 0, len(p.before)+1)
 	for _, one := range p.before {
 		seq, err := one.Wait(ctx)
 		if err != nil {
 			return nil, err
 		}
-		places = append(places, seq)
+		sequences = append(sequences, seq)
 	}
 	p.before = nil
-	return append(places, p.seq), nil
+	return append(sequences, p.seq), nil
 }
 
 // Wait returns when the event is stored.
@@ -295,7 +295,7 @@ func (w *writer) one(m *nats.Msg, p *Pending, last bool) error {
 	w.tap.sent(m)
 	known := w.done
 	if n := len(w.asked); n > 0 {
-		known = w.asked[n-1].mark
+		known = w.asked[n-1].tally
 	}
 	if last || w.sent.n-known.n >= askEvery || w.sent.bytes-known.bytes >= askEveryBytes {
 		q := question{w.sent, p, last}
@@ -323,7 +323,7 @@ func (w *writer) wait(p *Pending) error {
 			limit = t.C
 		}
 		select {
-		case <-w.room:
+		case <-w.acked:
 		case <-p.failed:
 			return w.broken()
 		case <-w.closed:
@@ -372,7 +372,7 @@ func (w *writer) number() uint64 {
 	return w.sent.n
 }
 
-// latest is the place that the message which was sent last will have, if none is refused.
+// latest is the sequence that the message which was sent last will have, if none is refused.
 func (w *writer) latest() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -386,7 +386,7 @@ func (w *writer) underWay() int64 {
 	return int64(w.sent.bytes - w.done.bytes)
 }
 
-// stored is the place of the latest message that is known to be stored.
+// stored is the sequence of the latest message that is known to be stored.
 func (w *writer) stored() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -429,7 +429,7 @@ func (b *backlog) take() (list []*nats.Msg) {
 	return list
 }
 
-func (w *writer) settleBacklog(b *backlog) {
+func (w *writer) finishBacklog(b *backlog) {
 	for {
 		select {
 		case <-b.more:
@@ -442,19 +442,19 @@ func (w *writer) settleBacklog(b *backlog) {
 		}
 		err := w.store.Sync(w.stream)
 		for _, m := range list {
-			w.settleOne(m, err)
+			w.finishOne(m, err)
 		}
 	}
 }
 
 // answer takes one acknowledgement, or a refusal, where nobody waits for the disk.
 func (w *writer) answer(m *nats.Msg) {
-	w.settleOne(m, w.store.Sync(w.stream))
+	w.finishOne(m, w.store.Sync(w.stream))
 }
 
-// settleOne tells who waits what became of a message; synced is why it is not on the
+// finishOne tells who waits what became of a message; synced is why it is not on the
 // disk, if it is not.
-func (w *writer) settleOne(m *nats.Msg, synced error) {
+func (w *writer) finishOne(m *nats.Msg, synced error) {
 	n, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, w.inbox), 36, 64)
 	if err != nil {
 		return // nobody was asked for it
@@ -472,7 +472,7 @@ func (w *writer) settleOne(m *nats.Msg, synced error) {
 		w.doubt()
 	}
 	select {
-	case w.room <- struct{}{}:
+	case w.acked <- struct{}{}:
 	default:
 	}
 	for p := q.p; p != nil; p = p.of {
@@ -487,7 +487,7 @@ func (w *writer) settleOne(m *nats.Msg, synced error) {
 	}
 }
 
-// end is called when all is known: message n, the last one, is at the place seq.
+// end is called when all is known: message n, the last one, is at the sequence seq.
 func (p *Pending) end(n, seq uint64, again bool) {
 	p.seq, p.again = seq, again
 	if p.err == nil {
@@ -517,7 +517,7 @@ func (w *writer) take(n uint64) question {
 		w.asked = slices.Delete(w.asked, i, i+1)
 	}
 	if q.n > w.done.n {
-		w.done = q.mark
+		w.done = q.tally
 	}
 	return q
 }
@@ -530,17 +530,17 @@ func acknowledged(m *nats.Msg) (seq uint64, err error) {
 	if seq, ok := quickSeq(m.Data); ok {
 		return seq, nil
 	}
-	var told struct {
+	var ack struct {
 		Error *jetstream.APIError `json:"error"`
 		Seq   uint64              `json:"seq"`
 	}
-	if err := json.Unmarshal(m.Data, &told); err != nil {
+	if err := json.Unmarshal(m.Data, &ack); err != nil {
 		return 0, fmt.Errorf("unreadable acknowledgement: %w", err)
 	}
-	if told.Error != nil {
-		return 0, storageError(told.Error)
+	if ack.Error != nil {
+		return 0, storageError(ack.Error)
 	}
-	return told.Seq, nil
+	return ack.Seq, nil
 }
 
 // quickSeq reads the usual acknowledgement, {"stream":"NAME","seq":1}.

@@ -34,7 +34,7 @@ func (k *Keyring) Admit(id salt.MinionID, key pki.PublicKey, source, host string
 			k.log.Error("the rules on new keys are not applied", "minion", id, "err", err)
 		}
 	}
-	state, isNew, err := k.Store.Knock(pki.Knock{ID: id, Key: key, Host: host, Here: k.Here, Decided: decided != ""})
+	state, isNew, err := k.Store.SubmitFrom(pki.Submission{ID: id, Key: key, Host: host, Here: k.Here, Decided: decided != ""})
 	if errors.Is(err, pki.ErrFull) {
 		return Verdict{pki.Denied, "full", isNew}, nil
 	} else if err != nil {
@@ -118,7 +118,7 @@ func (k *Keyring) admitOpen(id salt.MinionID, key pki.PublicKey, source string) 
 			}
 		}
 	}
-	if state, _, err = k.Store.Knock(pki.Knock{ID: id, Key: key, Decided: true}); err != nil {
+	if state, _, err = k.Store.SubmitFrom(pki.Submission{ID: id, Key: key, Decided: true}); err != nil {
 		return Verdict{pki.Denied, "denied", true}, err
 	}
 	state, err = k.accept(pki.Entry{ID: id, State: state, Key: key}, source, "open_mode")

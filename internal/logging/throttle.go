@@ -10,7 +10,7 @@ import (
 // its methods may be called concurrently.
 type Throttle struct {
 	mu   sync.Mutex
-	told map[string]burst
+	seen map[string]burst
 }
 
 // burst is how often something was to be told in the minute that began at since.
@@ -22,8 +22,8 @@ type burst struct {
 // The pause between two words on the same thing, and how many things are
 // remembered: beyond that all are forgotten, which costs a few words more.
 const (
-	toldPause = time.Minute
-	maxTold   = 10_000
+	throttlePause = time.Minute
+	maxThrottled  = 10_000
 )
 
 // First says whether what was not told within the last minute.
@@ -40,18 +40,18 @@ func (t *Throttle) Few(what string, now time.Time, most int) bool {
 func (t *Throttle) Count(what string, now time.Time, most int) (left int, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b, known := t.told[what]
-	if !known && len(t.told) >= maxTold {
-		t.told = nil
+	b, known := t.seen[what]
+	if !known && len(t.seen) >= maxThrottled {
+		t.seen = nil
 	}
-	if !known || now.Sub(b.since) >= toldPause {
+	if !known || now.Sub(b.since) >= throttlePause {
 		left = max(0, b.count-most)
 		b = burst{since: now}
 	}
-	if t.told == nil {
-		t.told = map[string]burst{}
+	if t.seen == nil {
+		t.seen = map[string]burst{}
 	}
 	b.count++
-	t.told[what] = b
+	t.seen[what] = b
 	return left, b.count <= most
 }

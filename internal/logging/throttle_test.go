@@ -15,16 +15,16 @@ func TestThrottle(t *testing.T) {
 			t.Errorf("word %d on eve is told: %t, want %t", i, got, want)
 		}
 	}
-	if !th.First("fred", now) || th.First("fred", now.Add(toldPause-1)) || !th.First("fred", now.Add(toldPause)) {
+	if !th.First("fred", now) || th.First("fred", now.Add(throttlePause-1)) || !th.First("fred", now.Add(throttlePause)) {
 		t.Error("fred is not told of once a minute")
 	}
-	if !th.Few("eve", now.Add(toldPause), 2) {
+	if !th.Few("eve", now.Add(throttlePause), 2) {
 		t.Error("eve is not told of in the next minute")
 	}
-	for i := range 3 * maxTold {
+	for i := range 3 * maxThrottled {
 		th.First(fmt.Sprint(i), now)
 	}
-	if len(th.told) > maxTold {
-		t.Errorf("%d things are remembered", len(th.told))
+	if len(th.seen) > maxThrottled {
+		t.Errorf("%d things are remembered", len(th.seen))
 	}
 }

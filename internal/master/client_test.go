@@ -245,7 +245,7 @@ func TestClientGoesOnWhereItStopped(t *testing.T) {
 	nc := w.mustDial(c)
 	heard := clientListen(t, nc, c.inbox(), `{"durable":"d"}`)
 	w.fire("mine/1", "mine/2")
-	var second protocol.Place
+	var second protocol.End
 	for text := ""; !strings.Contains(text, `"mine/2"`); {
 		text = string(next(t, heard).Data)
 		if err := json.Unmarshal([]byte(text), &second); err != nil {

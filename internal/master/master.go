@@ -115,7 +115,7 @@ func (m *Master) apply(cfg *config.Master, c settings.Compiled) error {
 	m.authz.SetRules(c.Rules) // before listeners are made to come back: they say who is an operator
 	m.events.SetGrants(c.Grants)
 	m.reactor.Set(c.Reactions)
-	m.authz.Logins.Gate.Set(c.Backends)
+	m.authz.Logins.Authenticator.Set(c.Backends)
 	return nil
 }
 
@@ -261,8 +261,14 @@ func (m *Master) openFleet(ctx context.Context) (err error) {
 	return err
 }
 
-// verifyJournal looks at all of the store, for a runner.
-func (m *Master) verifyJournal(ctx context.Context) (runner.JournalReport, error) {
+// store implements runner.Journal.
+type store struct{ *Master }
+
+// StoreErr implements runner.Journal.
+func (m store) StoreErr() error { return m.broker.Store().Err() }
+
+// Verify implements runner.Journal: it looks at all of the store.
+func (m store) Verify(ctx context.Context) (runner.JournalReport, error) {
 	r, err := m.broker.Verify(ctx)
 	if err != nil {
 		return runner.JournalReport{}, err
@@ -339,7 +345,7 @@ func (m *Master) Run(ctx context.Context) error {
 	if err := m.server.Start(); err != nil {
 		return err
 	}
-	m.broker.Meter(m.server.Mark)
+	m.broker.Meter(m.server.Probe)
 	if err := m.dispatch.Resume(); err != nil {
 		return err
 	}
@@ -352,7 +358,7 @@ func (m *Master) Run(ctx context.Context) error {
 	if m.cfg.PresenceEvents {
 		m.wg.Go(func() { m.fleet.Announce(m.ctx, m.cfg.LoopInterval, m.events) })
 	}
-	m.wg.Go(func() { m.authz.Logins.Gate.Keep(m.ctx) })
+	m.wg.Go(func() { m.authz.Logins.Authenticator.Keep(m.ctx) })
 	m.wg.Go(func() { m.admission.WatchExpiry(m.ctx) })
 	m.wg.Go(func() { m.admission.WatchLogins(m.ctx) })
 	m.wg.Go(func() { m.outboxes.Keep(m.ctx) })

@@ -27,11 +27,8 @@ func (m *Master) openDispatch() (err error) {
 // openRunners makes what runs runners, over what is open.
 func (m *Master) openRunners() {
 	h := &m.host
-	h.Accepted, h.Presence, h.Grains, h.Mine, h.Pillar = m.keys.IDs, m.fleet.Connected, m.fleet.Grains, m.fleet.Mine, m.fleet.CompilePillar
-	h.DropGrains, h.DropPillar, h.DropMine = m.fleet.DropGrains, m.fleet.DropPillar, m.fleet.DropMine
-	h.Lint, h.Reload, h.Unreloaded, h.Verify = m.settings.Lint, m.settings.Reload, m.settings.Unreloaded, m.verifyJournal
-	h.StoreErr = m.broker.Store().Err
-	h.Files, h.Reactions, h.RetryReaction = m.files.Files, m.reactions, m.reactor.Retry
+	h.Accepted, h.Presence, h.Facts, h.Cache = m.keys, m.fleet, m.fleet, m.fleet
+	h.Settings, h.Journal, h.Reactor, h.Files = m.settings, store{m}, reactions{m.reactor}, m.files.Files
 	h.MasterKey, h.Version, h.Log = m.key.Public(), m.version, m.log
 	m.runners = runnerjob.New(m.ctx, runnerjob.Options{
 		Host:  m.host,
@@ -44,10 +41,13 @@ func (m *Master) openRunners() {
 	m.undo = append(m.undo, m.runners.Wait)
 }
 
-// reactions are the handlers of the reactor, for runners.
-func (m *Master) reactions() []runner.Reaction {
+// reactions implements runner.Reactor.
+type reactions struct{ *reactor.Reactor }
+
+// Reactions implements runner.Reactor.
+func (x reactions) Reactions() []runner.Reaction {
 	var list []runner.Reaction
-	for _, r := range m.reactor.Rules() {
+	for _, r := range x.Rules() {
 		list = append(list, runner.Reaction{Name: r.Name, Tag: r.Tag, From: r.From, Command: r.Command()})
 	}
 	return list

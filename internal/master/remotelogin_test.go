@@ -93,12 +93,12 @@ func TestTheEndOfATokenEndsItsSessions(t *testing.T) {
 	if _, err := heard.Next(ctx); rpc.CodeOf(err) != rpc.Denied {
 		t.Fatalf("what is heard ends with %v", err)
 	}
-	if err := ada.Ask(ctx, protocol.OpPlace, nil, nil); rpc.CodeOf(err) != rpc.Denied {
+	if err := ada.Ask(ctx, protocol.OpEnd, nil, nil); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("a request after the end: %v", err)
 	}
 	w.m.CutEnded(t.Context())
 	w.until("the connection to be cut", ada.NC.IsClosed)
-	if err := bob.Ask(ctx, protocol.OpPlace, nil, nil); err != nil {
+	if err := bob.Ask(ctx, protocol.OpEnd, nil, nil); err != nil {
 		t.Errorf("another login: %v", err)
 	}
 }

@@ -20,7 +20,7 @@ func (m *Master) register() {
 		"listFiles":   m.files.List,
 		"localReturn": m.dispatch.LocalReturn,
 		"login":       m.authz.Logins.Login,
-		"makeRoom":    m.outboxes.Reserve,
+		"reserve":     m.outboxes.Reserve,
 		"minionFire":  m.outboxes.Fire,
 		"peerPublish": jobs.PeerPublish,
 		"peerRun":     m.runners.PeerRun,

@@ -185,7 +185,7 @@ func TestOldestGivesWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPlaces(inner)
+	p := newListener(inner)
 	defer p.Close()
 	var clients []net.Conn
 	for range maxConns + 2 {

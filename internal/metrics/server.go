@@ -45,7 +45,7 @@ func Serve(ctx context.Context, l net.Listener, from Source, latency Latency, lo
 		defer close(stopped)
 		s.Close()
 	})
-	if err := s.Serve(newPlaces(l)); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(newListener(l)); !errors.Is(err, http.ErrServerClosed) {
 		log.Error("the metrics are not served any more", "err", err)
 	}
 	if !stop() {

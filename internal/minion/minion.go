@@ -246,7 +246,7 @@ func (m *Minion) Run(ctx context.Context) error {
 	if err := m.server.Start(); err != nil {
 		return err
 	}
-	m.broker.Meter(m.server.Mark)
+	m.broker.Meter(m.server.Probe)
 	close(m.serving)
 	hangups, stop := daemon.Hangups()
 	defer stop()

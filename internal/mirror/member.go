@@ -85,9 +85,9 @@ func (m *Member) Links(cfg *config.Master) *broker.LinkOptions {
 // refused tells the log of who is not taken at either end of a link: of each reason now and
 // then.
 func refused(log *slog.Logger) func(error) {
-	var told logging.Throttle
+	var throttle logging.Throttle
 	return func(err error) {
-		if left, tell := told.Count("links", time.Now(), maxRefused); tell {
+		if left, tell := throttle.Count("links", time.Now(), maxRefused); tell {
 			log.Warn("a link was refused", "err", err, "repeated", left)
 		}
 	}

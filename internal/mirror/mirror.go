@@ -216,7 +216,7 @@ func (k *Keeper) rest(ctx context.Context, peer string) {
 		}
 		k.rested[name] = true
 		k.opts.Log.Warn("the other master has begun another journal: the mirror of the old one stays until it is too old", "old", name, "new", peer)
-		if err := m.Rest(ctx); err != nil {
+		if err := m.Detach(ctx); err != nil {
 			k.opts.Log.Warn("the mirror of the old journal still waits for it", "master", name, "err", err)
 		}
 	}

@@ -222,7 +222,7 @@ func runProcess(ctx context.Context, c *function.Call, p *process.Program) (proc
 	if err != nil {
 		return process.Ending{}, err
 	}
-	if err := settleEnding(c, &e, p); err != nil {
+	if err := shapeEnding(c, &e, p); err != nil {
 		return process.Ending{}, err
 	}
 	logCommand(ctx, c, &e)
@@ -235,8 +235,8 @@ func runProcess(ctx context.Context, c *function.Call, p *process.Program) (proc
 	return e, nil
 }
 
-// settleEnding brings an ending into the form that the caller asked for.
-func settleEnding(c *function.Call, e *process.Ending, p *process.Program) (err error) {
+// shapeEnding brings an ending into the form that the caller asked for.
+func shapeEnding(c *function.Call, e *process.Ending, p *process.Program) (err error) {
 	for _, stream := range []*string{&e.Stdout, &e.Stderr} {
 		if *stream, err = decodeText(*stream, c.String("output_encoding")); err != nil {
 			return err

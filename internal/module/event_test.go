@@ -34,8 +34,7 @@ func TestEvents(t *testing.T) {
 	bus := &recorder{}
 	host := &function.Host{
 		Services: &Services{Events: bus},
-		Grains:   func() map[string]any { return map[string]any{"os": "Debian", "id": "web1"} },
-		Pillar:   func() map[string]any { return map[string]any{"secret": "x"} },
+		Data:     minionData{grains: map[string]any{"os": "Debian", "id": "web1"}, pillar: map[string]any{"secret": "x"}},
 	}
 	dict := map[string]any{"data": "x"}
 	tests := map[string]struct {

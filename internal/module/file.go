@@ -697,7 +697,7 @@ func fileFind(ctx context.Context, c *function.Call, r *function.Caller) (any, e
 // execFound runs the command for each path, as one word wherever it stands: no name of a
 // file is read by a shell, and an absolute path is no option.
 func execFound(ctx context.Context, c *function.Call, command, found []string) (any, error) {
-	told := []string{}
+	output := []string{}
 	for _, path := range found {
 		args := slices.Clone(command)
 		for i := range args {
@@ -710,9 +710,9 @@ func execFound(ctx context.Context, c *function.Call, command, found []string) (
 		if e.Code != 0 {
 			c.SetRetcode(1)
 		}
-		told = append(told, strings.Join(args, " ")+":\n"+e.Stdout+e.Stderr)
+		output = append(output, strings.Join(args, " ")+":\n"+e.Stdout+e.Stderr)
 	}
-	return told, nil
+	return output, nil
 }
 
 // findFiles are the paths that the arguments select.

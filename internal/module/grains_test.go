@@ -19,7 +19,7 @@ func grainHost(t testing.TB, core map[string]any) *function.Host {
 	host := &function.Host{Paths: function.Paths{GrainsFile: filepath.Join(t.TempDir(), "grains")}}
 	var mu sync.Mutex
 	current := core
-	host.Grains = func() map[string]any { mu.Lock(); defer mu.Unlock(); return current }
+	host.Data = dataFunc(func() minionData { mu.Lock(); defer mu.Unlock(); return minionData{grains: current} })
 	host.Services = &Services{Facts: refresher(func() error {
 		text, err := os.ReadFile(host.GrainsFile)
 		if err != nil {
@@ -77,7 +77,7 @@ func TestGrainsAreRead(t *testing.T) {
 			same(t, tt.function, good(t, host, tt.function, tt.kwargs, tt.args...), tt.want)
 		})
 	}
-	if host.Grains()["id"] != "web1" {
+	if host.Facts()["id"] != "web1" {
 		t.Error("sanitizing changed the grains themselves")
 	}
 	bad(t, host, "grains.filter_by", "only dictionaries can be merged", map[string]any{"base": "RedHat"}, table)
@@ -91,7 +91,7 @@ func TestGrainsAreKept(t *testing.T) {
 	if err := services(host).Facts.RefreshGrains(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	before := host.Grains()["roles"]
+	before := host.Facts()["roles"]
 	steps := []struct {
 		function string
 		args     []any
@@ -169,7 +169,7 @@ func TestGrainsOfManyJobsAreAllKept(t *testing.T) {
 		wg.Go(func() { run(t, host, "grains.setval", nil, name, name) })
 	}
 	wg.Wait()
-	if err := services(host).Facts.RefreshGrains(t.Context()); err != nil || len(host.Grains()) != 10 {
-		t.Errorf("kept %v, %v", host.Grains(), err)
+	if err := services(host).Facts.RefreshGrains(t.Context()); err != nil || len(host.Facts()) != 10 {
+		t.Errorf("kept %v, %v", host.Facts(), err)
 	}
 }

@@ -187,7 +187,7 @@ func TestMountPrograms(t *testing.T) {
 		fakeProgram(t, name, "exit 0")
 	}
 	h, root := inRoot(t, map[string]string{"etc/hostname": "old\n"})
-	h.Grains = func() map[string]any { return map[string]any{"init": "other"} }
+	h.Data = minionData{grains: map[string]any{"init": "other"}}
 	good(t, h, "mount.mount", map[string]any{"fstype": "ext4", "opts": "ro,noatime", "mkmnt": true}, root+"/mnt", "-dev")
 	good(t, h, "mount.umount", nil, root+"/mnt")
 	good(t, h, "mount.swapoff", nil, "/swap")

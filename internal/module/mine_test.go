@@ -85,9 +85,9 @@ func TestMineFunctions(t *testing.T) {
 
 func TestMineChanges(t *testing.T) {
 	config := map[string]any{"mine_functions": map[string]any{"test.ping": nil, "who": []any{map[string]any{"mine_function": "test.echo"}, "conf"}, "gone.gone": nil}}
-	pillar := func() map[string]any {
-		return map[string]any{"mine_functions": map[string]any{"who": []any{map[string]any{"mine_function": "test.echo"}, "pillar"}, "more": map[string]any{"mine_function": "test.echo", "text": "x", "allow_tgt": "web*"}}}
-	}
+	known := minionData{pillar: map[string]any{
+		"mine_functions": map[string]any{"who": []any{map[string]any{"mine_function": "test.echo"}, "pillar"}, "more": map[string]any{"mine_function": "test.echo", "text": "x", "allow_tgt": "web*"}},
+	}}
 	boom := map[string]any{"bad": map[string]any{"mine_function": "test.exception"}, "good": map[string]any{"mine_function": "test.ping"}}
 	for name, c := range map[string]struct {
 		fun    string
@@ -112,7 +112,7 @@ func TestMineChanges(t *testing.T) {
 		"update, one fails": {"mine.update", nil, map[string]any{"mine_functions": boom}, "{false [] map[good:{{true}  }]}", "bad is not in the mine"},
 	} {
 		p := &pit{}
-		res := Run(t.Context(), function.Call{Function: salt.Function(c.fun), Args: c.args, Kwargs: c.kwargs, Host: &function.Host{Services: &Services{Mine: p}, Config: config, Pillar: pillar}, Reach: salt.Reach{Free: true}})
+		res := Run(t.Context(), function.Call{Function: salt.Function(c.fun), Args: c.args, Kwargs: c.kwargs, Host: &function.Host{Services: &Services{Mine: p}, Config: config, Data: known}, Reach: salt.Reach{Free: true}})
 		if got := strings.Trim(fmt.Sprint(p.changed), "[]"); got != strings.Trim(c.want, "[]") {
 			t.Errorf("%s: changed %s, want %s", name, got, c.want)
 		}

@@ -19,6 +19,20 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the generated documentation")
 
+// minionData implements function.Data.
+type minionData struct{ grains, pillar map[string]any }
+
+func (d minionData) Grains() map[string]any { return d.grains }
+func (d minionData) Pillar() map[string]any { return d.pillar }
+func (minionData) PillarErrors() []string   { return nil }
+
+// dataFunc implements function.Data that changes.
+type dataFunc func() minionData
+
+func (f dataFunc) Grains() map[string]any { return f().grains }
+func (f dataFunc) Pillar() map[string]any { return f().pillar }
+func (dataFunc) PillarErrors() []string   { return nil }
+
 // run calls a function on host as a job does.
 func run(t testing.TB, host *function.Host, name string, kwargs map[string]any, args ...any) function.Result {
 	t.Helper()

@@ -99,7 +99,7 @@ func TestNetworkPing(t *testing.T) {
 }
 
 func TestNetworkNames(t *testing.T) {
-	host := &function.Host{Grains: func() map[string]any { return map[string]any{"fqdn": "web1.example.com"} }}
+	host := &function.Host{Data: minionData{grains: map[string]any{"fqdn": "web1.example.com"}}}
 	same(t, "get_fqdn", good(t, host, "network.get_fqdn", nil), "web1.example.com")
 	if name := good(t, nil, "network.get_hostname", nil); name != good(t, nil, "network.get_fqdn", nil) || name == "" {
 		t.Errorf("get_hostname = %q", name)

@@ -220,16 +220,16 @@ func pkgDelRepo(ctx context.Context, c *function.Call) (any, error) {
 		}
 		drop = func(f repoFile) (string, bool, error) { return editApt(f, want, want.without) }
 	}
-	told, err := dropRepo(c, files, drop)
+	changes, err := dropRepo(c, files, drop)
 	if err != nil {
 		return nil, err
 	}
-	return told, m.fetchLists(ctx, c)
+	return changes, m.fetchLists(ctx, c)
 }
 
 // dropRepo takes a repository out of all files. One that has nothing left goes.
 func dropRepo(c *function.Call, files []repoFile, drop func(repoFile) (string, bool, error)) (string, error) {
-	var told []string
+	var changes []string
 	for _, f := range files {
 		text, found, err := drop(f)
 		if err != nil {
@@ -240,19 +240,19 @@ func dropRepo(c *function.Call, files []repoFile, drop func(repoFile) (string, b
 		}
 		if strings.TrimSpace(text) == "" && f.path != c.Host.Path(aptMain) {
 			err = os.Remove(f.path)
-			told = append(told, "File "+f.path+" containing repo '"+c.String("repo")+"' has been removed.")
+			changes = append(changes, "File "+f.path+" containing repo '"+c.String("repo")+"' has been removed.")
 		} else {
 			err = replaceText(f.path, text, 0o644)
-			told = append(told, "Repo '"+c.String("repo")+"' has been removed from "+f.path+".")
+			changes = append(changes, "Repo '"+c.String("repo")+"' has been removed from "+f.path+".")
 		}
 		if err != nil {
 			return "", err
 		}
 	}
-	if told == nil {
+	if changes == nil {
 		return "", errors.New("there is no repository " + c.String("repo"))
 	}
-	return strings.Join(told, "\n"), nil
+	return strings.Join(changes, "\n"), nil
 }
 
 // without is r without the components of want: false where nothing is left of it.

@@ -93,7 +93,7 @@ func withModule(t testing.TB, name, text string) (*function.Host, string) {
 		t.Fatal(err)
 	}
 	h.Config = map[string]any{"id": "web1"}
-	h.Grains = func() map[string]any { return map[string]any{"os": "Debian"} }
+	h.Data = minionData{grains: map[string]any{"os": "Debian"}}
 	return h, dir
 }
 
@@ -122,7 +122,7 @@ func TestModulesOfPythonFail(t *testing.T) {
 	if r := run(t, h, "tools.code", nil); r.Retcode != 7 || r.Return != "seven" {
 		t.Errorf("tools.code: %+v", r)
 	}
-	h.Grains = func() map[string]any { return map[string]any{"os": "Plan9"} }
+	h.Data = minionData{grains: map[string]any{"os": "Plan9"}}
 	bad(t, h, "tools.who", "there is no Plan 9 here", nil)
 	for name, c := range map[string][2]string{
 		"needs.py":  {"import salt.utils.files\ndef f(): pass\n", "it imports salt.utils: of Salt's own package there is salt.exceptions only"},
@@ -189,7 +189,7 @@ func TestModulesOfPythonSync(t *testing.T) {
 		"_modules/tools.py": saltModule, "_modules/notes.txt": "none", "_modules/my-tools.py": "def f(): pass\n", "_modules/torn.py": "def f(:\n",
 		"_grains/place.py": "def site():\n    return {'site': 'north'}\ndef rack(grains):\n    return {'rack': 4}\ndef none():\n    return None\n",
 	})
-	server.Log, server.Config, server.Grains = h.Log, h.Config, h.Grains
+	server.Log, server.Config, server.Data = h.Log, h.Config, h.Data
 	server.Custom = extension.OfMinion(extension.Modules, nil, server.CacheDir, h.Log)
 	same(t, "sync_all", good(t, server, "saltutil.sync_all", map[string]any{"refresh": false}), map[string]any{
 		"grains": []any{"grains.place"}, "modules": []any{"modules.my-tools", "modules.notes", "modules.tools", "modules.torn"}, "returners": []any{},
@@ -212,7 +212,7 @@ func TestModuleOfTheManual(t *testing.T) {
 		t.Fatal("the manual has no module")
 	}
 	h, dir := withModule(t, "tools.py", program)
-	h.Grains = func() map[string]any { return map[string]any{"id": "web1"} }
+	h.Data = minionData{grains: map[string]any{"id": "web1"}}
 	same(t, "owner", good(t, h, "tools.owner", nil, "/etc/passwd"), "root on web1")
 	bad(t, h, "tools.owner", "there is no "+dir+"/none", nil, dir+"/none")
 }

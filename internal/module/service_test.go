@@ -7,7 +7,7 @@ import (
 )
 
 func systemdHost() *function.Host {
-	return &function.Host{Grains: func() map[string]any { return map[string]any{"init": "systemd"} }}
+	return &function.Host{Data: minionData{grains: map[string]any{"init": "systemd"}}}
 }
 
 // fakeSystemctl knows the units sshd, which runs and is enabled, and cron,
@@ -67,7 +67,7 @@ func TestServicesOfSystemd(t *testing.T) {
 }
 
 func TestServicesOfScripts(t *testing.T) {
-	host := &function.Host{Grains: func() map[string]any { return map[string]any{"init": "sysvinit"} }}
+	host := &function.Host{Data: minionData{grains: map[string]any{"init": "sysvinit"}}}
 	fakeProgram(t, "service", `case "$1 $2" in "cron status") exit 3;; "bad start") echo broken; exit 1;; esac`)
 	same(t, "status", good(t, host, "service.status", nil, "sshd"), true)
 	same(t, "status of a stopped one", good(t, host, "service.status", nil, "cron"), false)
@@ -112,7 +112,7 @@ func TestServicesOfOtherInitSystems(t *testing.T) {
 				fakeProgram(t, program, script)
 			}
 			h, _ := inRoot(t, map[string]string{"etc/rc3.d/S01sshd": "", "etc/rc3.d/K01cron": ""})
-			h.Grains = func() map[string]any { return map[string]any{"init": "other"} }
+			h.Data = minionData{grains: map[string]any{"init": "other"}}
 			good(t, h, "service.restart", nil, "sshd")
 			good(t, h, "service.enable", nil, "sshd")
 			good(t, h, "service.disable", nil, "sshd")

@@ -107,9 +107,9 @@ func TestSleepEndsWithItsJob(t *testing.T) {
 }
 
 func TestVersions(t *testing.T) {
-	host := &function.Host{Version: "1.2.3", Grains: func() map[string]any {
-		return map[string]any{"osfullname": "Debian GNU/Linux", "osrelease": "12", "oscodename": "bookworm", "kernel": "Linux"}
-	}}
+	host := &function.Host{Version: "1.2.3", Data: minionData{grains: map[string]any{
+		"osfullname": "Debian GNU/Linux", "osrelease": "12", "oscodename": "bookworm", "kernel": "Linux",
+	}}}
 	report := good(t, host, "test.versions_report", nil).(string)
 	for _, want := range []string{"Brine Version:\n    Brine: 1.2.3", "dist: Debian GNU/Linux 12 bookworm", "system: Linux", " Go: "} {
 		if !strings.Contains(report, want) {
@@ -124,10 +124,10 @@ func TestVersions(t *testing.T) {
 func TestConfig(t *testing.T) {
 	host := &function.Host{
 		Config: map[string]any{"cachedir": "/var/cache/salt", "a": map[string]any{"b": "opts"}, "x:y": "flat"},
-		Grains: func() map[string]any {
-			return map[string]any{"os": "Debian", "a": map[string]any{"b": "grain", "c": "d"}}
+		Data: minionData{
+			grains: map[string]any{"os": "Debian", "a": map[string]any{"b": "grain", "c": "d"}},
+			pillar: map[string]any{"role": "web", "os": "pillar"},
 		},
-		Pillar: func() map[string]any { return map[string]any{"role": "web", "os": "pillar"} },
 	}
 	tests := []struct {
 		function string

@@ -79,11 +79,9 @@ func TestAccountLines(t *testing.T) {
 func TestMatchAndPillar(t *testing.T) {
 	host := &function.Host{
 		ID: "web1",
-		Grains: func() map[string]any {
-			return map[string]any{"os": "Debian", "ipv4": []any{"10.0.0.5"}, "a": map[string]any{"b": "c"}}
-		},
-		Pillar: func() map[string]any {
-			return map[string]any{"role": "front", "p": map[string]any{"q": "r", "s": []any{"t"}}}
+		Data: minionData{
+			grains: map[string]any{"os": "Debian", "ipv4": []any{"10.0.0.5"}, "a": map[string]any{"b": "c"}},
+			pillar: map[string]any{"role": "front", "p": map[string]any{"q": "r", "s": []any{"t"}}},
 		},
 	}
 	for _, tt := range []struct {
@@ -108,8 +106,8 @@ func TestMatchAndPillar(t *testing.T) {
 		{"pillar.item", []any{"role", "p:s:0", "x"}, map[string]any{"role": "front", "p:s:0": "t", "x": ""}},
 		{"pillar.keys", []any{"p"}, []any{"q", "s"}},
 		{"pillar.ls", nil, []any{"p", "role"}},
-		{"pillar.items", nil, host.Pillar()},
-		{"pillar.raw", nil, host.Pillar()},
+		{"pillar.items", nil, host.PillarData()},
+		{"pillar.raw", nil, host.PillarData()},
 		{"pillar.raw", []any{"role"}, "front"},
 		{"pillar.obfuscate", nil, map[string]any{"role": "<str>", "p": map[string]any{"q": "<str>", "s": []any{"<str>"}}}},
 	} {

@@ -315,21 +315,21 @@ func (r *request) fromStore(ctx context.Context, c *caller, q protocol.Listen, b
 // confirmation tells the master how far a durable stream has come, not at every event.
 // What the reader has not got all the same it asks for by Last-Event-ID.
 type confirmation struct {
-	c         *caller
-	name      string
-	seq, told uint64
-	at        time.Time
+	c              *caller
+	name           string
+	seq, confirmed uint64
+	at             time.Time
 }
 
 const confirmEvery = time.Second
 
 func (n *confirmation) now(ctx context.Context, must bool) {
-	if n.name == "" || n.seq == n.told || !must && time.Since(n.at) < confirmEvery {
+	if n.name == "" || n.seq == n.confirmed || !must && time.Since(n.at) < confirmEvery {
 		return
 	}
 	q := protocol.Confirm{Durable: n.name, Seq: n.seq}
 	if n.c.conn.Ask(ctx, protocol.OpConfirm, q, nil) == nil { // else the next time, or they come again
-		n.told = n.seq
+		n.confirmed = n.seq
 	}
 	n.at = time.Now()
 }

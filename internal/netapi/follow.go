@@ -106,7 +106,7 @@ func (r *request) tellRun(ctx context.Context, c chunk, run *jobRun) error {
 		if u.State.Final() && u.State != job.Disconnected || u.State.Returned() {
 			done++
 		}
-		kind, data := told(c, run.start, u)
+		kind, data := show(c, run.start, u)
 		if kind == "" {
 			return nil
 		}
@@ -121,8 +121,8 @@ func (r *request) tellRun(ctx context.Context, c chunk, run *jobRun) error {
 	return nil
 }
 
-// told is what is said of one update.
-func told(c chunk, start job.Start, u job.Update) (kind string, data map[string]any) {
+// show is what is said of one update.
+func show(c chunk, start job.Start, u job.Update) (kind string, data map[string]any) {
 	id := map[string]any{"minion": string(u.ID)}
 	switch {
 	case len(u.Begun) > 0:

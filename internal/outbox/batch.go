@@ -53,7 +53,7 @@ func (r *Receiver) quick(ctx context.Context, req *rpc.Request) *delivery {
 			return nil
 		}
 	}
-	from := r.marks.tryBegin(id)
+	from := r.watermarks.tryBegin(id)
 	if from == nil {
 		return nil
 	}
@@ -116,9 +116,9 @@ func (d *delivery) stored() {
 
 // outcome is what the minion is told.
 func (d *delivery) outcome() []Delivery {
-	told := make([]Delivery, len(d.messages))
+	deliveries := make([]Delivery, len(d.messages))
 	for i, in := range d.messages {
-		told[i].Refused = in.refused
+		deliveries[i].Refused = in.refused
 	}
-	return told
+	return deliveries
 }

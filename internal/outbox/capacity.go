@@ -68,8 +68,8 @@ func (c *capacity) askFor(id salt.MinionID, bytes int64) *lease {
 	return l
 }
 
-// settle says that a question is answered, or given up.
-func (c *capacity) settle(id salt.MinionID, l *lease) {
+// finish says that a question is answered, or given up.
+func (c *capacity) finish(id salt.MinionID, l *lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asking[id] == l {
@@ -153,7 +153,7 @@ func (r *Receiver) Reserve(ctx context.Context, req *rpc.Request) error {
 
 // await returns when a lease is given.
 func (c *capacity) await(ctx context.Context, id salt.MinionID, l *lease) error {
-	defer c.settle(id, l)
+	defer c.finish(id, l)
 	select {
 	case <-l.given:
 		return nil

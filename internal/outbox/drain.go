@@ -78,11 +78,11 @@ func (b *Box) turn(ctx context.Context) (more bool, err error) {
 		b.dropUnreadable(ctx, batch)
 		return true, nil
 	}
-	told, err := b.deliver(ctx, master, batch)
+	deliveries, err := b.deliver(ctx, master, batch)
 	if err != nil {
 		return false, err
 	}
-	b.delivered(batch[:len(told)], told)
+	b.delivered(batch[:len(deliveries)], deliveries)
 	return b.Waiting() > 0, nil
 }
 
@@ -224,12 +224,12 @@ func (b *Box) fetch(k *kept) error {
 }
 
 // delivered takes a batch out of what waits, and tells the senders.
-func (b *Box) delivered(batch []queued, told []Delivery) {
+func (b *Box) delivered(batch []queued, deliveries []Delivery) {
 	for i, m := range batch {
-		if r := told[i].Refused; r != nil {
+		if r := deliveries[i].Refused; r != nil {
 			b.log.Error("the master refuses what was for it; it is dropped", "op", m.Op, "err", r)
 		}
-		b.tell(m.kept, told[i])
+		b.tell(m.kept, deliveries[i])
 	}
 	b.remove(batch)
 }

@@ -18,9 +18,9 @@ import (
 
 // losses count what the outbox had to drop. It lives in a file.
 type losses struct {
-	path   string
-	Total  uint64 `json:"total"`  // events and returns, ever
-	Untold uint64 `json:"untold"` // of those, what the master was not told yet
+	path       string
+	Total      uint64 `json:"total"`  // events and returns, ever
+	Unreported uint64 `json:"untold"` // of those, what was not reported to the master yet
 	// Damage is where messages could not be read, of which the master was not told yet.
 	Damage []Damage `json:"damage,omitempty"`
 }
@@ -42,7 +42,7 @@ const maxDamage = 64
 func (l *losses) damaged(d Damage) {
 	n := d.To - d.From + 1
 	l.Total += n
-	l.Untold += n
+	l.Unreported += n
 	if last := len(l.Damage) - 1; last >= 0 && (d.From == l.Damage[last].To+1 || last+1 >= maxDamage) {
 		d.From, d.After = l.Damage[last].From, l.Damage[last].After
 		l.Damage = l.Damage[:last:last] // the old one may be on its way to the master
@@ -96,14 +96,14 @@ const lostTag = "/outbox/lost"
 // dropped since it was told last.
 func (b *Box) tellLosses(ctx context.Context) error {
 	l := b.losses()
-	if l.Untold == 0 {
+	if l.Unreported == 0 {
 		return nil
 	}
 	data, err := json.Marshal(struct {
 		Lost    uint64   `json:"lost"`
 		Total   uint64   `json:"total"`
 		Damaged []Damage `json:"damaged,omitempty"`
-	}{l.Untold, l.Total, l.Damage})
+	}{l.Unreported, l.Total, l.Damage})
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (b *Box) tellLosses(ctx context.Context) error {
 		return err
 	}
 	b.change(func(now *losses) {
-		now.Untold -= l.Untold
+		now.Unreported -= l.Unreported
 		now.Damage = slices.DeleteFunc(slices.Clone(now.Damage), func(d Damage) bool { return slices.Contains(l.Damage, d) })
 	})
 	return nil
@@ -180,7 +180,7 @@ func (b *Box) drop(ctx context.Context, why string, gone func(queued) bool) erro
 	defer func() {
 		if lost > 0 {
 			b.clearNow(ctx)
-			b.change(func(l *losses) { l.Total += lost; l.Untold += lost })
+			b.change(func(l *losses) { l.Total += lost; l.Unreported += lost })
 			b.log.Warn("events and returns in the outbox are lost: "+why, "count", lost, "total", b.losses().Total)
 		}
 	}()

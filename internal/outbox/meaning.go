@@ -104,7 +104,7 @@ func (r *Receiver) events(id salt.MinionID, f protocol.Fire) (_ []event.Event, d
 			return nil, d, rpc.Errorf(rpc.Usage, "event %q has %d bytes of data: the limit is %d", item.Tag, len(item.Data), limit).
 				WithHint("max_event_size in the master's configuration is the limit")
 		}
-		if events[i], err = event.New(item.Tag, item.Data, string(id), now); err != nil {
+		if events[i], err = event.NewValid(item.Tag, item.Data, string(id), now); err != nil {
 			return nil, d, rpc.Errorf(rpc.Usage, "%v", err)
 		}
 	}

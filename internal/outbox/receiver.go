@@ -53,24 +53,24 @@ type ReceiverOptions struct {
 // once and in the order of its outbox.
 type Receiver struct {
 	ReceiverOptions
-	marks    *watermarks
-	capacity *capacity
-	refusals logging.Throttle
+	watermarks *watermarks
+	capacity   *capacity
+	refusals   logging.Throttle
 }
 
 // NewReceiver returns a receiver that knows what is stored already. Keep has to run
 // beside it.
 func NewReceiver(ctx context.Context, o ReceiverOptions) (*Receiver, error) {
-	marks, err := openWatermarks(ctx, o.Journal, o.Durable)
+	watermarks, err := openWatermarks(ctx, o.Journal, o.Durable)
 	if err != nil {
 		return nil, err
 	}
-	return &Receiver{ReceiverOptions: o, marks: marks, capacity: newCapacity()}, nil
+	return &Receiver{ReceiverOptions: o, watermarks: watermarks, capacity: newCapacity()}, nil
 }
 
 // Keep writes down now and then how far each outbox is stored, until ctx ends, and a
 // last time then.
-func (r *Receiver) Keep(ctx context.Context) { r.marks.keep(ctx, r.Log) }
+func (r *Receiver) Keep(ctx context.Context) { r.watermarks.keep(ctx, r.Log) }
 
 // Deliver answers OpDeliver. The answer comes when all of the batch is in the journal,
 // once, and in order.
@@ -88,8 +88,8 @@ func (r *Receiver) Deliver(ctx context.Context, req *rpc.Request) error {
 	// know what became of it.
 	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeFor(q.Messages))
 	defer cancel()
-	told, err := r.store(store, id, q.Messages)
-	if err != nil && len(told) == 0 {
+	deliveries, err := r.store(store, id, q.Messages)
+	if err != nil && len(deliveries) == 0 {
 		return err
 	}
 	if err := r.Durable(); err != nil {
@@ -98,7 +98,7 @@ func (r *Receiver) Deliver(ctx context.Context, req *rpc.Request) error {
 	if err != nil {
 		r.Log.Error("not all messages from a minion's outbox are stored", "minion", id, "err", err)
 	}
-	return req.Last(ctx, Delivered{Messages: told})
+	return req.Last(ctx, Delivered{Messages: deliveries})
 }
 
 // incoming is a message on its way into the journal.
@@ -113,7 +113,7 @@ type incoming struct {
 // before it waits for the first. The result ends before a message that could not be
 // stored now.
 func (r *Receiver) store(ctx context.Context, id salt.MinionID, batch []Message) ([]Delivery, error) {
-	from := r.marks.begin(id)
+	from := r.watermarks.begin(id)
 	defer from.end()
 	var broken error
 	begun := make([]*incoming, 0, len(batch))
@@ -128,16 +128,16 @@ func (r *Receiver) store(ctx context.Context, id salt.MinionID, batch []Message)
 		}
 		begun = append(begun, in)
 	}
-	told := make([]Delivery, 0, len(begun))
+	deliveries := make([]Delivery, 0, len(begun))
 	for _, in := range begun {
 		seq, err := in.wait(ctx, from)
 		if err != nil {
-			return told, err
+			return deliveries, err
 		}
 		in.after()
-		told = append(told, Delivery{Seq: seq, Refused: in.refused})
+		deliveries = append(deliveries, Delivery{Seq: seq, Refused: in.refused})
 	}
-	return told, broken
+	return deliveries, broken
 }
 
 // open reads a message. One that is refused is so for good. An error is anything else.

@@ -60,7 +60,7 @@ func (p *pprinter) dict(m map[string]any, indent, allowance int) {
 		}
 		key := value.Repr(k) + ": "
 		p.WriteString(key)
-		p.value(m[k], indent+utf8.RuneCountInString(key), room(i == len(m)-1, allowance), false)
+		p.value(m[k], indent+utf8.RuneCountInString(key), widthBehind(i == len(m)-1, allowance), false)
 	}
 	p.WriteByte('}')
 }
@@ -72,13 +72,13 @@ func (p *pprinter) list(list []any, indent, allowance int) {
 		if i > 0 {
 			p.WriteString(",\n" + strings.Repeat(" ", indent))
 		}
-		p.value(v, indent, room(i == len(list)-1, allowance), false)
+		p.value(v, indent, widthBehind(i == len(list)-1, allowance), false)
 	}
 	p.WriteByte(']')
 }
 
-// room is what an item leaves behind it: a comma's place, if it is not the last.
-func room(last bool, allowance int) int {
+// widthBehind is what an item leaves behind it: a comma's place, if it is not the last.
+func widthBehind(last bool, allowance int) int {
 	if last {
 		return allowance
 	}

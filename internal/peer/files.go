@@ -102,17 +102,17 @@ func (f Files) get(ctx context.Context, q protocol.GetFile, w io.Writer) (filese
 func fileError(err error) error {
 	switch rpc.CodeOf(err) {
 	case rpc.NotFound:
-		return told{err, fileserver.ErrNotFound}
+		return answered{err, fileserver.ErrNotFound}
 	case rpc.Denied:
-		return told{err, fileserver.ErrPath}
+		return answered{err, fileserver.ErrPath}
 	}
 	return err
 }
 
-// told is an error with the words of the master.
-type told struct {
+// answered is an error with the words of the master.
+type answered struct {
 	error
 	meaning error
 }
 
-func (t told) Unwrap() []error { return []error{t.error, t.meaning} }
+func (a answered) Unwrap() []error { return []error{a.error, a.meaning} }

@@ -355,9 +355,9 @@ func shared(path string, n *yaml.Node, err error) *Error {
 
 func (e *Error) with(err error) *Error { return &Error{File: e.File, Line: e.Line, Err: err} }
 
-// Told is what the minion is told of an error of Compile: its place, and what is wrong there
+// Shown is what the minion is told of an error of Compile: its place, and what is wrong there
 // unless that is about the targets of others.
-func Told(err error) string {
+func Shown(err error) string {
 	var e *Error
 	if errors.As(err, &e) && !e.shared {
 		return e.Error()

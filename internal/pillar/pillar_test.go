@@ -117,20 +117,20 @@ func TestErrorNamesThePlace(t *testing.T) {
 	}
 }
 
-// TestTold: a minion is told the place of a mistake and what is wrong, but not how others are named.
-func TestTold(t *testing.T) {
+// TestShown: a minion is told the place of a mistake and what is wrong, but not how others are named.
+func TestShown(t *testing.T) {
 	for name, c := range map[string]struct{ top, want, hidden string }{
 		"a file that is missing": {"base:\n  '*': [nosuch]\n", `top.sls:2: there is no file for "nosuch"`, "\x00"},
 		"a target of others":     {"base:\n  '*': []\n  'db1 and (': [a]\n", "top.sls:3: the log of the master", "db1"},
 		"a kind of target":       {"base:\n  '*': []\n  db1: [{match: db2}]\n", "top.sls:3: the log of the master", "db"},
 	} {
 		_, err := Compile(web1, Options{Roots: map[string][]string{"base": {tree(t, map[string]string{"top.sls": c.top})}}})
-		if told := Told(err); !strings.Contains(told, c.want) || strings.Contains(told, c.hidden) {
-			t.Errorf("%s: told %q of %v", name, told, err)
+		if shown := Shown(err); !strings.Contains(shown, c.want) || strings.Contains(shown, c.hidden) {
+			t.Errorf("%s: told %q of %v", name, shown, err)
 		}
 	}
-	if told := Told(errors.New("read geheim")); strings.Contains(told, "geheim") {
-		t.Errorf("told %q of an error that has no place", told)
+	if shown := Shown(errors.New("read geheim")); strings.Contains(shown, "geheim") {
+		t.Errorf("told %q of an error that has no place", shown)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestTemplates(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{"a: {{ bad }}": "a.sls:7: wrong", "a: {{ me }}\nb: [": "a.sls:2: rendered, as which it has that line: ", "#!py\n": "a.sls:1: only templates and YAML"} {
-		if _, err := compile(in); err == nil || !strings.Contains(Told(err), want) {
+		if _, err := compile(in); err == nil || !strings.Contains(Shown(err), want) {
 			t.Errorf("%q: %v, want %s", in, err, want)
 		}
 	}
@@ -188,7 +188,7 @@ func TestGrainsIncludeNothing(t *testing.T) {
 		"include: ['web1', \"secret\"]\nmotd: text {{ id }}\n":                  "",
 	} {
 		got, err := compile(all, text)
-		if want == "" && (err != nil || got["own"] == nil || got["password"] == nil) || want != "" && (err == nil || !strings.Contains(Told(err), want) || got["password"] != nil) {
+		if want == "" && (err != nil || got["own"] == nil || got["password"] == nil) || want != "" && (err == nil || !strings.Contains(Shown(err), want) || got["password"] != nil) {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}

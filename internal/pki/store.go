@@ -254,8 +254,8 @@ func readNames(dir string) ([]string, error) {
 	return slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, ".") }), err
 }
 
-// Knock is a minion that connects.
-type Knock struct {
+// Submission is the key of a minion that connects.
+type Submission struct {
 	ID  salt.MinionID
 	Key PublicKey
 	// Host is where it comes from; each has a part of the places for keys that wait.
@@ -268,18 +268,18 @@ type Knock struct {
 	Here func(PublicKey) bool
 }
 
-// Submit is Knock without a host.
+// Submit is SubmitFrom without a host.
 func (s *Store) Submit(id salt.MinionID, key PublicKey) (State, error) {
-	state, _, err := s.Knock(Knock{ID: id, Key: key})
+	state, _, err := s.SubmitFrom(Submission{ID: id, Key: key})
 	return state, err
 }
 
-// Knock is for a minion that connects: it returns the state of its key, and
+// SubmitFrom is for a minion that connects: it returns the state of its key, and
 // records a key not seen before, as pending if the id is free, as denied if
 // another key holds it. Calling it again changes nothing. Where there is no room the
 // key that was not seen for the longest time gives way; if none can, the state is
 // Denied, with an error that is ErrFull.
-func (s *Store) Knock(k Knock) (state State, isNew bool, err error) {
+func (s *Store) SubmitFrom(k Submission) (state State, isNew bool, err error) {
 	found, state, err := s.look(k.ID, k.Key)
 	if err != nil || found && state != Pending && state != Denied {
 		return state, false, err
@@ -309,14 +309,14 @@ func (s *Store) Knock(k Knock) (state State, isNew bool, err error) {
 	return state, true, nil
 }
 
-func (s *Store) record(k Knock, state State) error {
+func (s *Store) record(k Submission, state State) error {
 	p, _ := placeOf(state)
 	path, err := s.freeName(p, k.ID)
 	if err != nil {
 		return err
 	}
 	if !k.Decided {
-		if err := s.makeRoom(k); err != nil {
+		if err := s.evict(k); err != nil {
 			return err
 		}
 	}

@@ -342,7 +342,7 @@ func TestOpenExistingStore(t *testing.T) {
 
 // knock is a minion that connects from host.
 func knock(s *Store, id string, key PublicKey, host string) (State, error) {
-	state, _, err := s.Knock(Knock{ID: salt.MinionID(id), Key: key, Host: host, Here: func(k PublicKey) bool { return k == connected }})
+	state, _, err := s.SubmitFrom(Submission{ID: salt.MinionID(id), Key: key, Host: host, Here: func(k PublicKey) bool { return k == connected }})
 	return state, err
 }
 
@@ -390,7 +390,7 @@ func TestWaitingKeysAreBounded(t *testing.T) {
 	}
 	wantState(t, s, "fleet1", connected, Pending)
 	wantState(t, s, "web1", accepted, Accepted)
-	if state, isNew, err := s.Knock(Knock{ID: "web2", Key: other, Host: "192.0.2.66", Decided: true}); state != Pending || !isNew || err != nil {
+	if state, isNew, err := s.SubmitFrom(Submission{ID: "web2", Key: other, Host: "192.0.2.66", Decided: true}); state != Pending || !isNew || err != nil {
 		t.Errorf("a key on which rules have decided: %v, %v", state, err)
 	}
 	s.waiting.most, s.waiting.ofHost = 1, 1

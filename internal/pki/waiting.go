@@ -194,9 +194,9 @@ func (s *Store) countWaiting() error {
 	return nil
 }
 
-// makeRoom finds a place for one more key, of which the oldest of its host or that of the
+// evict makes space for one more key, of which the oldest of its host or that of the
 // host with the most gives way. The caller holds the lock.
-func (s *Store) makeRoom(k Knock) error {
+func (s *Store) evict(k Submission) error {
 	w := s.waiting
 	var e *list.Element
 	switch {

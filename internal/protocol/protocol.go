@@ -35,7 +35,7 @@ const (
 	OpKeyAction = "keyaction" // KeyAction → nothing: who is about to change keys, for the audit log
 	OpStatus    = "status"    // nothing → Status: of a minion's daemon
 	OpMaster    = "master"    // Fire → Fired: a minion's daemon passes events on to its master
-	OpPlace     = "place"     // nothing → Place: where the journal ends now
+	OpEnd       = "place"     // nothing → End: where the journal ends now
 	OpConfirm   = "confirm"   // Confirm → nothing: a durable listener has done its work up to here
 	OpDead      = "dead"      // Dead → DeadLetter ...: events that a handler could not be brought to take
 	OpStat      = "stat"      // nothing → Stat: of the bus, for operators
@@ -212,7 +212,7 @@ type Listen struct {
 
 	Match   event.MatchType `json:"match,omitempty"`
 	Senders []string        `json:"senders,omitempty"`  // shell patterns for the sender; none is everybody
-	FromSeq uint64          `json:"from_seq,omitempty"` // from this place on
+	FromSeq uint64          `json:"from_seq,omitempty"` // from this sequence on
 	// UntilEnd ends the answer behind the last event that was stored when it began.
 	UntilEnd bool `json:"until_end,omitempty"`
 	// Durable names a position that is kept for the asking user. It begins where the
@@ -222,16 +222,16 @@ type Listen struct {
 	// Resume is set by a listener that comes back by itself: it has done everything
 	// before FromSeq, whether or not that was confirmed.
 	Resume bool `json:"resume,omitempty"`
-	// Lines asks for answers of one or more lines, each an event or a Mark, instead
+	// Lines asks for answers of one or more lines, each an event or a Progress, instead
 	// of one event in each message.
 	Lines bool `json:"lines,omitempty"`
 	// Live asks for the events that are not stored, too, as they come. They have no
-	// place. It goes with neither Durable nor UntilEnd.
+	// sequence. It goes with neither Durable nor UntilEnd.
 	Live bool `json:"live,omitempty"`
 	// Mirrors asks for the events of the journals of other masters, too, as far as they are
 	// mirrored here. Each has a place of its own, which MasterOf reads. It goes with Lines.
 	Mirrors bool `json:"mirrors,omitempty"`
-	// At are the places to begin at, by the names of journals; of those that it leaves out
+	// At are the sequences to begin at, by the names of journals; of those that it leaves out
 	// Since and FromSeq say it, the latter of the own journal alone.
 	At event.Position `json:"at,omitempty"`
 }
@@ -239,13 +239,13 @@ type Listen struct {
 // Ready says that the listener stands: what is fired from now on is heard.
 type Ready struct {
 	Ready bool   `json:"ready"`
-	Start uint64 `json:"start,omitempty"` // the place where it begins
+	Start uint64 `json:"start,omitempty"` // the sequence where it begins
 	Last  uint64 `json:"last,omitempty"`  // the newest event of the journal
 	Lost  uint64 `json:"lost,omitempty"`  // events that were discarded before this position got them, at most
 	// Ahead is the position that the listener had, where the journal ends before it: it is not
 	// the journal of that position, or has lost its end. The listener begins at its start.
 	Ahead uint64 `json:"ahead,omitempty"`
-	// At are the places where it begins in the journals of other masters.
+	// At are the sequences where it begins in the journals of other masters.
 	At     event.Position `json:"at,omitempty"`
 	Limits []string       `json:"limits,omitempty"` // the only tags that this user may hear, as shell patterns; none is no limit
 }
@@ -253,14 +253,14 @@ type Ready struct {
 // Heard is one message of the answer to Listen.
 type Heard = event.Event
 
-// Mark stands between the events of an answer with Lines.
-type Mark struct {
-	Passed uint64 `json:"passed"` // everything up to this place has been sent, or does not match
+// Progress stands between the events of an answer with Lines.
+type Progress struct {
+	Passed uint64 `json:"passed"` // everything up to this sequence has been sent, or does not match
 	// End says that this was all that UntilEnd asked for. The answer to a listener
 	// with a position stays open, so that it still can confirm; it hangs up itself.
 	End bool `json:"end,omitempty"`
 	// Missed is how many events that are not stored, of any tag, went by since the last
-	// Mark while the principal took too little.
+	// Progress while the principal took too little.
 	Missed uint64 `json:"missed,omitempty"`
 	// Lost is how many stored events, at most and of any tag, were discarded since then
 	// by age or size before they could be sent.
@@ -269,8 +269,8 @@ type Mark struct {
 	Master string `json:"master,omitempty"`
 }
 
-// Place is a place in the journal: the newest event is there.
-type Place struct {
+// End is where a journal ends: the newest event is there.
+type End struct {
 	Seq uint64 `json:"seq"`
 	// At is the same for all journals, the own one among them, where others are mirrored here.
 	At event.Position `json:"at,omitempty"`
@@ -363,7 +363,7 @@ type PositionStat struct {
 
 // Purge removes events, or a position. All that is set must hold of an event.
 type Purge struct {
-	Before  uint64          `json:"before,omitempty"` // events before this place
+	Before  uint64          `json:"before,omitempty"` // events before this sequence
 	Until   time.Time       `json:"until,omitzero"`   // events before this moment
 	Tags    []string        `json:"tags,omitempty"`
 	Match   event.MatchType `json:"match,omitempty"`

@@ -73,7 +73,7 @@ func CheckBuilt(b []byte) error {
 }
 
 // TakeBuilt is CheckBuilt for several documents that are built beside each other: what this
-// one becomes is taken from what is left of the room for all.
+// one becomes is taken from what is left for all.
 func TakeBuilt(b []byte, left *int) error {
 	cost, err := built(b, *left)
 	if err == nil {
@@ -82,7 +82,7 @@ func TakeBuilt(b []byte, left *int) error {
 	return err
 }
 
-// MaxBuilt is the room for all that one request has built.
+// MaxBuilt bounds all that one request has built.
 const MaxBuilt = maxBuilt
 
 func built(b []byte, limit int) (cost int, err error) {
@@ -121,10 +121,10 @@ func (r *Request) bound() error {
 		limit = maxBuilt
 	}
 	cost, err := built(r.Body, limit)
-	if err != nil || r.book == nil || r.built > 0 {
+	if err != nil || r.reserve == nil || r.built > 0 {
 		return err
 	}
-	if err := r.book(cost); err != nil {
+	if err := r.reserve(cost); err != nil {
 		return err
 	}
 	r.built = cost

@@ -167,7 +167,7 @@ func (c *Conn) send(op string, in any, reply string) error {
 		return err
 	}
 	if c.plain() {
-		return c.sendPlain(subject, reply, body[Room:])
+		return c.sendPlain(subject, reply, body[HeadBytes:])
 	}
 	return cut(frameItem, body, func(b []byte) error {
 		if err := c.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: b}); err != nil { // it copies b
@@ -184,19 +184,19 @@ func (c *Conn) subject(op string) string {
 	return bus.RequestSubject(c.self.Role, c.self.Name, op)
 }
 
-// encode writes the body of a request behind its room: JSON, unless in has a form of its
+// encode writes the body of a request behind the bytes for its head: JSON, unless in has a form of its
 // own.
 func encode(in any) ([]byte, error) {
-	room := make([]byte, Room)
+	head := make([]byte, HeadBytes)
 	switch in := in.(type) {
 	case encoding.BinaryAppender:
-		return in.AppendBinary(room)
+		return in.AppendBinary(head)
 	case encoding.BinaryMarshaler:
 		b, err := in.MarshalBinary()
-		return append(room, b...), err
+		return append(head, b...), err
 	}
 	b, err := json.Marshal(in)
-	return append(room, b...), err
+	return append(head, b...), err
 }
 
 // Tell asks the daemon to do op and does not wait for an answer.
@@ -262,13 +262,13 @@ type source interface {
 
 // Stream is the answer to one request. Next and Close are for one goroutine.
 type Stream struct {
-	conn     *Conn
-	sub      source
-	reply    string
-	asm      Assembler
-	taken    int64 // bytes taken from the stream
-	credited int64 // bytes of those that the sender knows of
-	ended    bool
+	conn      *Conn
+	sub       source
+	reply     string
+	asm       Assembler
+	taken     int64 // bytes taken from the stream
+	announced int64 // bytes of those that the sender knows of
+	ended     bool
 
 	first  context.Context // ends where the server does not take the request; nil once it was answered
 	refuse context.CancelCauseFunc
@@ -319,7 +319,7 @@ func (s *Stream) Next(ctx context.Context) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.credit(m)
+		s.widen(m)
 		switch kind {
 		case frameItem:
 			return data, nil
@@ -381,18 +381,18 @@ func (s *Stream) read(m *nats.Msg) (kind byte, data []byte, err error) {
 	return s.asm.add(m.Data)
 }
 
-// credit tells the sender what was taken, each quarter of the window.
-func (s *Stream) credit(m *nats.Msg) {
+// widen tells the sender what was taken, each quarter of the window.
+func (s *Stream) widen(m *nats.Msg) {
 	s.taken += cost(len(m.Data))
-	if s.taken-s.credited < Window/4 {
+	if s.taken-s.announced < Window/4 {
 		return
 	}
-	s.credited = s.taken
+	s.announced = s.taken
 	if s.conn.plain() {
 		_ = m.Respond(nil) // a lost connection is told by Next
 		return
 	}
-	subject := bus.CreditSubject(s.conn.self.Role, s.conn.self.Name)
+	subject := bus.WindowSubject(s.conn.self.Role, s.conn.self.Name)
 	body := s.reply + " " + strconv.FormatInt(s.taken, 10)
 	_ = s.conn.NC.Publish(subject, []byte(body)) // a lost connection is told by Next
 }

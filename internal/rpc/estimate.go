@@ -30,9 +30,9 @@ func newEstimates() estimates {
 	return estimates{mu: &sync.Mutex{}, of: map[string]int{}, free: make(chan struct{})}
 }
 
-// book counts what the body of a request becomes. Where the identity has too much under way
+// reserve counts what the body of a request becomes. Where the identity has too much under way
 // itself it is refused at once; what others have is waited for.
-func (s *Server) book(ctx context.Context, principal string, cost int) error {
+func (s *Server) reserve(ctx context.Context, principal string, cost int) error {
 	late := time.NewTimer(buildWait)
 	defer late.Stop()
 	for {
@@ -69,7 +69,7 @@ func (l *estimates) take(principal string, cost int) (fits bool, have int, free 
 	return false, have, l.free
 }
 
-func (s *Server) unbook(principal string, cost int) {
+func (s *Server) unreserve(principal string, cost int) {
 	if cost > 0 {
 		s.built.give(principal, cost)
 	}

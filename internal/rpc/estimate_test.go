@@ -14,7 +14,7 @@ func TestLedgerOfAll(t *testing.T) {
 	book := func(principal string, cost int) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		return s.book(ctx, principal, cost)
+		return s.reserve(ctx, principal, cost)
 	}
 	for _, principal := range []string{"evil1", "evil2"} {
 		if err := book(principal, maxBuilt/2+1<<20); err != nil {
@@ -33,16 +33,16 @@ func TestLedgerOfAll(t *testing.T) {
 		}
 	}
 	done := make(chan error)
-	go func() { done <- s.book(t.Context(), "web1", maxBuilt/4) }()
+	go func() { done <- s.reserve(t.Context(), "web1", maxBuilt/4) }()
 	for n := range 100 {
-		s.unbook("web"+string(rune('a'+n)), modestPart)
+		s.unreserve("web"+string(rune('a'+n)), modestPart)
 	}
-	s.unbook("evil1", maxBuilt/2+1<<20)
+	s.unreserve("evil1", maxBuilt/2+1<<20)
 	if err := <-done; err != nil {
 		t.Errorf("who waited: %v", err)
 	}
-	s.unbook("web1", maxBuilt/4)
-	s.unbook("evil2", maxBuilt/2+1<<20)
+	s.unreserve("web1", maxBuilt/4)
+	s.unreserve("evil2", maxBuilt/2+1<<20)
 	if s.built.all != 0 || len(s.built.of) != 0 {
 		t.Errorf("%d bytes of %v are left", s.built.all, s.built.of)
 	}

@@ -12,7 +12,7 @@ import (
 const MaxPart = 512 << 10
 
 // MaxMessage bounds one message put together from its pieces. An output of 50 MB
-// has room; a peer that never ends its message does not take the memory.
+// fits; a peer that never ends its message does not take the memory.
 const MaxMessage = 1 << 30
 
 // Every message of a request or an answer begins with one byte that says what
@@ -24,16 +24,16 @@ const (
 	frameError byte = 'x' // the answer ends with this error
 )
 
-// Room is how many bytes a body has before its data, see cut.
-const Room = 1
+// HeadBytes is how many bytes a body has before its data, see cut.
+const HeadBytes = 1
 
 // cut cuts a body into the bodies of messages, the last of which carries kind, and
 // calls f for each, which must be done with one when it returns. Nothing is copied: the
-// room before the data takes the kind, and so does, behind each piece, its last byte.
+// head before the data takes the kind, and so does, behind each piece, its last byte.
 func cut(kind byte, body []byte, f func(body []byte) error) error {
-	for len(body) > Room+MaxPart {
+	for len(body) > HeadBytes+MaxPart {
 		body[0] = framePart
-		if err := f(body[:Room+MaxPart]); err != nil {
+		if err := f(body[:HeadBytes+MaxPart]); err != nil {
 			return err
 		}
 		body = body[MaxPart:]
@@ -45,7 +45,7 @@ func cut(kind byte, body []byte, f func(body []byte) error) error {
 // eachFrame is cut for data that is somebody else's, which is not changed. The bodies
 // share one buffer.
 func eachFrame(kind byte, data []byte, f func(body []byte) error) error {
-	b := make([]byte, 0, Room+min(len(data), MaxPart))
+	b := make([]byte, 0, HeadBytes+min(len(data), MaxPart))
 	for len(data) > MaxPart {
 		if err := f(append(append(b, framePart), data[:MaxPart]...)); err != nil {
 			return err

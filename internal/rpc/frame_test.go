@@ -10,13 +10,13 @@ import (
 )
 
 func TestFrames(t *testing.T) {
-	for _, n := range []int{0, 1, MaxPart - 1, MaxPart, MaxPart + 1, MaxPart + Room, 2 * MaxPart, 3*MaxPart + 7} {
+	for _, n := range []int{0, 1, MaxPart - 1, MaxPart, MaxPart + 1, MaxPart + HeadBytes, 2 * MaxPart, 3*MaxPart + 7} {
 		data := make([]byte, n)
 		for i := range data {
 			data[i] = byte(i >> 8)
 		}
 		var inPlace [][]byte
-		_ = cut(frameItem, append(make([]byte, Room), data...), func(b []byte) error {
+		_ = cut(frameItem, append(make([]byte, HeadBytes), data...), func(b []byte) error {
 			inPlace = append(inPlace, bytes.Clone(b))
 			return nil
 		})

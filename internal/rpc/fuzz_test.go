@@ -31,7 +31,7 @@ func FuzzRequest(f *testing.F) {
 			t.Fatalf("a request on %q may be answered on %q", subject, reply)
 		}
 		m := &nats.Msg{Subject: subject, Reply: reply, Data: bytes.Clone(body)}
-		s.credit(m)
+		s.widen(m)
 		s.acked(m)
 	})
 }

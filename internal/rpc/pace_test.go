@@ -96,7 +96,7 @@ func TestEveryMessageIsInThePace(t *testing.T) {
 			handle := s.request
 			switch {
 			case strings.HasSuffix(c.subject, ".credit"):
-				handle = s.credit
+				handle = s.widen
 			case strings.Contains(c.subject, ".ack."):
 				handle = s.acked
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// Clients speak plain NATS, without frames and credits of ours: a request is one
+// Clients speak plain NATS, without frames and windows of ours: a request is one
 // message of JSON, and so is each message of its answer. What else is to be said
 // stands in headers. An answer ends with an empty message; a message that is longer
 // than a piece says that more of it follows; and each has a reply subject, on
@@ -108,6 +108,6 @@ func (s *Server) acked(m *nats.Msg) {
 	out := s.plain[words[1]]
 	s.mu.Unlock()
 	if err == nil && out != nil && out.client == from.Name {
-		out.credit(total)
+		out.widen(total)
 	}
 }

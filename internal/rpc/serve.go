@@ -49,7 +49,7 @@ type Request struct {
 	endpoint *bus.Endpoint
 	decided  atomic.Bool // to allow it
 	built    int         // what was booked for the decoded body, by estimate
-	book     func(cost int) error
+	reserve  func(cost int) error
 }
 
 // Decide takes what the check of the request's endpoint has decided, and returns the
@@ -104,13 +104,13 @@ func (r *Request) SendRaw(ctx context.Context, b []byte) error {
 	return r.send(ctx, func(f func([]byte) error) error { return eachFrame(frameItem, b, f) })
 }
 
-// SendBody is SendRaw for what lies behind Room bytes, which saves to copy it. What body
+// SendBody is SendRaw for what lies behind the bytes of the head, which saves to copy it. What body
 // holds is used up.
 func (r *Request) SendBody(ctx context.Context, body []byte) error {
 	return r.send(ctx, func(f func([]byte) error) error { return cut(frameItem, body, f) })
 }
 
-// SendPart sends a piece of one message, which lies behind Room bytes and has MaxPart bytes at
+// SendPart sends a piece of one message, which lies behind the bytes of the head and has MaxPart bytes at
 // most; more of it follows. Nothing else is sent before the last. A piece that is not sent
 // since ctx ended may be sent later.
 func (r *Request) SendPart(ctx context.Context, body []byte, more bool) error {
@@ -121,7 +121,7 @@ func (r *Request) SendPart(ctx context.Context, body []byte, more bool) error {
 	return r.send(ctx, func(f func([]byte) error) error { return f(body) })
 }
 
-// Wait returns when there is room for more of the answer: until then whoever asked has not
+// Wait returns when more of the answer fits the window: until then whoever asked has not
 // taken what was sent before.
 func (r *Request) Wait(ctx context.Context) error { return r.out.wait(ctx, r.out.open) }
 
@@ -167,27 +167,27 @@ type Server struct {
 	handlers  map[string]Handler  // by their names in the endpoints
 	batches   map[string]*batches // likewise
 
-	mu      sync.Mutex
-	streams map[string]*answerer            // by reply subject
-	of      map[string]map[string]*answerer // those by inbox, and then by reply subject
-	plain   map[string]*answerer            // those to clients, by their number
-	numbers uint64                          // of them so far
-	asking  map[string]int                  // requests under way, by principal
-	partial map[string]*partial             // requests not complete, by reply subject
-	halves  map[string]int                  // how many of those, by inbox
-	held    map[string]int                  // their bytes, by principal
-	bodies  map[string]int                  // bytes of requests under way, by principal
-	under   int                             // bytes of all of those
-	built   estimates                       // what their bodies have become, by estimate
-	shares  map[string]*share               // of what is under way to principals
-	told    logging.Throttle                // of requests that were refused, by principal
-	paces   paces
-	begins  begins
-	marks   marks
-	wg      sync.WaitGroup
-	ctx     context.Context
-	stop    context.CancelFunc
-	subs    []*nats.Subscription
+	mu       sync.Mutex
+	streams  map[string]*answerer            // by reply subject
+	of       map[string]map[string]*answerer // those by inbox, and then by reply subject
+	plain    map[string]*answerer            // those to clients, by their number
+	numbers  uint64                          // of them so far
+	asking   map[string]int                  // requests under way, by principal
+	partial  map[string]*partial             // requests not complete, by reply subject
+	halves   map[string]int                  // how many of those, by inbox
+	held     map[string]int                  // their bytes, by principal
+	bodies   map[string]int                  // bytes of requests under way, by principal
+	under    int                             // bytes of all of those
+	built    estimates                       // what their bodies have become, by estimate
+	shares   map[string]*share               // of what is under way to principals
+	throttle logging.Throttle                // of requests that were refused, by principal
+	paces    paces
+	begins   begins
+	probes   probes
+	wg       sync.WaitGroup
+	ctx      context.Context
+	stop     context.CancelFunc
+	subs     []*nats.Subscription
 }
 
 // Owner returns the identity of the living connection with this inbox prefix.
@@ -240,8 +240,8 @@ func (s *Server) Start() error {
 		}
 	}
 	s.serveBatches()
-	for _, subject := range bus.CreditSubjects {
-		if err := s.subscribe(subject, s.credit); err != nil {
+	for _, subject := range bus.WindowSubjects {
+		if err := s.subscribe(subject, s.widen); err != nil {
 			return err
 		}
 	}
@@ -255,11 +255,11 @@ func (s *Server) Start() error {
 
 func (s *Server) subscribe(subject string, cb nats.MsgHandler) error {
 	sub, err := s.nc.Subscribe(subject, func(m *nats.Msg) {
-		if isMark(m.Subject) {
-			s.marks.back()
+		if isProbe(m.Subject) {
+			s.probes.back()
 			return
 		}
-		s.marks.looked.Add(1)
+		s.probes.looked.Add(1)
 		cb(m)
 	})
 	if err != nil {
@@ -267,7 +267,7 @@ func (s *Server) subscribe(subject string, cb nats.MsgHandler) error {
 	}
 	s.subs = append(s.subs, sub)
 	// Nothing is dropped here: what one sends too much would be lost to others. Who may
-	// have how much under way the broker knows, by what comes back of Mark.
+	// have how much under way the broker knows, by what comes back of Probe.
 	return sub.SetPendingLimits(-1, -1)
 }
 
@@ -385,7 +385,7 @@ func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body
 	return body, done, err
 }
 
-// relieve makes room for n more bytes of p, where all together hold too much: those give way
+// relieve frees n more bytes for p, where all together hold too much: those give way
 // whose principal holds the most, so that nobody keeps what others need by never ending a request.
 func (s *Server) relieve(p *partial, n int) {
 	for s.heldOfAll()+n > maxHeldOfAll && p.bad == nil {
@@ -459,8 +459,8 @@ func (s *Server) dispatch(r *Request) {
 	}
 	principal := s.payer(r.From)
 	ctx, cancel := context.WithCancel(s.ctx)
-	out := &answerer{nc: s.nc, reply: r.reply, principal: principal, limit: s.Stall, cancel: cancel, room: make(chan struct{}, 1)}
-	r.out, r.book = out, func(cost int) error { return s.book(ctx, principal, cost) }
+	out := &answerer{nc: s.nc, reply: r.reply, principal: principal, limit: s.Stall, cancel: cancel, acked: make(chan struct{}, 1)}
+	r.out, r.reserve = out, func(cost int) error { return s.reserve(ctx, principal, cost) }
 	b, inBatch := booked{r, ctx, principal}, false
 	s.mu.Lock()
 	busy := s.busy(principal, r)
@@ -506,7 +506,7 @@ type booked struct {
 func (s *Server) serve(b booked, h Handler) {
 	defer s.wg.Done()
 	end := s.answer(b.ctx, h, b.Request)
-	s.unbook(b.principal, b.built)
+	s.unreserve(b.principal, b.built)
 	s.finish(b.principal, b.reply, len(b.Body), b.out.cancel)
 	s.publish(b.Op, end)
 }
@@ -574,7 +574,7 @@ func (s *Server) reject(from bus.Identity, op, reply string, err error) {
 // tell logs that a request was refused, now and then: who sends nonsense, or too much,
 // shall be noticed and shall not fill the log.
 func (s *Server) tell(from bus.Identity, op string, err error) {
-	if repeated, tell := s.told.Count(from.String(), time.Now(), 1); tell {
+	if repeated, tell := s.throttle.Count(from.String(), time.Now(), 1); tell {
 		s.log.Warn("request refused", "from", from.String(), "op", op, "err", err, "repeated", repeated)
 	}
 }
@@ -670,8 +670,8 @@ func refusal(role bus.Role, reply string, err error) *nats.Msg {
 	return m
 }
 
-// credit notes what a principal has taken: "reply total".
-func (s *Server) credit(m *nats.Msg) {
+// widen notes what a principal has taken: "reply total".
+func (s *Server) widen(m *nats.Msg) {
 	from, _, ok := bus.Sender(m.Subject)
 	s.keepPace(from, windowWeight)
 	reply, total, split := strings.Cut(string(m.Data), " ")
@@ -683,7 +683,7 @@ func (s *Server) credit(m *nats.Msg) {
 	out := s.streams[reply]
 	s.mu.Unlock()
 	if out != nil {
-		out.credit(n)
+		out.widen(n)
 	}
 }
 
@@ -719,7 +719,7 @@ type answerer struct {
 	last      []byte        // what travels with the end
 	stalled   atomic.Bool   // it took nothing for longer
 	cancel    context.CancelFunc
-	room      chan struct{} // a credit came
+	acked     chan struct{} // an acknowledgement came
 
 	mu    sync.Mutex // keeps the pieces of one message together
 	share *share     // of what is under way to the principal; nil is no limit but the window
@@ -733,14 +733,14 @@ func (o *answerer) send(ctx context.Context, each func(func([]byte) error) error
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return each(func(b []byte) error {
-		if err := o.wait(ctx, func() bool { return o.book(len(b)) }); err != nil {
+		if err := o.wait(ctx, func() bool { return o.reserve(len(b)) }); err != nil {
 			return err
 		}
 		return o.nc.PublishMsg(o.message(b)) // it copies b
 	})
 }
 
-// wait returns when free says that the window has room, or when ctx has ended, without asking
+// wait returns when free says that the window is open, or when ctx has ended, without asking
 // again: what is not sent is not booked.
 func (o *answerer) wait(ctx context.Context, free func() bool) error {
 	for {
@@ -753,7 +753,7 @@ func (o *answerer) wait(ctx context.Context, free func() bool) error {
 		}
 		t := time.NewTimer(o.limit)
 		select {
-		case <-o.room:
+		case <-o.acked:
 			t.Stop()
 		case <-freed:
 			t.Stop()
@@ -768,15 +768,15 @@ func (o *answerer) wait(ctx context.Context, free func() bool) error {
 	}
 }
 
-// open says whether the window has room.
+// open says whether the window is open.
 func (o *answerer) open() bool {
 	o.count.Lock()
 	defer o.count.Unlock()
-	return o.sent-o.taken < Window && o.share.room()
+	return o.sent-o.taken < Window && o.share.open()
 }
 
-// book books n bytes if the window has room.
-func (o *answerer) book(n int) bool {
+// reserve reserves n bytes if the window is open.
+func (o *answerer) reserve(n int) bool {
 	o.count.Lock()
 	defer o.count.Unlock()
 	if o.sent-o.taken >= Window || !o.share.take(cost(n)) {
@@ -786,7 +786,7 @@ func (o *answerer) book(n int) bool {
 	return true
 }
 
-func (o *answerer) credit(total int64) {
+func (o *answerer) widen(total int64) {
 	o.count.Lock()
 	if total > o.taken && total <= o.sent {
 		o.share.give(total - o.taken)
@@ -794,7 +794,7 @@ func (o *answerer) credit(total int64) {
 	}
 	o.count.Unlock()
 	select {
-	case o.room <- struct{}{}:
+	case o.acked <- struct{}{}:
 	default:
 	}
 }

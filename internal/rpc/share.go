@@ -44,8 +44,8 @@ func (s *Server) dropShare(principal string) {
 	}
 }
 
-// room says whether there is some.
-func (s *share) room() bool {
+// open says whether more fits.
+func (s *share) open() bool {
 	if s == nil {
 		return true
 	}
@@ -54,7 +54,7 @@ func (s *share) room() bool {
 	return s.sent < maxSent
 }
 
-// take books n bytes, if there is room.
+// take books n bytes, if they fit.
 func (s *share) take(n int64) bool {
 	if s == nil {
 		return true
@@ -80,7 +80,7 @@ func (s *share) give(n int64) {
 	s.free = make(chan struct{})
 }
 
-// freed is closed when there is more room than at the time of the call.
+// freed is closed when more fits than at the time of the call.
 func (s *share) freed() <-chan struct{} {
 	if s == nil {
 		return nil

@@ -41,7 +41,7 @@ type begun struct {
 // start is one request that is begun.
 type start struct {
 	weight int
-	limit  time.Duration // then it only waits, and gives its room away
+	limit  time.Duration // then it only waits, and gives its turn away
 	f      func()
 }
 
@@ -62,7 +62,7 @@ func (b *begins) add(sender string, size int, f func()) {
 	b.begin(sender, own)
 }
 
-// begin begins what has waited for longest, as far as there is room. Its caller holds mu.
+// begin begins what has waited for longest, as far as there are turns. Its caller holds mu.
 func (b *begins) begin(sender string, own *begun) {
 	for len(own.waiting) > 0 && own.running+own.waiting[0].weight <= maxBegun {
 		next := own.waiting[0]
@@ -83,7 +83,7 @@ func (b *begins) run(sender string, s start) {
 	s.f()
 }
 
-// end gives back the room of one that needs it no more.
+// end gives back the turn of one that needs it no more.
 func (b *begins) end(sender string, weight int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

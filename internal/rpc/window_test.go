@@ -6,10 +6,10 @@ import "testing"
 // receiver, which drops what does not.
 func TestWindowBoundsTheNumberOfMessages(t *testing.T) {
 	for _, size := range []int{0, 1, 100, minCost, MaxPart} {
-		o := &answerer{room: make(chan struct{}, 1), limit: stallTimeout}
+		o := &answerer{acked: make(chan struct{}, 1), limit: stallTimeout}
 		count := 0
 		for range 3 * QueueLen {
-			if o.book(size) {
+			if o.reserve(size) {
 				count++
 			}
 		}

@@ -52,7 +52,7 @@ func cacheModule(h *Host) *function.Module {
 			})},
 		{Name: "pillar", Class: function.Secret, Doc: "Return the pillar of minions, as they would get it now.", Example: "salt-run cache.pillar web1", Params: params,
 			Run: s.each(func(_ context.Context, h *Host, id salt.MinionID) (any, error) {
-				v, err := h.Pillar(id, "", nil)
+				v, err := h.CompilePillar(id, "", nil)
 				return something(v), err
 			})},
 	}}
@@ -129,7 +129,7 @@ func pillarModule(h *Host) *function.Module {
 						return nil, err
 					}
 				}
-				data, err := h.Pillar(id, c.String("pillarenv"), c.Extra())
+				data, err := h.CompilePillar(id, c.String("pillarenv"), c.Extra())
 				return data, err
 			}},
 	}}

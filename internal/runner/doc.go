@@ -11,52 +11,29 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/brinebus/brine/internal/acl"
-	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/pki"
-	"github.com/brinebus/brine/internal/salt"
 )
 
-// Host is what runners need of the master.
+// Host is what runners need of the master. An interface may be nil where none of what it has
+// is to be reached.
 type Host struct {
-	Accepted func() []salt.MinionID                                      // ids with an accepted key, sorted
-	Resolve  func(expression, kind string) ([]salt.MinionID, error)      // the accepted minions that a target means
-	Presence func(id salt.MinionID) (connected bool, lastSeen time.Time) // a zero time is never
-	Grains   func(id salt.MinionID) map[string]any                       // what it last said, nil for nothing
-	Mine     func(id salt.MinionID) (map[string]any, error)              // what it keeps there, nil for nothing
-	// DropGrains, DropPillar and DropMine forget what is known of a minion, of the mine one entry or, for "", all.
-	DropGrains func(ctx context.Context, id salt.MinionID) error
-	DropPillar func(id salt.MinionID)
-	DropMine   func(ctx context.Context, id salt.MinionID, entry string) error
-	// Pillar compiles the pillar of a minion, with the grains that it is known
-	// to have, and those of supposed over them. env is one environment, "" all.
-	Pillar func(id salt.MinionID, env string, supposed map[string]any) (map[string]any, error)
-
-	Execute func(ctx context.Context, e Execute) ([]job.Update, error) // runs a job and waits for it
-	// Ping runs test.ping and waits for it: who may run the runner may have that done.
-	Ping      func(ctx context.Context, tgt, kind string, timeout time.Duration) ([]job.Update, error)
-	Events    func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error // reads the journal
-	Runs      func() []job.Summary                                                                        // jobs of which more is expected, the oldest first
-	Cancel    func(ctx context.Context, jid salt.JID) ([]salt.MinionID, error)                            // withdraws a job from whom it was not sent to, and returns those
-	Await     func(ctx context.Context, jid salt.JID) error                                               // returns when nothing more is expected of a job for now
-	SendEvent func(ctx context.Context, tag string, data any) error
-	Explain   func(ctx context.Context, e Explain) (Explained, error) // whether somebody may do something
-	Rights    func(ctx context.Context) (Rights, error)               // what who asks may do
-	Lint      func(ctx context.Context) []acl.Warning                 // what is strange about the access rules
-
-	// Reload reads the configuration anew. What is wrong with it is in the error,
-	// and then nothing has changed.
-	Reload func() (Reloaded, error)
-	// Unreloaded is why the configuration that was read last is not in force, "" when
-	// it is.
-	Unreloaded func() string
-	StoreErr   func() error // why the journal cannot be written, nil when it can
+	Access
+	Accepted
+	Cache
+	EventReader
+	EventSender
+	Facts
+	Journal
+	Presence
+	Publisher
+	Reactor
+	Running
+	Settings
 
 	Audit     AuditLog
-	Verify    func(context.Context) (JournalReport, error) // the files of the journal
 	Keys      KeyStore
 	MasterKey pki.PublicKey
 	Config    map[string]any // of the master, by Salt's key names, without secrets
@@ -67,9 +44,6 @@ type Host struct {
 	Custom *extension.Set // runners that people have added; nil for none
 
 	Tokens Tokens
-
-	Reactions     func() []Reaction                                                    // handlers of events, by name
-	RetryReaction func(ctx context.Context, name string, seq uint64) ([]uint64, error) // hands dead letters to one again; 0 is all
 
 	Version string
 	Log     *slog.Logger

@@ -136,8 +136,8 @@ func (m manage) safeAccept(_ context.Context, c *function.Call, _ *function.Call
 func (m manage) present(c *function.Call) (there, away []any) {
 	there, away = []any{}, []any{}
 	subset := c.Words("subset")
-	for _, id := range m.Accepted() {
-		switch ok, _ := m.Presence(id); {
+	for _, id := range m.IDs() {
+		switch ok, _ := m.Connected(id); {
 		case subset != nil && !slices.Contains(subset, string(id)):
 		case ok:
 			there = append(there, string(id))
@@ -158,9 +158,9 @@ func (m manage) versions() any {
 		}
 		list[id] = version
 	}
-	for _, id := range m.Accepted() {
+	for _, id := range m.IDs() {
 		version, _ := m.Grains(id)["saltversion"].(string)
-		switch there, _ := m.Presence(id); {
+		switch there, _ := m.Connected(id); {
 		case !there:
 			add("Minion offline", string(id), version)
 		case version == m.Version:

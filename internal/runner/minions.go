@@ -12,8 +12,8 @@ func minionsModule(h *Host) *function.Module {
 		{Name: "connected", Class: function.Shared, Doc: "Return the ids of the minions that are connected now.", Example: "salt-run --wheel minions.connected",
 			Run: func(context.Context, *function.Call) (any, error) {
 				there := []any{}
-				for _, id := range h.Accepted() {
-					if ok, _ := h.Presence(id); ok {
+				for _, id := range h.IDs() {
+					if ok, _ := h.Connected(id); ok {
 						there = append(there, string(id))
 					}
 				}

@@ -52,7 +52,7 @@ func (x reactions) retry(ctx context.Context, c *function.Call) (any, error) {
 	if seq < 0 {
 		return nil, fmt.Errorf("%d is no number of an event", seq)
 	}
-	done, err := x.RetryReaction(ctx, c.String("name"), uint64(seq))
+	done, err := x.Retry(ctx, c.String("name"), uint64(seq))
 	out := []any{}
 	for _, seq := range done {
 		out = append(out, seq)

@@ -193,17 +193,7 @@ func TestHealth(t *testing.T) {
 		{"a journal that cannot be written", 0, nil, "", "no space", healthCritical, "no space"},
 	} {
 		h := &Host{
-			Accepted: func() []salt.MinionID { return []salt.MinionID{"m0", "m1", "m2"} },
-			Presence: func(id salt.MinionID) (bool, time.Time) {
-				return id >= salt.MinionID(fmt.Sprint("m", test.away)), time.Time{}
-			},
-			Unreloaded: func() string { return test.unread },
-			StoreErr: func() error {
-				if test.store == "" {
-					return nil
-				}
-				return errors.New(test.store)
-			},
+			Accepted: accepted{"m0", "m1", "m2"}, Presence: away(test.away), Settings: settings{unread: test.unread}, Journal: store{why: test.store},
 		}
 		res := Table(h).Run(context.Background(), function.Call{Function: "status.health", Kwargs: test.kwargs, Reach: salt.Reach{Free: true}})
 		if text := fmt.Sprint(res.Return); res.Retcode != test.want || !strings.Contains(text, test.says) || strings.Contains(text, "\n") {
@@ -211,7 +201,7 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	for _, kwargs := range []map[string]any{{"warning": 0}, {"critical": 0}} {
-		if res := call(t, Table(&Host{Accepted: func() []salt.MinionID { return nil }}), "status.health", nil, kwargs); res.Err == nil {
+		if res := call(t, Table(&Host{Accepted: accepted{}}), "status.health", nil, kwargs); res.Err == nil {
 			t.Errorf("%v is taken: %v", kwargs, res.Return)
 		}
 	}
@@ -224,4 +214,37 @@ func TestParentsOfFiles(t *testing.T) {
 	if got := parents("c.txt"); got != nil {
 		t.Errorf("%q", got)
 	}
+}
+
+// accepted implements Accepted.
+type accepted []salt.MinionID
+
+func (a accepted) IDs() []salt.MinionID { return a }
+
+// away implements Presence: so many of the first minions are not there.
+type away int
+
+func (a away) Connected(id salt.MinionID) (bool, time.Time) {
+	return id >= salt.MinionID(fmt.Sprint("m", int(a))), time.Time{}
+}
+
+// settings implements what status.health needs of Settings.
+type settings struct {
+	Settings
+	unread string
+}
+
+func (s settings) Unreloaded() string { return s.unread }
+
+// store implements what status.health needs of Journal.
+type store struct {
+	Journal
+	why string
+}
+
+func (s store) StoreErr() error {
+	if s.why == "" {
+		return nil
+	}
+	return errors.New(s.why)
 }

@@ -33,10 +33,10 @@ func (h *Host) health(c *function.Call) (any, error) {
 	if c.Int("warning") < 1 || c.Has("critical") && c.Int("critical") < 1 {
 		return nil, fmt.Errorf("warning and critical are numbers of minions, from 1")
 	}
-	accepted := h.Accepted()
+	accepted := h.IDs()
 	var away []salt.MinionID
 	for _, id := range accepted {
-		if there, _ := h.Presence(id); !there {
+		if there, _ := h.Connected(id); !there {
 			away = append(away, id)
 		}
 	}

@@ -21,44 +21,83 @@ import (
 // host lets runners reach this master in the name of who. What is long in the journal
 // they read in its turn.
 func (s *Server) host(who authz.Principal, long *longRead) *runner.Host {
-	h := s.Host
-	h.Resolve = func(expression, kind string) ([]salt.MinionID, error) {
-		p := s.Authz.Ping(s.ctx, who, protocol.Publish{Target: expression, TargetType: kind})
-		return p.Start().Minions, p.Err()
-	}
-	h.Execute = func(ctx context.Context, e runner.Execute) ([]job.Update, error) {
-		return s.execute(ctx, who, protocol.Publish{Target: e.Target, TargetType: e.TargetType, Commands: []job.Command{e.Command}, Timeout: job.Seconds(e.Timeout.Seconds())})
-	}
-	h.Ping = func(ctx context.Context, tgt, kind string, timeout time.Duration) ([]job.Update, error) {
-		return s.execute(ctx, who, protocol.Publish{Target: tgt, TargetType: kind, Commands: []job.Command{{Function: "test.ping"}}, Timeout: job.Seconds(timeout.Seconds()), Internal: true})
-	}
-	h.Events = func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error {
-		return s.Journal.Read(ctx, journal.Query{Subjects: []string{subject}, Since: since, Long: long.begin}, f)
-	}
-	h.SendEvent = func(ctx context.Context, tag string, data any) error { return s.sendEvent(ctx, who, tag, data) }
-	h.Runs = func() []job.Summary { return s.Active.Runs(func(*dispatch.Job) bool { return true }) }
-	h.Cancel = func(_ context.Context, jid salt.JID) ([]salt.MinionID, error) {
-		return s.Jobs.Cancel(jid, who.Name())
-	}
-	h.Await = s.Jobs.Await
-	h.Explain = func(ctx context.Context, e runner.Explain) (runner.Explained, error) {
-		return s.Authz.Explain(ctx, who, e, "")
-	}
-	h.Rights = func(ctx context.Context) (runner.Rights, error) { return s.Authz.Rights(ctx, who) }
+	h, by := s.Host, caller{s, who}
+	h.Access, h.EventReader, h.EventSender, h.Publisher, h.Running = access{by, ""}, reader{by, long}, by, by, by
 	h.Tokens = s.Authz.Logins.Tokens(who)
 	h.Functions = module.Builtin()
 	h.Audit, h.Keys, h.Config, h.Machine = auditLog{s.AuditLog, who.Who()}, s.Keys(who.Who()), s.Config(), s.machine()
 	return &h
 }
 
-// sendEvent fires an event of a runner. Its sender is who asked for the runner, and
-// nobody fires by it what they may not fire without it.
-func (s *Server) sendEvent(ctx context.Context, who authz.Principal, tag string, data any) error {
+// caller implements what a runner does in the name of who asked for it.
+type caller struct {
+	*Server
+	who authz.Principal
+}
+
+// Resolve implements runner.Publisher.
+func (s caller) Resolve(expression, kind string) ([]salt.MinionID, error) {
+	p := s.Authz.Ping(s.ctx, s.who, protocol.Publish{Target: expression, TargetType: kind})
+	return p.Start().Minions, p.Err()
+}
+
+// Execute implements runner.Publisher.
+func (s caller) Execute(ctx context.Context, e runner.Execute) ([]job.Update, error) {
+	return s.execute(ctx, s.who, protocol.Publish{Target: e.Target, TargetType: e.TargetType, Commands: []job.Command{e.Command}, Timeout: job.Seconds(e.Timeout.Seconds())})
+}
+
+// Ping implements runner.Publisher.
+func (s caller) Ping(ctx context.Context, tgt, kind string, timeout time.Duration) ([]job.Update, error) {
+	return s.execute(ctx, s.who, protocol.Publish{Target: tgt, TargetType: kind, Commands: []job.Command{{Function: "test.ping"}}, Timeout: job.Seconds(timeout.Seconds()), Internal: true})
+}
+
+// Runs implements runner.Running.
+func (s caller) Runs() []job.Summary {
+	return s.Active.Runs(func(*dispatch.Job) bool { return true })
+}
+
+// Cancel implements runner.Running.
+func (s caller) Cancel(_ context.Context, jid salt.JID) ([]salt.MinionID, error) {
+	return s.Jobs.Cancel(jid, s.who.Name())
+}
+
+// Await implements runner.Running.
+func (s caller) Await(ctx context.Context, jid salt.JID) error { return s.Jobs.Await(ctx, jid) }
+
+// access implements runner.Access. own says what is theirs without a rule, where they have
+// no more than that.
+type access struct {
+	caller
+	own string
+}
+
+// Explain implements runner.Access.
+func (s access) Explain(ctx context.Context, e runner.Explain) (runner.Explained, error) {
+	return s.Authz.Explain(ctx, s.who, e, s.own)
+}
+
+// Rights implements runner.Access.
+func (s access) Rights(ctx context.Context) (runner.Rights, error) { return s.Authz.Rights(ctx, s.who) }
+
+// reader implements runner.EventReader.
+type reader struct {
+	caller
+	long *longRead
+}
+
+// Events implements runner.EventReader.
+func (s reader) Events(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error {
+	return s.Journal.Read(ctx, journal.Query{Subjects: []string{subject}, Since: since, Long: s.long.begin}, f)
+}
+
+// SendEvent implements runner.EventSender. The sender of the event is who asked for the
+// runner, and nobody fires by it what they may not fire without it.
+func (s caller) SendEvent(ctx context.Context, tag string, data any) error {
 	raw, err := value.Encode(data)
 	if err != nil {
 		return err
 	}
-	from, d := s.Authz.Send(ctx, who, tag)
+	from, d := s.Authz.Send(ctx, s.who, tag)
 	_, err = s.Events.Fire(ctx, d, protocol.Fire{Events: []event.Item{{Tag: tag, Data: raw}}}, from)
 	return err
 }
@@ -68,12 +107,24 @@ func (s *Server) sendEvent(ctx context.Context, who authz.Principal, tag string,
 func (s *Server) machine() *function.Host {
 	return &function.Host{
 		Version: s.Host.Version, Config: s.Config(), Paths: function.Paths{CacheDir: s.CacheDir}, Log: s.Host.Log,
-		Grains: sync.OnceValue(func() map[string]any {
+		Data: facts(sync.OnceValue(func() map[string]any {
 			facts, err := s.Grains(s.ctx)
 			if err != nil {
 				s.Host.Log.Warn("some grains of the master's machine are missing", "err", err)
 			}
 			return facts
-		}),
+		})),
 	}
 }
+
+// facts implements function.Data of a machine that is no minion: it has no pillar.
+type facts func() map[string]any
+
+// Grains implements function.Data.
+func (f facts) Grains() map[string]any { return f() }
+
+// Pillar implements function.Data.
+func (facts) Pillar() map[string]any { return map[string]any{} }
+
+// PillarErrors implements function.Data.
+func (facts) PillarErrors() []string { return nil }

@@ -35,7 +35,7 @@ func (s *Server) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	if out.Error != "" && out.Hint == "" {
 		out.Hint = "you are shown only what is your own: " + p.Own()
 	}
-	body, err := out.AppendBinary(make([]byte, rpc.Room))
+	body, err := out.AppendBinary(make([]byte, rpc.HeadBytes))
 	if err != nil {
 		return err
 	}
@@ -45,35 +45,58 @@ func (s *Server) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who
 // ownHost is a host for runners that has what is the principal's own, and nothing else.
 // What is others' is not there, in the words for what does not exist.
 func (s *Server) ownHost(who authz.Principal, p authz.Permission, long *longRead) *runner.Host {
+	by := caller{s, who}
 	return &runner.Host{
-		Events: func(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error {
-			return s.ownEvents(ctx, who, journal.Query{Subjects: []string{subject}, Since: since, Long: long.begin}, f)
-		},
-		Runs: func() []job.Summary {
-			return s.Active.Runs(func(j *dispatch.Job) bool { return who.Started(j.User, j.Backend) })
-		},
-		Cancel: func(ctx context.Context, jid salt.JID) ([]salt.MinionID, error) {
-			if j := s.Active.Running(jid); j == nil || !who.Started(j.User, j.Backend) {
-				return nil, dispatch.ErrNoneWaits(jid)
-			}
-			if err := s.Authz.Record(ctx, p, jid); err != nil {
-				return nil, err
-			}
-			return s.Jobs.Cancel(jid, who.Name())
-		},
-		Await: func(ctx context.Context, jid salt.JID) error {
-			if j := s.Active.Running(jid); j == nil || !who.Started(j.User, j.Backend) {
-				return nil
-			}
-			return s.Jobs.Await(ctx, jid)
-		},
-		Explain: func(ctx context.Context, x runner.Explain) (runner.Explained, error) {
-			return s.Authz.Explain(ctx, who, x, p.Own())
-		},
-		Rights:  func(ctx context.Context) (runner.Rights, error) { return s.Authz.Rights(ctx, who) },
-		Tokens:  s.Authz.OwnTokens(who, p),
+		Access: access{by, p.Own()}, EventReader: ownReader{by, long}, Running: ownRunning{by, p}, Tokens: s.Authz.OwnTokens(who, p),
 		Version: s.Host.Version, Log: s.Host.Log,
 	}
+}
+
+// ownReader implements runner.EventReader.
+type ownReader struct {
+	caller
+	long *longRead
+}
+
+// Events implements runner.EventReader.
+func (s ownReader) Events(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error {
+	return s.ownEvents(ctx, s.who, journal.Query{Subjects: []string{subject}, Since: since, Long: s.long.begin}, f)
+}
+
+// ownRunning implements runner.Running.
+type ownRunning struct {
+	caller
+	may authz.Permission
+}
+
+// started says whether the principal has started a job of which more is expected.
+func (s ownRunning) started(jid salt.JID) bool {
+	j := s.Active.Running(jid)
+	return j != nil && s.who.Started(j.User, j.Backend)
+}
+
+// Runs implements runner.Running.
+func (s ownRunning) Runs() []job.Summary {
+	return s.Active.Runs(func(j *dispatch.Job) bool { return s.who.Started(j.User, j.Backend) })
+}
+
+// Cancel implements runner.Running.
+func (s ownRunning) Cancel(ctx context.Context, jid salt.JID) ([]salt.MinionID, error) {
+	if !s.started(jid) {
+		return nil, dispatch.ErrNoneWaits(jid)
+	}
+	if err := s.Authz.Record(ctx, s.may, jid); err != nil {
+		return nil, err
+	}
+	return s.caller.Cancel(ctx, jid)
+}
+
+// Await implements runner.Running.
+func (s ownRunning) Await(ctx context.Context, jid salt.JID) error {
+	if !s.started(jid) {
+		return nil
+	}
+	return s.caller.Await(ctx, jid)
 }
 
 // ownEvents reads what the journal has of the jobs that the principal has started. It looks

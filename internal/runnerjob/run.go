@@ -86,7 +86,7 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	}
 	defer long.sent()
 	res := s.runOne(ctx, who, jid, q, p.Reach(), long)
-	body, err := runResult(res, q.Wheel).AppendBinary(make([]byte, rpc.Room))
+	body, err := runResult(res, q.Wheel).AppendBinary(make([]byte, rpc.HeadBytes))
 	shown := runner.Shown(q.Command.Function, res.Return)
 	if int64(len(body)) > s.MaxEventSize {
 		// Whoever ran the runner has it; written into the journal too, whoever reads what is large

@@ -15,7 +15,7 @@ func (s *Server) Words(kind protocol.WordKind) []string {
 	var list []string
 	switch kind {
 	case protocol.MinionWords:
-		for _, id := range s.Host.Accepted() {
+		for _, id := range s.Host.IDs() {
 			list = append(list, string(id))
 		}
 	case protocol.GroupWords:

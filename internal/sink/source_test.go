@@ -135,7 +135,7 @@ func makeEvent(t testing.TB, tag, data string, seq uint64) Event {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := event.AppendPlaced(nil, e.Append(nil), seq)
+	line := event.AppendStored(nil, e.Append(nil), seq)
 	got, err := parseEvent(line)
 	if err != nil {
 		t.Fatal(err)

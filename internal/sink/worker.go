@@ -48,13 +48,13 @@ type worker struct {
 	log    *slog.Logger
 	fresh  bool // begin files anew
 
-	dest   destination
-	stop   <-chan struct{} // closed when the sink is to stop
-	rest   []Event         // from the source, for the next batch
-	passed uint64          // of the source, with rest
-	pauses backoff.Pauses
-	away   time.Time // since when the destination is; zero while it is not
-	told   time.Time
+	dest       destination
+	stop       <-chan struct{} // closed when the sink is to stop
+	rest       []Event         // from the source, for the next batch
+	passed     uint64          // of the source, with rest
+	pauses     backoff.Pauses
+	away       time.Time // since when the destination is; zero while it is not
+	awayLogged time.Time // when the log last said so
 }
 
 // run serves the rule until ctx ends, whose cause it returns, or an error that is
@@ -74,14 +74,14 @@ func (w *worker) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := w.settle(ctx, b); err != nil {
+		if err := w.process(ctx, b); err != nil {
 			return err
 		}
 	}
 }
 
-// settle writes and confirms a batch. It goes on for a moment when ctx ends.
-func (w *worker) settle(ctx context.Context, b batch) error {
+// process writes and confirms a batch. It goes on for a moment when ctx ends.
+func (w *worker) process(ctx context.Context, b batch) error {
 	ctx, cancel := linger(ctx)
 	defer cancel()
 	if err := w.deliver(ctx, b.events); err != nil {
@@ -281,8 +281,8 @@ func (w *worker) failed(err error) {
 	if w.away.IsZero() {
 		w.away = now
 	}
-	if now.Sub(w.told) >= tellEvery {
-		w.told = now
+	if now.Sub(w.awayLogged) >= tellEvery {
+		w.awayLogged = now
 		w.log.Warn("destination away, trying again", "since", w.away.UTC().Format(time.RFC3339), "err", err)
 	}
 }
@@ -291,7 +291,7 @@ func (w *worker) back() {
 	if !w.away.IsZero() {
 		w.log.Info("destination is back", "after", time.Since(w.away).Round(time.Millisecond))
 	}
-	w.away, w.told = time.Time{}, time.Time{}
+	w.away, w.awayLogged = time.Time{}, time.Time{}
 	w.pauses.Reset()
 }
 

@@ -170,7 +170,7 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Connection, er
 	if !o.Caller {
 		l.AsksOften()
 	}
-	if err := l.settle(ctx, hand); err != nil {
+	if err := l.confirm(ctx, hand); err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -185,9 +185,9 @@ func (o Options) certificate() (tls.Certificate, error) {
 	return o.Key.Certificate(string(o.ID), speaks)
 }
 
-// settle asks, and pins the key once a master has answered: the handshake has proven
+// confirm asks, and pins the key once a master has answered: the handshake has proven
 // it, but what only greets is no master, and must not be the first that was met.
-func (l *Connection) settle(ctx context.Context, h *handshake) error {
+func (l *Connection) confirm(ctx context.Context, h *handshake) error {
 	ctx, cancel := context.WithTimeout(ctx, l.opts.Timeout)
 	defer cancel()
 	answered := l.ask(ctx, l.opts.AutosignGrains)

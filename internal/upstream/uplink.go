@@ -41,7 +41,7 @@ type Uplink struct {
 	rounds     int       // without a master, in a row
 	nameless   int       // of those in which the name of the only master had no address
 	lastMaster string    // the one that was in use last, or is tried in its place
-	toldAway   time.Time // when the log last said that no master can be reached
+	awayLogged time.Time // when the log last said that no master can be reached
 	refusals   logging.Throttle
 	doubts     int // how often the first master was lost soon after the minion came back to it
 }
@@ -182,8 +182,8 @@ const tellAgain = time.Minute
 // tellUnreachable logs a failed round: the first, then once a minute.
 func (u *Uplink) tellUnreachable(err error, pause time.Duration) {
 	level := slog.LevelDebug
-	if u.rounds == 1 || time.Since(u.toldAway) > tellAgain {
-		level, u.toldAway = slog.LevelWarn, time.Now()
+	if u.rounds == 1 || time.Since(u.awayLogged) > tellAgain {
+		level, u.awayLogged = slog.LevelWarn, time.Now()
 	}
 	text := "no master can be reached, trying again"
 	if len(u.all.list) > 1 { // the others have their own words

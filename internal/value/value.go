@@ -142,11 +142,11 @@ func number(s string) (any, error) {
 // integers, typed slices and maps with string keys are taken as well; another
 // type is an error.
 func Encode(v any) ([]byte, error) {
-	var room []byte
+	var buf []byte
 	if n := RawSize(v); n > 0 {
-		room = make([]byte, 0, n+n/64+512) // what else it holds is small beside what is long
+		buf = make([]byte, 0, n+n/64+512) // what else it holds is small beside what is long
 	}
-	return encode(room, v, 0)
+	return encode(buf, v, 0)
 }
 
 // RawSize is how many bytes the raw parts of a map or list have, a few levels deep. Room for

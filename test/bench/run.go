@@ -20,7 +20,7 @@ type Options struct {
 	Connects    int    // in each of the rounds that count connections
 	Acceptances int
 	Losses      int           // of masters
-	Settle      time.Duration // before the memory is read
+	Pause       time.Duration // before the memory is read
 	Fleets      Fleets        // with many simulated minions; without sizes it is left out
 	OnlyFleets  bool
 	Events      int // rounds of the event bus; 0 leaves it out
@@ -94,7 +94,7 @@ func few(ctx context.Context, o Options) ([]Row, error) {
 
 func measure(ctx context.Context, o Options, s *system, b *bare) ([]Row, error) {
 	select { // the daemons come to rest
-	case <-time.After(o.Settle):
+	case <-time.After(o.Pause):
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

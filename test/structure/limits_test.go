@@ -23,11 +23,10 @@ const mostImports = 15
 // assemblies import more, because they put the others together; their figures may become
 // smaller and not larger.
 var assemblies = map[string]exception{
-	"authz":     {23, "it decides about what all parts of a master do"},
-	"cli/route": {20, "it puts a minion together for one function, without the daemon"},
-	"master":    {22, "the daemon"},
-	"minion":    {19, "the daemon"},
-	"module":    {16, "each of its files is about something else of the machine, and all of them are of any system"},
+	"authz":  {23, "the only maker of a decision that allows: it reads every request that a decision is about, and the tables of functions that it may name. Two packages of it would each need to make decisions"},
+	"master": {22, "the daemon: it opens each part of a master, once, and hands it to those that need it. A part of that list would know as many, and be read beside it"},
+	"minion": {19, "the daemon: likewise for the parts of a minion"},
+	"module": {16, "each of its files is about something else of the machine, and all of them are of any system"},
 }
 
 // exception is a present figure beyond a limit, and what is to be said of it.

@@ -44,12 +44,12 @@ type Rules struct {
 	// error prevents. It returns false for a refusal that is only counted, since there are
 	// too many. It is set before anybody is served. Without it refusals are events, of
 	// each user now and then, and what is allowed is told to nobody.
-	Tell func(context.Context, Record) (told bool, err error)
+	Tell func(context.Context, Record) (written bool, err error)
 
 	grants   atomic.Pointer[event.Grants]
 	announce func(tag string, data any)
 	log      *slog.Logger
-	told     logging.Throttle // of refusals without Tell
+	throttle logging.Throttle // of refusals without Tell
 }
 
 // New returns rules that grant nothing yet. announce fires an event of the daemon itself.
@@ -157,7 +157,7 @@ const noGrant = "no rule of event_acl allows it"
 func (r *Rules) refused(who Principal, verb, tag, reason string) {
 	log := r.log.With("user", who.name, "verb", verb, "tag", tag, "reason", reason)
 	if r.Tell == nil {
-		if r.told.Few(who.name, time.Now(), maxRefusals) {
+		if r.throttle.Few(who.name, time.Now(), maxRefusals) {
 			log.Warn("event refused")
 			r.announce(event.AuditSpace+"/refused", map[string]any{"user": who.name, "fun": "event." + verb, "tag": tag, "reason": reason})
 		}
@@ -167,8 +167,8 @@ func (r *Rules) refused(who Principal, verb, tag, reason string) {
 	if tag != "" {
 		d.Tags = []string{tag}
 	}
-	told, err := r.Tell(context.Background(), d)
-	if told {
+	written, err := r.Tell(context.Background(), d)
+	if written {
 		log.Warn("event refused")
 	}
 	if err != nil {

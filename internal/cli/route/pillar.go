@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -24,11 +25,20 @@ func pillarOver(conn *rpc.Conn, wait time.Duration, log *slog.Logger) func() pro
 	})
 }
 
-// dataOf is the data of a pillar, an empty map for none.
-func dataOf(p protocol.Pillar) map[string]any {
-	data, ok := p.Data.V.(map[string]any)
+// data implements function.Data with the pillar of a master.
+type data struct {
+	function.Data
+	pillar func() protocol.Pillar
+}
+
+// Pillar implements function.Data: an empty map where there is none.
+func (d data) Pillar() map[string]any {
+	p, ok := d.pillar().Data.V.(map[string]any)
 	if !ok {
 		return map[string]any{}
 	}
-	return data
+	return p
 }
+
+// PillarErrors implements function.Data.
+func (d data) PillarErrors() []string { return d.pillar().Errors }

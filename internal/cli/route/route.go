@@ -8,29 +8,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/cli/direct"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/peer"
-	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
-	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
-	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/value"
-	"github.com/brinebus/brine/internal/version"
 )
 
 // Route is one way to the buses.
@@ -55,7 +49,11 @@ func Find(ctx context.Context, env *cli.Env, cfg *config.Minion, local bool, wai
 	if !errors.Is(err, socket.ErrNobody) && cli.Code(err) != cli.Unavailable {
 		return nil, err
 	}
-	return goDirect(ctx, env, cfg, wait, log)
+	m, err := direct.Dial(ctx, env, cfg, wait, log)
+	if err != nil {
+		return nil, err
+	}
+	return toMaster{m}, nil
 }
 
 // nowhere is --local.
@@ -79,9 +77,7 @@ func (d *throughDaemon) Return(ctx context.Context, r protocol.LocalReturn) erro
 
 func (d *throughDaemon) complete(h *function.Host, s *module.Services) {
 	connect(h, s, d.conn)
-	over := pillarOver(d.conn, d.wait, h.Log)
-	h.Pillar = func() map[string]any { return dataOf(over()) }
-	h.PillarErrors = func() []string { return over().Errors }
+	h.Data = data{h.Data, pillarOver(d.conn, d.wait, h.Log)}
 	s.Events = events{conn: d.conn, toMaster: protocol.OpMaster, local: true}
 	s.Facts = daemonFacts{d}
 	s.Master = &daemonStatus{d}
@@ -147,102 +143,19 @@ func (d *daemonStatus) Ping(_ context.Context, master string) error {
 	return nil
 }
 
-// direct is a connection of our own to the master, with the minion's key.
-type direct struct {
-	link *upstream.Connection
-	name string // of the master
-	wait time.Duration
+// toMaster is a connection of our own to the master, with the minion's key.
+type toMaster struct{ *direct.Master }
 
-	pillar map[string]any
+func (d toMaster) Return(ctx context.Context, r protocol.LocalReturn) error {
+	return d.Ask(ctx, protocol.OpReturn, r, nil)
 }
 
-func goDirect(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.Duration, log *slog.Logger) (Route, error) {
-	key, err := pki.LoadPrivate(filepath.Join(cfg.PKIDir, "minion.pem"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, cli.Fail(cli.Unavailable, salt.WithHint(fmt.Errorf("no minion is running here, and there is no minion key: %w", err),
-			"start salt-minion once, use --local, or name the configuration directory with -c"))
-	}
-	if err != nil {
-		return nil, cli.Fail(cli.NoPermission, err)
-	}
-	if len(cfg.Master) == 0 {
-		return nil, cli.Fail(cli.Usage, salt.WithHint(errors.New("no minion is running here, and no master is configured"), "set master in the minion's configuration, or use --local"))
-	}
-	var failed error
-	for _, master := range cfg.Master {
-		w, err := goTo(ctx, env, cfg, key, master, wait, log)
-		if err == nil {
-			return w, nil
-		}
-		failed = errors.Join(failed, err)
-	}
-	return nil, failed
-}
-
-// goTo connects to one master.
-func goTo(ctx context.Context, env *cli.Env, cfg *config.Minion, key *pki.PrivateKey, name string, wait time.Duration, log *slog.Logger) (Route, error) {
-	defer env.Waiting(ctx, cli.Patience, func() string { return "the master at " + name })()
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	o := upstream.FromConfig(cfg, key, name, log)
-	o.Caller, o.Version, o.Timeout = true, version.Version(), wait
-	l, err := upstream.Connect(ctx, o)
-	if err != nil {
-		return nil, directError(err)
-	}
-	if !l.Ready() {
-		state := l.State()
-		l.Close()
-		return nil, cli.Fail(cli.NoPermission, salt.WithHint(
-			fmt.Errorf("Minion failed to authenticate with the master, has the minion key been accepted? (its state is %s, its fingerprint %s)", state, key.Public().SHA256()),
-			"on the master: salt-key -a "+string(cfg.ID)))
-	}
-	d := &direct{link: l, name: name, wait: wait}
-	if err := d.loadPillar(ctx); err != nil {
-		l.Close()
-		return nil, err
-	}
-	return d, nil
-}
-
-// loadPillar asks the master for the pillar, before anything runs: a function must not be
-// run with none where there is one that is broken.
-func (d *direct) loadPillar(ctx context.Context) error {
-	var p protocol.Pillar
-	if err := d.link.Ask(ctx, protocol.OpPillar, nil, &p); err != nil {
-		return fmt.Errorf("ask the master at %s for the pillar: %w", d.name, err)
-	}
-	if len(p.Errors) > 0 {
-		return errors.New(strings.Join(p.Errors, "\n"))
-	}
-	d.pillar = dataOf(p)
-	return nil
-}
-
-func directError(err error) error {
-	switch {
-	case errors.Is(err, upstream.ErrMasterKey), errors.Is(err, upstream.ErrSignature):
-		return cli.Fail(cli.NoPermission, err)
-	case errors.Is(err, upstream.ErrRejected), errors.Is(err, upstream.ErrDenied):
-		return cli.Fail(cli.NoPermission, salt.WithHint(err, "delete the public key for this minion on the Salt Master and run this again"))
-	case salt.Hint(err) != "": // a file of ours is not as it should be
-		return cli.Fail(cli.NoPermission, err)
-	}
-	return cli.Fail(cli.Unavailable, salt.WithHint(err, "start salt-minion, whose outbox keeps what is for the master, or use --local"))
-}
-
-func (d *direct) Close() { d.link.Close() }
-
-func (d *direct) Return(ctx context.Context, r protocol.LocalReturn) error {
-	return d.link.Ask(ctx, protocol.OpReturn, r, nil)
-}
-
-func (d *direct) complete(h *function.Host, s *module.Services) {
-	connect(h, s, d.link.Conn)
-	h.Pillar = func() map[string]any { return d.pillar }
-	s.Events = events{conn: d.link.Conn, toMaster: protocol.OpFire}
-	s.Keys = directKeys{s.Keys, d.link.Master.SHA256()}
-	s.Master = d
+func (d toMaster) complete(h *function.Host, s *module.Services) {
+	connect(h, s, d.Conn)
+	h.Data = data{h.Data, func() protocol.Pillar { return d.Pillar }}
+	s.Events = events{conn: d.Conn, toMaster: protocol.OpFire}
+	s.Keys = directKeys{s.Keys, d.Connection.Master.SHA256()}
+	s.Master = d.Master
 }
 
 // directKeys are the keys with that of the master which the connection goes to.
@@ -253,22 +166,6 @@ type directKeys struct {
 
 // MasterFingerprint implements module.Keys.
 func (k directKeys) MasterFingerprint() string { return k.master }
-
-// Masters implements module.MasterLink.
-func (d *direct) Masters() []string {
-	if !d.link.NC.IsConnected() {
-		return nil
-	}
-	return []string{d.name}
-}
-
-// Ping implements module.MasterLink.
-func (d *direct) Ping(ctx context.Context, master string) error {
-	if master != "" && master != d.name {
-		return fmt.Errorf("the master in use is %s", d.name)
-	}
-	return d.link.NC.FlushWithContext(ctx)
-}
 
 // events implements module.EventBus over a connection.
 type events struct {

@@ -164,7 +164,7 @@ func (c *call) run(ctx context.Context, command job.Command, out *output.Writer)
 	}
 	ret := returned(c.cfg.ID, jid, command, res)
 	back.Early(ctx, ret)
-	told := c.tell(ctx, jid, command, res)
+	announced := c.tell(ctx, jid, command, res)
 	back.Late(ctx, ret)
 	var unknown *function.UnknownError
 	var arguments *function.ArgumentError
@@ -181,17 +181,17 @@ func (c *call) run(ctx context.Context, command job.Command, out *output.Writer)
 	if err := out.Close(); err != nil {
 		return err
 	}
-	return c.verdict(command, res, told)
+	return c.verdict(command, res, announced)
 }
 
 // codesAreOurs are the modules whose return codes are exit codes.
 var codesAreOurs = map[string]bool{"mine": true, "publish": true}
 
 // verdict is the exit code.
-func (c *call) verdict(command job.Command, res function.Result, told error) error {
+func (c *call) verdict(command job.Command, res function.Result, announced error) error {
 	switch {
-	case told != nil:
-		return told
+	case announced != nil:
+		return announced
 	case res.Err != nil && route.Refused(res.Err):
 		return cli.Exit(cli.NoPermission)
 	case res.Retcode != 0 && (c.opts.Bool("retcode-passthrough") || codesAreOurs[command.Function.Module()]):

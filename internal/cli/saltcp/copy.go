@@ -104,7 +104,7 @@ func (c *copying) one(ctx context.Context, it item, first bool) error {
 // wanted says whether there is a minion that takes more of the file.
 func (c *copying) wanted(it item) bool {
 	for _, r := range c.results {
-		if _, told := r.files[it.dest]; !told && r.lost == "" {
+		if _, known := r.files[it.dest]; !known && r.lost == "" {
 			return true
 		}
 	}
@@ -198,9 +198,9 @@ func (c *copying) without(ids []string) protocol.Publish {
 
 // note takes what a minion has said of a chunk.
 func (r *result) note(it item, report job.Report, last bool) {
-	_, told := r.files[it.dest]
+	_, known := r.files[it.dest]
 	switch {
-	case told:
+	case known:
 	case report.State == job.Done && last:
 		place, ok := report.Return.V.(string)
 		if !ok {

@@ -272,7 +272,7 @@ func describe(address string, c pki.Client) credentials {
 		Inbox: bus.InboxOwner(bus.KeyToken(c.Key.Key())),
 		Subjects: map[string]string{
 			protocol.OpFire: subject(protocol.OpFire), protocol.OpListen: subject(protocol.OpListen),
-			protocol.OpPlace: subject(protocol.OpPlace), protocol.OpConfirm: subject(protocol.OpConfirm),
+			protocol.OpEnd: subject(protocol.OpEnd), protocol.OpConfirm: subject(protocol.OpConfirm),
 			protocol.OpPublish: subject(protocol.OpPublish), protocol.OpFollow: subject(protocol.OpFollow),
 			protocol.OpRun: subject(protocol.OpRun), protocol.OpLogin: subject(protocol.OpLogin),
 		},

@@ -44,9 +44,9 @@ func deadSpec() cli.Spec {
 
 // deadVerbs are what can be done, sorted.
 var deadVerbs = []struct {
-	name   string
-	places bool // needs some
-	run    func(*graveyard, context.Context, []protocol.DeadLetter) error
+	name      string
+	sequences bool // needs some
+	run       func(*graveyard, context.Context, []protocol.DeadLetter) error
 }{
 	{"drop", true, (*graveyard).drop},
 	{"list", false, (*graveyard).list},
@@ -66,7 +66,7 @@ func dead(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		if v.name != opts.Args().First() {
 			continue
 		}
-		places, err := readPlaces(opts.Args().Tail(), opts.Bool("all"), v.places)
+		sequences, err := readSequences(opts.Args().Tail(), opts.Bool("all"), v.sequences)
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func dead(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		}
 		defer conn.Close()
 		g := &graveyard{conn, env, opts}
-		letters, err := g.find(ctx, places)
+		letters, err := g.find(ctx, sequences)
 		if err != nil {
 			return err
 		}
@@ -85,30 +85,30 @@ func dead(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	return cli.Usagef("%q is nothing to do with dead letters: there are list, show, retry, drop", opts.Args().First())
 }
 
-// readPlaces reads the numbers of events; none is all of them.
-func readPlaces(words []string, all, needed bool) ([]uint64, error) {
-	var places []uint64
+// readSequences reads the numbers of events; none is all of them.
+func readSequences(words []string, all, needed bool) ([]uint64, error) {
+	var sequences []uint64
 	for _, w := range words {
 		n, err := strconv.ParseUint(w, 10, 64)
 		if err != nil || n == 0 {
 			return nil, cli.Usagef("%q is no number of an event", w)
 		}
-		places = append(places, n)
+		sequences = append(sequences, n)
 	}
-	if needed && all == (len(places) > 0) {
+	if needed && all == (len(sequences) > 0) {
 		return nil, salt.WithHint(cli.Usagef("numbers of events are needed, or --all"), "'salt-event dead list' shows them")
 	}
-	return places, nil
+	return sequences, nil
 }
 
-// find asks for the letters; each place must have one.
-func (g *graveyard) find(ctx context.Context, places []uint64) ([]protocol.DeadLetter, error) {
+// find asks for the letters; each sequence must have one.
+func (g *graveyard) find(ctx context.Context, sequences []uint64) ([]protocol.DeadLetter, error) {
 	letters, err := g.ask(ctx, protocol.Dead{Do: protocol.DeadList, Name: g.opts.String("name")})
-	if err != nil || len(places) == 0 {
+	if err != nil || len(sequences) == 0 {
 		return letters, err
 	}
 	var found []protocol.DeadLetter
-	for _, p := range places {
+	for _, p := range sequences {
 		before := len(found)
 		for _, l := range letters {
 			if l.Seq == p {

@@ -40,7 +40,7 @@ func execSpec() cli.Spec {
 func execFlags() []urcli.Flag {
 	const group = "Program"
 	return []urcli.Flag{
-		&urcli.StringFlag{Category: group, Name: "durable", Usage: "keep the place under `NAME` and go on there; one at a time"},
+		&urcli.StringFlag{Category: group, Name: "durable", Usage: "keep the position under `NAME` and go on there; one at a time"},
 		&urcli.StringFlag{Category: group, Name: "name", Usage: "the `NAME` of this handler among the dead letters; without it that of --durable, or of the program"},
 		&urcli.IntFlag{Category: group, Name: "parallel", Aliases: []string{"p"}, Value: runtime.NumCPU(), Usage: "run `N` programs at once, at most"},
 		&urcli.StringFlag{Category: group, Name: "time-limit", Value: "1m", Usage: "end a program, and all that it started, after `TIME`"},

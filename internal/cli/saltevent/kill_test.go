@@ -27,7 +27,7 @@ const (
 // TestNothingIsLostOverKills fires numbered events, on the master and on a minion
 // that forwards them, while the listener, the master and the minion are killed at
 // random. What was fired with exit code 0 must have been written by a durable
-// listener, each event under one place only, in order, and again only by a later
+// listener, each event under one sequence only, in order, and again only by a later
 // listener than the one that wrote it first.
 func TestNothingIsLostOverKills(t *testing.T) {
 	s := newSystem(t, "auto_accept: True\n")
@@ -199,7 +199,7 @@ func (c *checker) settle() {
 }
 
 func (c *checker) check(fired int) {
-	places := map[int]uint64{}
+	sequences := map[int]uint64{}
 	again := 0
 	for _, path := range c.outputs {
 		b, err := os.ReadFile(path)
@@ -222,17 +222,17 @@ func (c *checker) check(fired int) {
 				c.t.Errorf("%s: event %d after %d", path, e.Seq, last)
 			}
 			last = e.Seq
-			if have := places[e.Data.N]; have != 0 && have != e.Seq {
+			if have := sequences[e.Data.N]; have != 0 && have != e.Seq {
 				c.t.Errorf("number %d is stored twice: at %d and %d", e.Data.N, have, e.Seq)
 			} else if have != 0 {
 				again++
 			}
-			places[e.Data.N] = e.Seq
+			sequences[e.Data.N] = e.Seq
 		}
 	}
 	var lost []int
 	for n := range c.confirmed {
-		if places[n] == 0 {
+		if sequences[n] == 0 {
 			lost = append(lost, n)
 		}
 	}

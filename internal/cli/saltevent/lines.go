@@ -326,7 +326,7 @@ func (r *lineReader) event(raw []byte) (event.Item, error) {
 type progress struct {
 	env   *cli.Env
 	begun time.Time
-	told  time.Time
+	shown time.Time
 }
 
 func newProgress(env *cli.Env) *progress { return &progress{env: env, begun: time.Now()} }
@@ -334,17 +334,17 @@ func newProgress(env *cli.Env) *progress { return &progress{env: env, begun: tim
 // tell shows the number of events, a few times a second, on a terminal or with
 // --progress.
 func (p *progress) tell(n int, done string) {
-	if !p.env.Talks() || time.Since(p.told) < 100*time.Millisecond {
+	if !p.env.Talks() || time.Since(p.shown) < 100*time.Millisecond {
 		return
 	}
-	p.told = time.Now()
+	p.shown = time.Now()
 	rate := float64(n) / max(time.Since(p.begun).Seconds(), 0.001)
 	fmt.Fprintf(p.env.Stderr, "\r%s: %d events %s, %.0f a second \x1b[K", p.env.Name, n, done, rate)
 }
 
 // end clears the line.
 func (p *progress) end() {
-	if !p.told.IsZero() {
+	if !p.shown.IsZero() {
 		fmt.Fprint(p.env.Stderr, "\r\x1b[K")
 	}
 }

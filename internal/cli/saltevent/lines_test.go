@@ -45,17 +45,17 @@ func TestSince(t *testing.T) {
 		"1h": now.Add(-time.Hour), "2d": now.AddDate(0, 0, -2), "90s": now.Add(-90 * time.Second), "0.5d": now.Add(-12 * time.Hour),
 		"2026-11-20T10:00:00Z": time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), "2026-11-20": time.Date(2026, 11, 20, 0, 0, 0, 0, time.Local),
 	} {
-		moment, place, err := readSince("--since", text, now)
-		if err != nil || place != 0 || !moment.Equal(want) {
-			t.Errorf("%s: %v, %d, %v; want %v", text, moment, place, err, want)
+		moment, seq, err := readSince("--since", text, now)
+		if err != nil || seq != 0 || !moment.Equal(want) {
+			t.Errorf("%s: %v, %d, %v; want %v", text, moment, seq, err, want)
 		}
 	}
-	if _, place, err := readSince("--since", "0", now); place != 1 || err != nil {
-		t.Errorf("0 is the place %d, %v", place, err)
+	if _, seq, err := readSince("--since", "0", now); seq != 1 || err != nil {
+		t.Errorf("0 is the sequence %d, %v", seq, err)
 	}
 	for _, text := range []string{"yesterday", "-1h", "-1", "1x", "d"} {
-		if moment, place, err := readSince("--since", text, now); err == nil {
-			t.Errorf("%s: %v, %d", text, moment, place)
+		if moment, seq, err := readSince("--since", text, now); err == nil {
+			t.Errorf("%s: %v, %d", text, moment, seq)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func listenSpec() cli.Spec {
 		Complete: complete,
 		Synopsis: []string{"[options]"},
 		Summary: "Print events as they come, one JSON document a line, until Ctrl-C, --count or --timeout. " +
-			"When the daemon was away it goes on where it stopped. With --durable that place is kept: a later listener of the same name, " +
+			"When the daemon was away it goes on where it stopped. With --durable that position is kept: a later listener of the same name, " +
 			"also after a kill, begins there; only one at a time may use it.",
 		Examples: []string{
 			"salt-event listen --tag mytag", "salt-event listen --tag salt/job --count 1 --timeout 30s", "salt-event listen --since 1h --until-end --format tag",
@@ -38,7 +38,7 @@ func listenSpec() cli.Spec {
 		Flags: append(append(chooseFlags(), client.MasterFlags()...),
 			&urcli.IntFlag{Category: "Events", Name: "count", Usage: "stop after `N` events"},
 			&urcli.BoolFlag{Category: "Events", Name: "until-end", Usage: "stop behind what is stored now"},
-			&urcli.StringFlag{Category: "Events", Name: "durable", Usage: "keep the place under `NAME` and go on there; an event counts as done once its line was written"},
+			&urcli.StringFlag{Category: "Events", Name: "durable", Usage: "keep the position under `NAME` and go on there; an event counts as done once its line was written"},
 			&urcli.BoolFlag{Category: "Events", Name: "no-reconnect", Usage: "end with code 69 when the daemon goes away"},
 			&urcli.StringFlag{Category: "Events", Name: "ready-file", Usage: "make `FILE` once the listener stands: what is fired from then on is heard"}),
 		Run: func(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
@@ -237,7 +237,7 @@ func (p *printer) add(out, line []byte) ([]byte, error) {
 	return text, nil
 }
 
-// nameOf is what people find an event by: its place, or the tag of one that has none.
+// nameOf is what people find an event by: its sequence, or the tag of one that has none.
 func nameOf(line []byte) string {
 	if seq := event.SeqOf(line); seq > 0 {
 		if master := event.MasterOf(line); master != "" {

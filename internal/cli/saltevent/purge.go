@@ -68,10 +68,10 @@ func purge(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 }
 
 // olderThan says in words what --before means: a span counts from now, and a number
-// is a place.
-func olderThan(before string, place uint64) string {
+// is a sequence.
+func olderThan(before string, seq uint64) string {
 	switch {
-	case place > 0:
+	case seq > 0:
 		return "before the event " + before
 	case strings.ContainsAny(before, "-:"):
 		return "before " + before
@@ -99,12 +99,12 @@ func readPurge(opts *urcli.Context) (q protocol.Purge, what string, err error) {
 	}
 	words := []string{"all events"}
 	if before != "" {
-		moment, place, err := readSince("--before", before, time.Now())
+		moment, seq, err := readSince("--before", before, time.Now())
 		if err != nil {
 			return q, "", err
 		}
-		q.Until, q.Before = moment, place
-		words = append(words, olderThan(before, place))
+		q.Until, q.Before = moment, seq
+		words = append(words, olderThan(before, seq))
 	}
 	if len(q.Tags) > 0 {
 		words = append(words, fmt.Sprintf("with the tags %q", q.Tags))

@@ -22,9 +22,9 @@ type session struct {
 	dial func(context.Context) (*rpc.Conn, error)
 	stay bool // do not come back
 
-	mu   sync.Mutex
-	conn *rpc.Conn
-	told bool // the person knows that the daemon is away
+	mu          sync.Mutex
+	conn        *rpc.Conn
+	outageShown bool // the person knows that the daemon is away
 }
 
 // openSession connects; a daemon that is not there now is an error.
@@ -80,13 +80,13 @@ func (s *session) once(ctx context.Context) (*rpc.Conn, error) {
 	}
 	c, err := s.dial(ctx)
 	if err != nil {
-		if !s.told {
+		if !s.outageShown {
 			s.env.Warn(errors.New("the daemon is away; waiting for it"))
 		}
-		s.told = true
+		s.outageShown = true
 		return nil, err
 	}
-	s.conn, s.told = c, false
+	s.conn, s.outageShown = c, false
 	return c, nil
 }
 

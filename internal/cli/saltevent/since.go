@@ -13,13 +13,13 @@ import (
 // The ways to write a moment, in local time where no zone is given.
 var layouts = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"}
 
-// setSince reads --since: a time span before now, a moment, or a place.
+// setSince reads --since: a time span before now, a moment, or a sequence.
 func setSince(q *protocol.Listen, text string, now time.Time) error {
 	if text == "" {
 		return nil
 	}
-	moment, place, err := readSince("--since", text, now)
-	q.Since, q.FromSeq = moment, place
+	moment, seq, err := readSince("--since", text, now)
+	q.Since, q.FromSeq = moment, seq
 	if at, notAt := event.ReadPosition(text); err != nil && notAt == nil {
 		q.At = at
 		return nil
@@ -27,9 +27,9 @@ func setSince(q *protocol.Listen, text string, now time.Time) error {
 	return err
 }
 
-func readSince(option, text string, now time.Time) (moment time.Time, place uint64, err error) {
-	if place, err := strconv.ParseUint(text, 10, 64); err == nil {
-		return time.Time{}, max(place, 1), nil
+func readSince(option, text string, now time.Time) (moment time.Time, seq uint64, err error) {
+	if seq, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return time.Time{}, max(seq, 1), nil
 	}
 	if d, err := salt.ParseDuration(text, time.Second); err == nil && d >= 0 {
 		return now.Add(-d), 0, nil

@@ -23,7 +23,7 @@ func sinkSpec() cli.Spec {
 	return cli.Spec{
 		Synopsis: []string{"--config FILE [options]"},
 		Summary: "Collect events into files, SQLite, PostgreSQL, MySQL and MariaDB, Graphite, InfluxDB and web services, by the rules in FILE. " +
-			"Each rule keeps its own place: a destination that is away stops its own rule only, and gets what it missed when it is back. " +
+			"Each rule keeps its own position: a destination that is away stops its own rule only, and gets what it missed when it is back. " +
 			"SIGHUP reads FILE anew and begins files anew; SIGTERM ends it.",
 		Examples: []string{"salt-event sink --config /etc/salt/sink.yaml --check", "salt-event sink --config /etc/salt/sink.yaml"},
 		Flags: []urcli.Flag{

@@ -181,7 +181,7 @@ func (c *sinkCheck) expect(name string, count func() (distinct, all int), want i
 			return
 		}
 		if all > want || time.Now().After(deadline) {
-			c.t.Errorf("%s: %d events in %d places, want %d of each\n%s", name, distinct, all, want, c.log.String())
+			c.t.Errorf("%s: %d events in %d sequences, want %d of each\n%s", name, distinct, all, want, c.log.String())
 			return
 		}
 	}

@@ -23,7 +23,7 @@ type slowWatch struct {
 
 	mu      sync.Mutex
 	writing time.Time // since when a write is under way; zero for none
-	last    uint64    // the place of what was written last
+	last    uint64    // the sequence of what was written last
 	known   bool      // last is
 }
 
@@ -43,7 +43,7 @@ func (w *slowWatch) stop() {
 	w.ended.Wait()
 }
 
-// begin says that everything up to the place last is done.
+// begin says that everything up to the sequence last is done.
 func (w *slowWatch) begin(last uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,8 +92,8 @@ func (w *slowWatch) run(ctx context.Context) {
 func (w *slowWatch) tell(ctx context.Context, took time.Duration, last uint64, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	var end protocol.Place
-	if err := w.session.ask(ctx, protocol.OpPlace, nil, &end); err != nil || !known {
+	var end protocol.End
+	if err := w.session.ask(ctx, protocol.OpEnd, nil, &end); err != nil || !known {
 		w.env.Warn(fmt.Errorf("nobody has read the output for %s", took.Round(time.Second)))
 		return
 	}

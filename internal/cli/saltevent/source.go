@@ -31,7 +31,7 @@ type source struct {
 	stream *rpc.Stream
 	ready  bool
 	ended  bool           // the daemon has said that this was all
-	place  uint64         // everything up to here was handed out, or does not match
+	seq    uint64         // everything up to here was handed out, or does not match
 	at     event.Position // the same of the journals of other masters
 }
 
@@ -88,7 +88,7 @@ func (s *source) open(ctx context.Context) (err error) {
 	q := s.q
 	q.Lines = true
 	if s.ready {
-		q.Since, q.FromSeq, q.Resume, q.At = time.Time{}, s.place+1, true, behind(s.at)
+		q.Since, q.FromSeq, q.Resume, q.At = time.Time{}, s.seq+1, true, behind(s.at)
 	}
 	stream, err := s.conn.Call(protocol.OpListen, q)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *source) begun(ready protocol.Ready) error {
 	if ready.Ahead > 0 {
 		s.env.Warn(fmt.Errorf("this listener has heard event %d, and the journal ends with %d: it was put back from a copy, or its end is lost. All that it has is heard from its start; events may come twice, others may be missing", ready.Ahead, ready.Last))
 	}
-	s.place = ready.Start - 1
+	s.seq = ready.Start - 1
 	for name, start := range ready.At {
 		s.pass(name, start-1)
 	}
@@ -131,7 +131,7 @@ func (s *source) pass(master string, seq uint64) {
 	s.at.Pass(master, seq)
 }
 
-// behind are the places behind those of at.
+// behind are the sequences behind those of at.
 func behind(at event.Position) event.Position {
 	next := maps.Clone(at)
 	for name := range next {
@@ -153,8 +153,8 @@ func (s *source) take(b []byte) (batch, error) {
 	for len(b) > 0 {
 		line, rest, _ := bytes.Cut(b, []byte("\n"))
 		b = rest
-		if isMark(line) {
-			var m protocol.Mark
+		if isProgress(line) {
+			var m protocol.Progress
 			if err := json.Unmarshal(line, &m); err != nil {
 				return got, fmt.Errorf("unreadable answer: %w", err)
 			}
@@ -162,7 +162,7 @@ func (s *source) take(b []byte) (batch, error) {
 				s.pass(m.Master, m.Passed)
 				continue
 			}
-			s.place, s.ended = max(s.place, m.Passed), m.End
+			s.seq, s.ended = max(s.seq, m.Passed), m.End
 			s.warnLost(m.Lost)
 			if m.Missed > 0 {
 				s.env.Warn(fmt.Errorf("%d events that are not stored, of any tag, went by unheard: the output is read too slowly", m.Missed))
@@ -171,16 +171,16 @@ func (s *source) take(b []byte) (batch, error) {
 		}
 		seq := event.SeqOf(line)
 		if seq == 0 && !s.q.Live {
-			return got, errors.New("unreadable answer: an event without its place")
+			return got, errors.New("unreadable answer: an event without its sequence")
 		}
 		if master := s.masterOf(line); master != "" {
 			s.pass(master, seq)
 		} else {
-			s.place = max(s.place, seq)
+			s.seq = max(s.seq, seq)
 		}
 		got.lines = append(got.lines, line)
 	}
-	got.passed, got.at = s.place, maps.Clone(s.at)
+	got.passed, got.at = s.seq, maps.Clone(s.at)
 	return got, nil
 }
 
@@ -192,7 +192,7 @@ func (s *source) masterOf(line []byte) string {
 	return event.MasterOf(line)
 }
 
-func isMark(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"passed":`)) }
+func isProgress(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"passed":`)) }
 
 func (s *source) close() {
 	if s.stream != nil {

@@ -13,7 +13,7 @@ import (
 // from where the daemon has begun.
 func TestAPositionAheadIsTold(t *testing.T) {
 	var told bytes.Buffer
-	s := &source{env: &cli.Env{Name: "salt-event", Stderr: &told}, onReady: func(protocol.Ready) error { return nil }, place: 97}
+	s := &source{env: &cli.Env{Name: "salt-event", Stderr: &told}, onReady: func(protocol.Ready) error { return nil }, seq: 97}
 	if err := s.begun(protocol.Ready{Ready: true, Start: 1, Last: 40, Ahead: 97}); err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func TestAPositionAheadIsTold(t *testing.T) {
 			t.Errorf("told is %q, want %q in it", told.String(), want)
 		}
 	}
-	if s.place != 0 {
-		t.Errorf("it goes on behind %d", s.place)
+	if s.seq != 0 {
+		t.Errorf("it goes on behind %d", s.seq)
 	}
 }

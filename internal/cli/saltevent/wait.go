@@ -41,15 +41,15 @@ func printToken(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	defer conn.Close()
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the daemon" })()
-	var place protocol.Place
-	if err := conn.Ask(ctx, protocol.OpPlace, nil, &place); err != nil {
+	var end protocol.End
+	if err := conn.Ask(ctx, protocol.OpEnd, nil, &end); err != nil {
 		return client.Error(err)
 	}
-	if len(place.At) > 0 { // other journals are mirrored there
-		_, err = fmt.Fprintln(env.Stdout, place.At)
+	if len(end.At) > 0 { // other journals are mirrored there
+		_, err = fmt.Fprintln(env.Stdout, end.At)
 		return err
 	}
-	_, err = fmt.Fprintln(env.Stdout, place.Seq)
+	_, err = fmt.Fprintln(env.Stdout, end.Seq)
 	return err
 }
 
@@ -58,10 +58,10 @@ func waitSpec() cli.Spec {
 		Complete: complete,
 		Synopsis: []string{"--since-now TOKEN [options]", "--since WHEN [options]"},
 		Summary: "Print the first event that matches and end, also if it was fired before this command began: " +
-			"from the place of the token on nothing is missed.",
+			"from the sequence of the token on nothing is missed.",
 		Examples: waitExamples,
 		Flags: append(append(chooseFlags(), client.MasterFlags()...),
-			&urcli.StringFlag{Category: "Events", Name: "since-now", Usage: "begin behind the place of the `TOKEN` that salt-event token has printed"}),
+			&urcli.StringFlag{Category: "Events", Name: "since-now", Usage: "begin behind the sequence of the `TOKEN` that salt-event token has printed"}),
 		Run: wait,
 	}
 }
@@ -74,19 +74,19 @@ func wait(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	token := opts.String("since-now")
 	switch {
 	case token == "" && opts.String("since") == "":
-		return salt.WithHint(cli.Usagef("option --since-now or --since is needed: without a place to begin at, an event that is already there would be missed"),
+		return salt.WithHint(cli.Usagef("option --since-now or --since is needed: without a sequence to begin at, an event that is already there would be missed"),
 			`token=$(salt-event token) before what fires the event, then salt-event wait --since-now "$token"`)
 	case token != "" && opts.String("since") != "":
 		return cli.Usagef("options --since-now and --since exclude each other")
 	case token != "":
-		place, err := strconv.ParseUint(token, 10, 64)
+		seq, err := strconv.ParseUint(token, 10, 64)
 		at, notAt := event.ReadPosition(token)
 		if err != nil && notAt != nil {
 			return cli.Usagef("option --since-now: %q is no token of salt-event token", token)
 		}
 		c.q.Since, c.q.At = time.Time{}, behind(at)
 		if err == nil {
-			c.q.FromSeq = place + 1
+			c.q.FromSeq = seq + 1
 		}
 	}
 	return c.print(ctx, env, opts, 1)

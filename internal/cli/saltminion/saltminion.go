@@ -57,7 +57,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		if err != nil {
 			return nil, notices, err
 		}
-		more, err := o.SettleID(cfg)
+		more, err := o.ResolveID(cfg)
 		return cfg, append(notices, more...), err
 	}
 	cfg, notices, err := load()

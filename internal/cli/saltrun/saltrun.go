@@ -53,7 +53,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	err = ask(ctx, env, opts, q)
-	if isCheck(q) && err != nil && !cli.Told(err) && ctx.Err() == nil {
+	if isCheck(q) && err != nil && !cli.Reported(err) && ctx.Err() == nil {
 		return client.Unwell(env, err)
 	}
 	return err

@@ -58,7 +58,7 @@ func run(_ context.Context, env *cli.Env, _ *urcli.Context) error {
 	}
 	out, err := jinja.Render(o.Text, values)
 	if m, ok := errors.AsType[*template.Mistake](err); ok {
-		return told(env, m)
+		return report(env, m)
 	}
 	if err != nil {
 		return err
@@ -67,8 +67,8 @@ func run(_ context.Context, env *cli.Env, _ *urcli.Context) error {
 	return err
 }
 
-// told says what is wrong with the template, for a program.
-func told(env *cli.Env, m *template.Mistake) error {
+// report says what is wrong with the template, for a program.
+func report(env *cli.Env, m *template.Mistake) error {
 	b, err := value.Encode(map[string]any{"line": m.Line, "text": m.Text})
 	if err != nil {
 		return err

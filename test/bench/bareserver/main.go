@@ -34,14 +34,14 @@ func main() {
 	}
 }
 
-// gate takes every key and notes it, as a key store would be asked.
-type gate struct {
+// authenticator takes every key and notes it, as a key store would be asked.
+type authenticator struct {
 	mu   sync.Mutex
 	seen map[[32]byte]bool
 }
 
 // Check implements server.Authentication.
-func (g *gate) Check(c server.ClientAuthentication) bool {
+func (g *authenticator) Check(c server.ClientAuthentication) bool {
 	u := &server.User{Username: "local"}
 	if s := c.GetTLSConnectionState(); s != nil {
 		key := sha256.Sum256(s.PeerCertificates[0].RawSubjectPublicKeyInfo)
@@ -71,7 +71,7 @@ func serve(port int, dir string, upstream []string) error {
 	}
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: port, NoLog: true, NoSigs: true, JetStream: true, StoreDir: dir, AllowNonTLS: true, TLS: true,
-		TLSTimeout: 5, CustomClientAuthentication: &gate{seen: map[[32]byte]bool{}},
+		TLSTimeout: 5, CustomClientAuthentication: &authenticator{seen: map[[32]byte]bool{}},
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert},
 	})
 	if err != nil {

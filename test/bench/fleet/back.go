@@ -22,10 +22,10 @@ func pause(attempts int) time.Duration {
 
 // comebacks counts how often a member was connected again.
 type comebacks struct {
-	mu    sync.Mutex
-	count int
-	told  int // of them were waited for
-	news  chan struct{}
+	mu       sync.Mutex
+	count    int
+	reported int // of them were waited for
+	news     chan struct{}
 }
 
 func (c *comebacks) one() {
@@ -42,7 +42,7 @@ func (c *comebacks) one() {
 func (c *comebacks) wait(ctx context.Context) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.count == c.told {
+	for c.count == c.reported {
 		if c.news == nil {
 			c.news = make(chan struct{})
 		}
@@ -57,6 +57,6 @@ func (c *comebacks) wait(ctx context.Context) (int, error) {
 			return 0, context.Cause(ctx)
 		}
 	}
-	c.told = c.count
+	c.reported = c.count
 	return 1, nil
 }

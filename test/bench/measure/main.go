@@ -29,7 +29,7 @@ func run() error {
 	flag.IntVar(&o.Connects, "connects", 2000, "connections in each of the rounds that count them")
 	flag.IntVar(&o.Acceptances, "acceptances", 10, "how many minions are accepted")
 	flag.IntVar(&o.Losses, "losses", 20, "how often a master is lost in each way")
-	flag.DurationVar(&o.Settle, "settle", 15*time.Second, "rest before the memory is read")
+	flag.DurationVar(&o.Pause, "settle", 15*time.Second, "rest before the memory is read")
 	sizes := flag.String("fleets", "100,1000,5000", "how many simulated minions there are, in each of the runs with many")
 	flag.IntVar(&o.Fleets.Rounds, "fleet-rounds", 10, "how often those are asked")
 	flag.IntVar(&o.Fleets.Large, "large", 1000, "the number of minions that return a megabyte at once, one of those above")

@@ -13,9 +13,9 @@ import (
 	"github.com/brinebus/brine/internal/atomicfile"
 )
 
-// Mark is a small file beside the store that is synced before what it says matters: how
+// State is a small file beside the store that is synced before what it says matters: how
 // the store was left, and which sequences may have been shown.
-type Mark struct {
+type State struct {
 	Clean bool   `json:"clean"` // it was closed in order
 	Boot  string `json:"boot"`  // of the machine, when it was opened
 	// High is up to which sequence those of a stream may have been given out; of one that
@@ -28,16 +28,16 @@ type Mark struct {
 // maxLost is how many are remembered.
 const maxLost = 256
 
-func markPath(dir string) string { return filepath.Join(dir, "state.json") }
+func statePath(dir string) string { return filepath.Join(dir, "state.json") }
 
-// ReadMark returns the mark of the store, the zero value where there is none.
-func ReadMark(dir string) (Mark, error) {
-	m := Mark{}
-	b, err := os.ReadFile(markPath(dir))
+// ReadState returns the state of the store, the zero value where there is none.
+func ReadState(dir string) (State, error) {
+	m := State{}
+	b, err := os.ReadFile(statePath(dir))
 	if err == nil {
 		err = json.Unmarshal(b, &m)
 		if err != nil { // it is written whole or not at all, so somebody else has changed it
-			return Mark{}, fmt.Errorf("read %s: %w", markPath(dir), err)
+			return State{}, fmt.Errorf("read %s: %w", statePath(dir), err)
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,13 +50,13 @@ func ReadMark(dir string) (Mark, error) {
 }
 
 // Write writes it to the disk.
-func (m Mark) Write(dir string) error {
+func (m State) Write(dir string) error {
 	m.Lost = m.Lost[max(0, len(m.Lost)-maxLost):]
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(markPath(dir), b, 0o600)
+	return atomicfile.Write(statePath(dir), b, 0o600)
 }
 
 const unknownBoot = "unknown" // then each start is taken for one after a power cut
@@ -75,9 +75,9 @@ func boot() string {
 // that the server does not read everything again. What could not be synced before it was
 // closed is written anew first. A sequence that may have been shown is
 // not given out again, whatever was lost: the streams of High go on behind it. It returns
-// what was found, and the mark, which is written, for the time to come.
-func Recover(dir string) (Mark, *Report, error) {
-	m, err := ReadMark(dir)
+// what was found, and the state, which is written, for the time to come.
+func Recover(dir string) (State, *Report, error) {
+	m, err := ReadState(dir)
 	if err != nil {
 		return m, nil, err
 	}
@@ -119,7 +119,7 @@ func Recover(dir string) (Mark, *Report, error) {
 
 // inspect looks at the ends of the streams after an orderly stop, and at all else if they
 // are not where they were, or it was none.
-func inspect(dir string, m Mark) (*Report, error) {
+func inspect(dir string, m State) (*Report, error) {
 	c := Checker{Dir: dir, Repair: true}
 	if m.Clean {
 		r, err := ends(dir)
@@ -136,7 +136,7 @@ func inspect(dir string, m Mark) (*Report, error) {
 }
 
 // sameBoot says whether the kernel has lost nothing since the store was opened.
-func (m Mark) sameBoot() bool { return m.Boot == boot() && m.Boot != unknownBoot }
+func (m State) sameBoot() bool { return m.Boot == boot() && m.Boot != unknownBoot }
 
 // ends looks at the newest blocks alone.
 func ends(dir string) (*Report, error) {
@@ -144,7 +144,7 @@ func ends(dir string) (*Report, error) {
 }
 
 // Leave writes down that the store was closed in order.
-func (m Mark) Leave(dir string) error {
+func (m State) Leave(dir string) error {
 	r, err := ends(dir)
 	if err != nil {
 		return err

@@ -30,16 +30,16 @@ func TestLocalSecretIsGoodOnce(t *testing.T) {
 		}
 		return false
 	}
-	s := b.gate.expect(&visitor{Peer: socket.Peer{UID: uint32(os.Geteuid())}})
+	s := b.auth.expect(&localClient{Peer: socket.Peer{UID: uint32(os.Geteuid())}})
 	if !served(bus.NewNonce(), s) {
 		t.Fatal("the first use was refused")
 	}
-	for name, pass := range map[string]string{"the second use": s, "a guess": secret(), "none": "", "the daemon's, as a password": b.gate.daemon} {
+	for name, pass := range map[string]string{"the second use": s, "a guess": secret(), "none": "", "the daemon's, as a password": b.auth.daemon} {
 		if served(bus.NewNonce(), pass) {
 			t.Errorf("%s was taken", name)
 		}
 	}
-	s = b.gate.expect(&visitor{})
+	s = b.auth.expect(&localClient{})
 	if served("short", s) {
 		t.Error("served without a nonce")
 	}
@@ -76,10 +76,10 @@ func TestOneUserHasSoManyConnections(t *testing.T) {
 // However many keys a remote user comes with: they have so many connections.
 func TestOneLoginHasSoManyConnections(t *testing.T) {
 	t.Parallel()
-	g := newGate(Options{})
+	g := newAuthenticator(Options{})
 	enter := func(cid uint64, name string) error {
 		i := bus.Identity{Role: bus.RoleRemote, Name: name, Key: fmt.Sprint("key", cid), Nonce: fmt.Sprintf("%020d", cid)}
-		return g.enter(cid, i, "192.0.2.7", new(tie))
+		return g.enter(cid, i, "192.0.2.7", new(lifetime))
 	}
 	for n := range uint64(maxPerUser) {
 		if err := enter(n, "pam:ada"); err != nil {
@@ -102,10 +102,10 @@ func TestOneLoginHasSoManyConnections(t *testing.T) {
 // order its end and the judgement come.
 func TestNothingOutlivesItsConnection(t *testing.T) {
 	t.Parallel()
-	g := newGate(Options{})
+	g := newAuthenticator(Options{})
 	i := bus.Identity{Role: bus.RoleMinion, Name: "web1", Key: "k", Nonce: strings.Repeat("a", 20)}
 	for cid := range uint64(1000) {
-		var tie tie
+		var tie lifetime
 		judged := make(chan struct{})
 		go func() {
 			defer close(judged)

@@ -6,21 +6,21 @@ import (
 	"net/netip"
 )
 
-// crowd is a bounded number of connections, in all and of one host. It has no lock.
-type crowd struct {
+// quota is a bounded number of connections, in all and of one host. It has no lock.
+type quota struct {
 	most, ofHost int
 	n            int
 	hosts        map[string]*list.List // of arrivals, the oldest first
 }
 
-func newCrowd(most, ofHost int) *crowd {
-	return &crowd{most: most, ofHost: ofHost, hosts: map[string]*list.List{}}
+func newQuota(most, ofHost int) *quota {
+	return &quota{most: most, ofHost: ofHost, hosts: map[string]*list.List{}}
 }
 
 // add takes a in. Where that is one too many, victim is who has to leave for it: one of
 // its own host that gives may, or one of the host that has the most. Without anybody to
 // leave a is not taken.
-func (c *crowd) add(a *arrival, gives func(*arrival) bool) (victim *arrival, taken bool) {
+func (c *quota) add(a *arrival, gives func(*arrival) bool) (victim *arrival, taken bool) {
 	own := c.count(a.host)
 	switch {
 	case own >= c.ofHost:
@@ -39,26 +39,26 @@ func (c *crowd) add(a *arrival, gives func(*arrival) bool) (victim *arrival, tak
 	return victim, true
 }
 
-func (c *crowd) count(host string) int {
+func (c *quota) count(host string) int {
 	if l := c.hosts[host]; l != nil {
 		return l.Len()
 	}
 	return 0
 }
 
-func (c *crowd) put(a *arrival) {
+func (c *quota) put(a *arrival) {
 	l := c.hosts[a.host]
 	if l == nil {
 		l = list.New()
 		c.hosts[a.host] = l
 	}
-	a.spot, a.crowd = l.PushBack(a), c
+	a.spot, a.quota = l.PushBack(a), c
 	c.n++
 }
 
 // remove takes a out, wherever it stands; a second time does nothing.
-func (c *crowd) remove(a *arrival) {
-	if a.crowd != c {
+func (c *quota) remove(a *arrival) {
+	if a.quota != c {
 		return
 	}
 	l := c.hosts[a.host]
@@ -66,12 +66,12 @@ func (c *crowd) remove(a *arrival) {
 	if l.Len() == 0 {
 		delete(c.hosts, a.host)
 	}
-	a.spot, a.crowd = nil, nil
+	a.spot, a.quota = nil, nil
 	c.n--
 }
 
 // oldest is the oldest connection of a host that gives way, nil without one.
-func (c *crowd) oldest(host string, gives func(*arrival) bool) *arrival {
+func (c *quota) oldest(host string, gives func(*arrival) bool) *arrival {
 	l := c.hosts[host]
 	if l == nil {
 		return nil
@@ -87,7 +87,7 @@ func (c *crowd) oldest(host string, gives func(*arrival) bool) *arrival {
 // surplus is who leaves for a host that has own connections: of the host with the most
 // one that gives way, or its oldest if it has more than its share; else somebody of
 // another host that gives way.
-func (c *crowd) surplus(own int, gives func(*arrival) bool) *arrival {
+func (c *quota) surplus(own int, gives func(*arrival) bool) *arrival {
 	most, heaviest := 0, ""
 	for host, l := range c.hosts {
 		if l.Len() > most {

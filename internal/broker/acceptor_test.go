@@ -88,10 +88,10 @@ func startTLS(t *testing.T, o Options) *Broker {
 }
 
 // set changes the bounds of a broker that nobody has connected to.
-func set(b *Broker, f func(*porch)) {
-	b.gate.porch.mu.Lock()
-	defer b.gate.porch.mu.Unlock()
-	f(b.gate.porch)
+func set(b *Broker, f func(*acceptor)) {
+	b.auth.acceptor.mu.Lock()
+	defer b.auth.acceptor.mu.Unlock()
+	f(b.auth.acceptor)
 }
 
 // admitAs is a judgement for all.
@@ -191,7 +191,7 @@ func readUntil(conns []net.Conn, deadline time.Time) {
 // who says something, from another address or from the same.
 func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion)})
-	set(b, func(p *porch) { p.halfOpen = newCrowd(64, 32) })
+	set(b, func(p *acceptor) { p.halfOpen = newQuota(64, 32) })
 	const flood = 400
 	conns := knock(t, b, flood, "127.0.0.2")
 	for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
@@ -215,7 +215,7 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 // let in is not pushed out.
 func TestConnectionsLeaveDescriptorsFree(t *testing.T) {
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion)})
-	set(b, func(p *porch) { p.room.connections = 20 })
+	set(b, func(p *acceptor) { p.limits.connections = 20 })
 	for range 10 {
 		nc, err := login(b, "127.0.0.1", 5*time.Second)
 		if err != nil {
@@ -237,7 +237,7 @@ func TestConnectionsLeaveDescriptorsFree(t *testing.T) {
 // Who waits for its key to be accepted gives way to those of hosts with fewer.
 func TestUnacceptedKeysAreBounded(t *testing.T) {
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleUnaccepted)})
-	set(b, func(p *porch) { p.unaccepted = newCrowd(8, 6) })
+	set(b, func(p *acceptor) { p.unaccepted = newQuota(8, 6) })
 	var flood []*nats.Conn
 	for range 6 {
 		nc, err := login(b, "127.0.0.2", 5*time.Second)
@@ -261,7 +261,7 @@ func TestUnacceptedKeysAreBounded(t *testing.T) {
 	if err := flood[0].FlushTimeout(5 * time.Second); err == nil {
 		t.Error("the oldest of the host with the most did not give way")
 	}
-	if n := len(b.gate.all(nil)); n != 8 {
+	if n := len(b.auth.all(nil)); n != 8 {
 		t.Errorf("%d are booked, want 8", n)
 	}
 }
@@ -279,7 +279,7 @@ func TestConnectionsThatDieWhileTheyAreJudged(t *testing.T) {
 				return as(p)
 			}})
 			places := 2
-			set(b, func(p *porch) { p.turns = newTurns(places) })
+			set(b, func(p *acceptor) { p.turns = newTurns(places) })
 			for range places {
 				go func() {
 					if nc, err := login(b, "127.0.0.2", 300*time.Millisecond); err == nil { // it gives up
@@ -289,9 +289,9 @@ func TestConnectionsThatDieWhileTheyAreJudged(t *testing.T) {
 				<-judging
 			}
 			for {
-				b.gate.porch.mu.Lock()
-				n := len(b.gate.porch.open)
-				b.gate.porch.mu.Unlock()
+				b.auth.acceptor.mu.Lock()
+				n := len(b.auth.acceptor.open)
+				b.auth.acceptor.mu.Unlock()
 				if n == 0 { // the server has noticed
 					break
 				}
@@ -304,12 +304,12 @@ func TestConnectionsThatDieWhileTheyAreJudged(t *testing.T) {
 			}
 			nc.Close()
 			until(t, "nothing is counted any more", func() bool {
-				p := b.gate.porch
+				p := b.auth.acceptor
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				p.turns.mu.Lock()
 				defer p.turns.mu.Unlock()
-				return len(b.gate.all(nil)) == 0 && len(p.open)+p.halfOpen.n+p.unaccepted.n == 0 && p.turns.free == places
+				return len(b.auth.all(nil)) == 0 && len(p.open)+p.halfOpen.n+p.unaccepted.n == 0 && p.turns.free == places
 			})
 		})
 	}
@@ -441,9 +441,9 @@ func (t text) String() string  { return string(t) }
 // One host has no more than its part of the places of those who are not let in yet, so that
 // another always finds some.
 func TestOneHostHasItsPartOfThePlaces(t *testing.T) {
-	p := newPorch(nil, descriptors{halfOpen: 10, unaccepted: 6}, nil, nil)
+	p := newAcceptor(nil, descriptors{halfOpen: 10, unaccepted: 6}, nil, nil)
 	for name, c := range map[string]struct {
-		of   *crowd
+		of   *quota
 		most int
 	}{"half open": {p.halfOpen, 5}, "unaccepted": {p.unaccepted, 3}} {
 		taken := 0

@@ -17,21 +17,21 @@ import (
 	"github.com/brinebus/brine/internal/socket"
 )
 
-// gate decides on every connection. It implements server.Authentication.
-type gate struct {
-	opts    Options
-	log     *slog.Logger
-	told    logging.Throttle // of connections that were refused
-	toldAll logging.Throttle // of all of them together
-	account *server.Account
-	daemon  string // the secret of the daemon's own connection
-	porch   *porch // nil without a listener
-	rights  bus.Rights
-	meter   *meter
-	link    *link // nil where no other master mirrors the journal
+// authenticator decides on every connection. It implements server.Authentication.
+type authenticator struct {
+	opts        Options
+	log         *slog.Logger
+	throttle    logging.Throttle // of connections that were refused
+	throttleAll logging.Throttle // of all of them together
+	account     *server.Account
+	daemon      string    // the secret of the daemon's own connection
+	acceptor    *acceptor // nil without a listener
+	rights      bus.Rights
+	meter       *meter
+	link        *link // nil where no other master mirrors the journal
 
 	mu       sync.Mutex
-	local    map[string]*visitor     // one-time secrets of connections through the local socket
+	local    map[string]*localClient // one-time secrets of connections through the local socket
 	in       map[uint64]bus.Identity // by the server's connection number
 	inboxes  map[string]bus.Identity
 	perKey   map[string]int
@@ -39,10 +39,10 @@ type gate struct {
 	shares   map[uint64]*flow // as in
 }
 
-// visitor is a connection through the local socket.
-type visitor struct {
+// localClient is a connection through the local socket.
+type localClient struct {
 	socket.Peer
-	tie
+	lifetime
 	conn   net.Conn
 	secret string // once it is expected
 	claim  string // the uid that the process believes to have, in digits
@@ -50,7 +50,7 @@ type visitor struct {
 
 // misnamed says why a peer cannot be served: the kernel names it otherwise than it names
 // itself, or cannot name it here.
-func (v *visitor) misnamed() error {
+func (v *localClient) misnamed() error {
 	claim, err := strconv.ParseUint(v.claim, 10, 32)
 	switch {
 	case err == nil && uint32(claim) != v.UID:
@@ -61,18 +61,18 @@ func (v *visitor) misnamed() error {
 	return nil
 }
 
-func newGate(o Options) *gate {
+func newAuthenticator(o Options) *authenticator {
 	if o.Context == nil {
 		o.Context = context.Background()
 	}
-	return &gate{
-		rights: o.Endpoints.Rights(), meter: newMeter(), link: newLink(o.Link), opts: o, log: o.Log, daemon: secret(), local: map[string]*visitor{},
+	return &authenticator{
+		rights: o.Endpoints.Rights(), meter: newMeter(), link: newLink(o.Link), opts: o, log: o.Log, daemon: secret(), local: map[string]*localClient{},
 		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, perKey: map[string]int{}, perLogin: map[string]int{}, shares: map[uint64]*flow{},
 	}
 }
 
 // Check implements server.Authentication: it falls through to refusal.
-func (g *gate) Check(c server.ClientAuthentication) bool {
+func (g *authenticator) Check(c server.ClientAuthentication) bool {
 	o := c.GetOpts()
 	if c.Kind() == server.LEAF && g.link != nil {
 		return g.link.check(c, g)
@@ -97,7 +97,7 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 			g.refused(fmt.Sprint("uid ", v.UID), "uid", v.UID, "pid", v.PID, "err", err)
 			return false
 		}
-		i, ok := g.admit(c, o, Peer{Remote: "local", Local: v.Peer, Sudo: bus.SudoUser(o.Name)}, &v.tie)
+		i, ok := g.admit(c, o, Peer{Remote: "local", Local: v.Peer, Sudo: bus.SudoUser(o.Name)}, &v.lifetime)
 		if !ok && g.opts.Context.Err() != nil {
 			v.conn.Close() // a daemon that stops cannot judge: that is no refusal, and nothing is said
 		}
@@ -108,8 +108,8 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 		return false // it is gone
 	}
 	a := from.arrival
-	i, ok := g.admit(c, o, Peer{Remote: from.String(), Host: a.host, TLS: state, Caller: o.Name == callerName}, &a.tie)
-	return ok && g.porch.letIn(a, i.Role == bus.RoleUnaccepted || i.Role == bus.RoleGuest) && g.register(c, i)
+	i, ok := g.admit(c, o, Peer{Remote: from.String(), Host: a.host, TLS: state, Caller: o.Name == callerName}, &a.lifetime)
+	return ok && g.acceptor.letIn(a, i.Role == bus.RoleUnaccepted || i.Role == bus.RoleGuest) && g.register(c, i)
 }
 
 // callerName in CONNECT asks for the role of salt-call. It asks for less, so no
@@ -117,7 +117,7 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 const callerName = "salt-call"
 
 // admit asks who a peer is and books its connection.
-func (g *gate) admit(c server.ClientAuthentication, o *server.ClientOpts, p Peer, t *tie) (bus.Identity, bool) {
+func (g *authenticator) admit(c server.ClientAuthentication, o *server.ClientOpts, p Peer, t *lifetime) (bus.Identity, bool) {
 	if err := bus.CheckNonce(o.Username); err != nil {
 		g.refused(hostOf(p.Remote), "remote", p.Remote, "err", err)
 		return bus.Identity{}, false
@@ -140,12 +140,12 @@ const maxRefused = 50
 
 // refused tells the log of a connection that is not let in: of each peer now and then, and
 // of so many of all.
-func (g *gate) refused(who string, args ...any) {
+func (g *authenticator) refused(who string, args ...any) {
 	now := time.Now()
-	if !g.told.First(who, now) {
+	if !g.throttle.First(who, now) {
 		return
 	}
-	if left, tell := g.toldAll.Count("", now, maxRefused); tell {
+	if left, tell := g.throttleAll.Count("", now, maxRefused); tell {
 		g.log.Warn("connection refused", append(args, repeated(left)...)...)
 	}
 }
@@ -159,7 +159,7 @@ func hostOf(address string) string {
 }
 
 // register gives the connection what the table has for its role.
-func (g *gate) register(c server.ClientAuthentication, i bus.Identity) bool {
+func (g *authenticator) register(c server.ClientAuthentication, i bus.Identity) bool {
 	c.RegisterUser(&server.User{Username: i.String(), Account: g.account, Permissions: permissions(g.rights, i)})
 	return true
 }
@@ -183,7 +183,7 @@ func subjects(allow []string) *server.SubjectPermission {
 // expect announces a local peer and returns the secret that its connection must
 // show, once. Whoever announces takes it back when the connection has ended: with a time
 // of its own it could end before a busy daemon has looked, which is not a refusal.
-func (g *gate) expect(v *visitor) string {
+func (g *authenticator) expect(v *localClient) string {
 	s := secret()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -191,7 +191,7 @@ func (g *gate) expect(v *visitor) string {
 	return s
 }
 
-func (g *gate) takeLocal(secret string) (*visitor, bool) {
+func (g *authenticator) takeLocal(secret string) (*localClient, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	v, ok := g.local[secret]
@@ -204,7 +204,7 @@ func (g *gate) takeLocal(secret string) (*visitor, bool) {
 // once: the server would take a second CONNECT for a change of mind, and what the
 // first had booked would stay for ever. One that has ended while it was judged does not
 // enter: nobody would book it out.
-func (g *gate) enter(cid uint64, i bus.Identity, host string, t *tie) error {
+func (g *authenticator) enter(cid uint64, i bus.Identity, host string, t *lifetime) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	inbox := i.Inbox()
@@ -236,14 +236,14 @@ func (g *gate) enter(cid uint64, i bus.Identity, host string, t *tie) error {
 }
 
 // mostOf is how many connections the key of an identity may have.
-func (g *gate) mostOf(i bus.Identity) int {
+func (g *authenticator) mostOf(i bus.Identity) int {
 	if g.opts.BringsOthers != nil && g.opts.BringsOthers(i) {
 		return maxPerUser
 	}
 	return MaxPerKey
 }
 
-func (g *gate) leave(cid uint64) (bus.Identity, bool) {
+func (g *authenticator) leave(cid uint64) (bus.Identity, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i, ok := g.in[cid]
@@ -265,21 +265,21 @@ func (g *gate) leave(cid uint64) (bus.Identity, bool) {
 	return i, true
 }
 
-func (g *gate) owner(inbox string) (bus.Identity, bool) {
+func (g *authenticator) owner(inbox string) (bus.Identity, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i, ok := g.inboxes[inbox]
 	return i, ok
 }
 
-func (g *gate) holds(token string) bool {
+func (g *authenticator) holds(token string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.perKey[token] > 0
 }
 
 // all are the connections that match; nil matches every one.
-func (g *gate) all(match func(bus.Identity) bool) map[uint64]bus.Identity {
+func (g *authenticator) all(match func(bus.Identity) bool) map[uint64]bus.Identity {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	found := map[uint64]bus.Identity{}

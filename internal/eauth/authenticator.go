@@ -28,8 +28,8 @@ const (
 	blindTime = 5 * time.Minute
 )
 
-// Gate lets users of the backends in. It may be used by many goroutines at once.
-type Gate struct {
+// Authenticator lets users of the backends in. It may be used by many goroutines at once.
+type Authenticator struct {
 	log      *slog.Logger
 	store    Store
 	backends atomic.Pointer[Backends]
@@ -52,16 +52,16 @@ type look struct {
 	err     error
 }
 
-// NewGate returns a gate that keeps its tokens in store. Backends of Salt that Brine does
+// NewAuthenticator returns an authenticator that keeps its tokens in store. Backends of Salt that Brine does
 // not have are named in the log.
-func NewGate(ctx context.Context, store Store, b *Backends, log *slog.Logger) (*Gate, error) {
-	g := &Gate{log: log, store: store, tokened: limiter{atATime: maxTokensOfSource}, failTime: failTime, looks: map[string]*look{}, tokensOf: map[string]int{}}
+func NewAuthenticator(ctx context.Context, store Store, b *Backends, log *slog.Logger) (*Authenticator, error) {
+	g := &Authenticator{log: log, store: store, tokened: limiter{atATime: maxTokensOfSource}, failTime: failTime, looks: map[string]*look{}, tokensOf: map[string]int{}}
 	g.backends.Store(b)
 	g.tellAbsent(b)
 	return g, g.openTokens(ctx)
 }
 
-func (g *Gate) tellAbsent(b *Backends) {
+func (g *Authenticator) tellAbsent(b *Backends) {
 	for _, name := range b.Absent {
 		g.log.Warn("Salt has this authentication backend, Brine does not: nobody logs in through it", "eauth", name)
 	}
@@ -69,7 +69,7 @@ func (g *Gate) tellAbsent(b *Backends) {
 
 // Set puts other backends in force: logins through those that have gone are
 // refused from now on.
-func (g *Gate) Set(b *Backends) {
+func (g *Authenticator) Set(b *Backends) {
 	g.backends.Store(b)
 	g.tellAbsent(b)
 	g.mu.Lock()
@@ -78,7 +78,7 @@ func (g *Gate) Set(b *Backends) {
 }
 
 // Backends returns the names of those in force, sorted.
-func (g *Gate) Backends() []string { return g.backends.Load().names() }
+func (g *Authenticator) Backends() []string { return g.backends.Load().names() }
 
 // Grant is a login that was verified. It is never changed.
 type Grant struct {
@@ -88,13 +88,13 @@ type Grant struct {
 	Rules           string // what keep_acl_in_token keeps, as YAML of external_auth; "" is none
 
 	key    []byte   // of digest
-	digest []byte   // of the account's mark
+	digest []byte   // of the account's version
 	tokens []string // by which it was made, as the store names them, the first one first
 }
 
 // Login verifies a user. From names the source, which pays for failures. Every
 // refusal takes the same time and, to the principal, has the same words.
-func (g *Gate) Login(ctx context.Context, from, backend, user string, p Proof) (*Grant, error) {
+func (g *Authenticator) Login(ctx context.Context, from, backend, user string, p Proof) (*Grant, error) {
 	leave, err := g.limits.enter(ctx, from)
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func until(t, end time.Time) time.Time {
 }
 
 // verify asks the backend, in its turn.
-func (g *Gate) verify(ctx context.Context, name, user string, p Proof) (Account, error) {
+func (g *Authenticator) verify(ctx context.Context, name, user string, p Proof) (Account, error) {
 	b := g.backends.Load().all[name]
 	if b == nil {
 		return Account{}, fmt.Errorf("%w: external_auth has no backend %.60q", ErrRefused, name)
@@ -174,7 +174,7 @@ func (b *guarded) turn(ctx context.Context, remote bool) (done func(), err error
 }
 
 // unavailable marks what is neither yes nor no.
-func (g *Gate) unavailable(name string, err error) error {
+func (g *Authenticator) unavailable(name string, err error) error {
 	if errors.Is(err, ErrRefused) || errors.Is(err, ErrUnavailable) || errors.Is(err, errUnknowable) {
 		return err
 	}
@@ -200,14 +200,14 @@ func check(user string, p Proof) error {
 func lookKey(backend, user string) string { return backend + "\x00" + user }
 
 // remember notes an account that was just verified.
-func (g *Gate) remember(backend string, a Account) {
+func (g *Authenticator) remember(backend string, a Account) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.looks[lookKey(backend, a.Name)] = &look{at: time.Now(), account: a}
 }
 
 // look returns the account as it was within lookEvery.
-func (g *Gate) look(ctx context.Context, backend, user string) (Account, error) {
+func (g *Authenticator) look(ctx context.Context, backend, user string) (Account, error) {
 	b := g.backends.Load().all[backend]
 	if b == nil {
 		return Account{}, fmt.Errorf("%w: external_auth has no backend %.60q any more", ErrRefused, backend)
@@ -249,7 +249,7 @@ var errChanged = fmt.Errorf("%w: the account was changed since the login", ErrRe
 // refused when its time is over, when the token that it was made by is revoked, or
 // the account was locked or removed or has got another secret, at most lookEvery
 // after that.
-func (g *Gate) Check(ctx context.Context, old *Grant) (*Grant, error) {
+func (g *Authenticator) Check(ctx context.Context, old *Grant) (*Grant, error) {
 	for _, key := range old.tokens {
 		b, err := g.store.Get(ctx, key)
 		if err != nil {
@@ -263,7 +263,7 @@ func (g *Gate) Check(ctx context.Context, old *Grant) (*Grant, error) {
 }
 
 // check is Check without a look at the tokens.
-func (g *Gate) check(ctx context.Context, old *Grant) (*Grant, error) {
+func (g *Authenticator) check(ctx context.Context, old *Grant) (*Grant, error) {
 	now := g.clock.now()
 	if old.expired(now) {
 		return nil, ErrExpired
@@ -283,7 +283,7 @@ func (g *Gate) check(ctx context.Context, old *Grant) (*Grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	if account.Name != old.Name || !old.marks(account.Mark) {
+	if account.Name != old.Name || !old.matches(account.Version) {
 		return nil, errChanged
 	}
 	if old.Rules != "" {

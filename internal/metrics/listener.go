@@ -8,32 +8,32 @@ import (
 // maxConns is how many may be connected at once: a collector needs one.
 const maxConns = 16
 
-// places is a listener with few connections. Who comes when all places are taken gets that
+// listener has few connections. Whoever comes when all are taken gets that
 // of the one who has it longest: clients that stay cannot keep a new one out.
-type places struct {
+type listener struct {
 	net.Listener
 
 	mu    sync.Mutex
-	taken []*place // the oldest first
+	taken []*conn // the oldest first
 }
 
-type place struct {
+type conn struct {
 	net.Conn
-	of *places
+	of *listener
 }
 
-func newPlaces(l net.Listener) *places { return &places{Listener: l} }
+func newListener(l net.Listener) *listener { return &listener{Listener: l} }
 
 // Accept implements net.Listener.
-func (p *places) Accept() (net.Conn, error) {
+func (p *listener) Accept() (net.Conn, error) {
 	c, err := p.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	one := &place{c, p}
+	one := &conn{c, p}
 	p.mu.Lock()
 	p.taken = append(p.taken, one)
-	var oldest *place
+	var oldest *conn
 	if len(p.taken) > maxConns {
 		oldest = p.taken[0]
 	}
@@ -45,12 +45,12 @@ func (p *places) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Conn.
-func (c *place) Close() error {
+func (c *conn) Close() error {
 	c.of.leave(c)
 	return c.Conn.Close()
 }
 
-func (p *places) leave(c *place) {
+func (p *listener) leave(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, one := range p.taken {

@@ -33,35 +33,35 @@ const (
 	acceptPause = 10 * time.Millisecond
 )
 
-// porch takes the connections of the network, as many as there is room for, and
+// acceptor takes the connections of the network, as many as there is room for, and
 // hands them to the server.
-type porch struct {
+type acceptor struct {
 	listener net.Listener
 	serve    func(*arrival)   // returns when the server reads from it
 	leave    func(cid uint64) // is told of the end of what was let in
-	told     logging.Throttle // of what was turned away
+	throttle logging.Throttle // of what was turned away
 	log      *slog.Logger
 	turns    *turns
 	meter    *meter
-	room     descriptors
+	limits   descriptors
 	wg       sync.WaitGroup
 
 	mu         sync.Mutex
 	open       map[*arrival]bool
-	halfOpen   *crowd
-	unaccepted *crowd
+	halfOpen   *quota
+	unaccepted *quota
 	stopped    bool
 }
 
-func newPorch(l net.Listener, room descriptors, m *meter, log *slog.Logger) *porch {
-	return &porch{
-		listener: l, log: log, room: room, meter: m, turns: newTurns(max(1, runtime.GOMAXPROCS(0)-1)), open: map[*arrival]bool{},
-		halfOpen: newCrowd(room.halfOpen, max(1, room.halfOpen/hostShare)), unaccepted: newCrowd(room.unaccepted, max(1, room.unaccepted/hostShare)),
+func newAcceptor(l net.Listener, limits descriptors, m *meter, log *slog.Logger) *acceptor {
+	return &acceptor{
+		listener: l, log: log, limits: limits, meter: m, turns: newTurns(max(1, runtime.GOMAXPROCS(0)-1)), open: map[*arrival]bool{},
+		halfOpen: newQuota(limits.halfOpen, max(1, limits.halfOpen/hostShare)), unaccepted: newQuota(limits.unaccepted, max(1, limits.unaccepted/hostShare)),
 	}
 }
 
 // accept takes connections until the listener is closed.
-func (p *porch) accept() {
+func (p *acceptor) accept() {
 	for {
 		c, err := p.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -79,8 +79,8 @@ func (p *porch) accept() {
 
 // stumbled is for an accept that failed, for want of descriptors as a rule: those who
 // are half open and silent give them back.
-func (p *porch) stumbled(err error) {
-	if left, tell := p.told.Count("accept", time.Now(), 1); tell {
+func (p *acceptor) stumbled(err error) {
+	if left, tell := p.throttle.Count("accept", time.Now(), 1); tell {
 		p.log.Error("connections cannot be taken for the moment", append([]any{"err", err}, repeated(left)...)...)
 	}
 	p.mu.Lock()
@@ -93,8 +93,8 @@ func (p *porch) stumbled(err error) {
 }
 
 // arrive books a connection, nil if there is no room for it.
-func (p *porch) arrive(c net.Conn) *arrival {
-	a := &arrival{Conn: c, porch: p, host: hostGroup(c.RemoteAddr()), gone: make(chan struct{})}
+func (p *acceptor) arrive(c net.Conn) *arrival {
+	a := &arrival{Conn: c, acceptor: p, host: hostGroup(c.RemoteAddr()), gone: make(chan struct{})}
 	a.waiting.Store(time.Now().UnixNano())
 	a.timer = time.AfterFunc(halfOpenTime, a.drop)
 	p.mu.Lock()
@@ -111,11 +111,11 @@ func (p *porch) arrive(c net.Conn) *arrival {
 }
 
 // take finds room for a. The caller holds the lock.
-func (p *porch) take(a *arrival) (victim *arrival, taken bool) {
+func (p *acceptor) take(a *arrival) (victim *arrival, taken bool) {
 	if p.stopped {
 		return nil, false
 	}
-	if len(p.open) >= p.room.connections {
+	if len(p.open) >= p.limits.connections {
 		if victim = p.halfOpen.surplus(p.halfOpen.count(a.host), (*arrival).silent); victim == nil {
 			return nil, false
 		}
@@ -133,16 +133,16 @@ func (p *porch) take(a *arrival) (victim *arrival, taken bool) {
 
 // turnedAway ends a connection for which there is no room, and tells of it once a minute,
 // from however many hosts they come.
-func (p *porch) turnedAway(a *arrival) {
+func (p *acceptor) turnedAway(a *arrival) {
 	a.drop()
-	if left, tell := p.told.Count("room", time.Now(), 1); tell {
-		p.log.Warn("connections are turned away: too many that have not proven who they are", append([]any{"host", a.host, "half_open", p.room.halfOpen}, repeated(left)...)...)
+	if left, tell := p.throttle.Count("full", time.Now(), 1); tell {
+		p.log.Warn("connections are turned away: too many that have not proven who they are", append([]any{"host", a.host, "half_open", p.limits.halfOpen}, repeated(left)...)...)
 	}
 }
 
 // letIn makes a half-open connection a proven one; strange ones, whose key is not
 // accepted, stay counted, and may have to leave for those of another host.
-func (p *porch) letIn(a *arrival, strange bool) bool {
+func (p *acceptor) letIn(a *arrival, strange bool) bool {
 	p.mu.Lock()
 	p.halfOpen.remove(a)
 	var victim *arrival
@@ -161,7 +161,7 @@ func (p *porch) letIn(a *arrival, strange bool) bool {
 }
 
 // left is told of the end of a connection, by whomever and as often as that be.
-func (p *porch) left(a *arrival) {
+func (p *acceptor) left(a *arrival) {
 	p.mu.Lock()
 	first := !a.ends()
 	var cid uint64
@@ -170,8 +170,8 @@ func (p *porch) left(a *arrival) {
 		cid, entered = a.end()
 		close(a.gone)
 		delete(p.open, a)
-		if a.crowd != nil {
-			a.crowd.remove(a)
+		if a.quota != nil {
+			a.quota.remove(a)
 		}
 	}
 	p.mu.Unlock()
@@ -186,7 +186,7 @@ func (p *porch) left(a *arrival) {
 }
 
 // stop ends everything that came in here.
-func (p *porch) stop() {
+func (p *acceptor) stop() {
 	p.listener.Close()
 	p.mu.Lock()
 	p.stopped = true

@@ -90,7 +90,7 @@ func TestTheRecordComesLast(t *testing.T) {
 	jid, failed := booked, error(nil)
 	for i := 0; i < 1000 && failed == nil; i++ {
 		jid = booked[:17] + salt.JID(fmt.Sprintf("%03d", i))
-		failed = x.book(&job.Envelope{JID: jid}, "")
+		failed = x.reserve(&job.Envelope{JID: jid}, "")
 	}
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestTheRecordComesLast(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(x.Dir, "jobs_seen")); err != nil || bytes.Contains(b, []byte(jid)) {
 		t.Errorf("written down: %q, %v", b, err)
 	}
-	if err := x.book(&job.Envelope{JID: jid}, ""); err != nil {
+	if err := x.reserve(&job.Envelope{JID: jid}, ""); err != nil {
 		t.Errorf("with more descriptors: %v", err)
 	}
 }
@@ -149,10 +149,10 @@ func TestAJobDoesNotBeginAfterItsTime(t *testing.T) {
 func TestTheRecordDecides(t *testing.T) {
 	x, _, _ := waiting(t)
 	e := &job.Envelope{JID: booked, Commands: []job.Command{{Function: "test.ping"}}}
-	if err := x.book(e, ""); err != nil {
+	if err := x.reserve(e, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.book(e, ""); err == nil {
+	if err := x.reserve(e, ""); err == nil {
 		t.Error("a job is begun twice")
 	}
 }

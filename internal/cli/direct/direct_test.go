@@ -1,0 +1,31 @@
+package direct
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/upstream"
+)
+
+// TestNoWayToAMaster: each reason has its exit code, and says what to do.
+func TestNoWayToAMaster(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want int
+	}{
+		{upstream.ErrMasterKey, cli.NoPermission}, {upstream.ErrSignature, cli.NoPermission}, {upstream.ErrRejected, cli.NoPermission}, {upstream.ErrDenied, cli.NoPermission},
+		{salt.WithHint(errors.New("unsafe file"), "chmod"), cli.NoPermission}, {errors.New("connection refused"), cli.Unavailable},
+	} {
+		err := failure(fmt.Errorf("connect: %w", test.err))
+		if cli.Code(err) != test.want || !errors.Is(err, test.err) {
+			t.Errorf("%v ends with %d, want %d", err, cli.Code(err), test.want)
+		}
+	}
+	if hint := salt.Hint(failure(errors.New("connection refused"))); !strings.Contains(hint, "--local") {
+		t.Errorf("the hint is %q", hint)
+	}
+}

@@ -1,0 +1,52 @@
+package rpc
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/brinebus/brine/internal/bus"
+)
+
+// probeToken stands for the name of whoever asks in the subjects of probes. No name is
+// written so: a single percent sign is no escaped byte.
+const probeToken = "%"
+
+// Probe sends a probe the way that requests go, through each subscription, and calls back
+// when all were looked at: then everything that was sent before has been, too. looked is
+// how many messages that were since the probe before. There is one probe at a time.
+func (s *Server) Probe(back func(looked int)) error {
+	all := slices.Concat(bus.RequestSubjects, bus.WindowSubjects, bus.AckSubjects)
+	s.probes.begin(len(all), back)
+	for _, subject := range all {
+		if err := s.nc.Publish(strings.ReplaceAll(subject, "*", probeToken), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isProbe(subject string) bool { return strings.Contains(subject, "."+probeToken+".") }
+
+// probes counts the parts of a probe that have not come back.
+type probes struct {
+	looked atomic.Int64 // messages since the last one
+	mu     sync.Mutex
+	left   int
+	done   func(looked int)
+}
+
+func (m *probes) begin(parts int, done func(int)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.left, m.done = parts, done
+}
+
+func (m *probes) back() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.left--; m.left == 0 {
+		m.done(int(m.looked.Swap(0)))
+	}
+}
