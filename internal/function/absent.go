@@ -73,6 +73,7 @@ var absent = []Absent{
 	{"sqlite3.*", "the client of a database", "cmd.run with sqlite3"},
 	{"ssh.cmd", "functions without a minion", "a minion: one program and one key"},
 	{"state.*", "the states of Salt", "pkg.*, service.*, file.* and user.* one at a time, or a script: cmd.script"},
+	{"state.orch*", "the orchestration of states", "a script of salt, whose exit codes tell how it went, and salt-event wait; or the reactor: see doc/reactor.md"},
 	{"supervisord.*", "the control of supervisord", "cmd.run with supervisorctl"},
 	{"svn.*", "the client of a version control system", "cmd.run with svn"},
 	{"thin.*", "salt-ssh", "a minion on that machine"},
@@ -98,15 +99,17 @@ var absentPrograms = []Absent{
 	{"spm", "packages of states", "the packages of the system"},
 }
 
-// IsAbsent says what name is in Salt, if it is left out here on purpose.
-func IsAbsent(name salt.Function) (Absent, bool) {
+// IsAbsent says what name is in Salt, if it is left out here on purpose. Of several rows the
+// one that says most of the name is meant.
+func IsAbsent(name salt.Function) (found Absent, ok bool) {
 	for _, a := range absent {
 		begin, isPattern := strings.CutSuffix(a.Name, "*")
-		if a.Name == string(name) || isPattern && strings.HasPrefix(string(name), begin) {
-			return a, true
+		means := a.Name == string(name) || isPattern && strings.HasPrefix(string(name), begin)
+		if means && len(a.Name) > len(found.Name) {
+			found, ok = a, true
 		}
 	}
-	return Absent{}, false
+	return found, ok
 }
 
 func (a Absent) String() string {

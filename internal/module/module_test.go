@@ -270,6 +270,7 @@ func TestNothingRiskyIsProposed(t *testing.T) {
 		"schedule.purge": "'schedule.purge' is not available.", "pkg.remov": "'pkg.remov' is not available.", "cmd.rum": "'cmd.rum' is not available.", "nosuch.ping": "'nosuch.ping' is not available.",
 		"saltutil.sync_module": "'saltutil.sync_module' is not available. Did you mean saltutil.sync_modules?", "x509.read_certificat": "'x509.read_certificat' is not available. Did you mean x509.read_certificate?",
 		"saltutil.sync_states":    "'saltutil.sync_states' is not available. Brine does not have the copying of modules of other kinds. Instead: saltutil.sync_all, which copies those that there are here: modules, grains and returners.",
+		"state.orchestrate":       "'state.orchestrate' is not available. Brine does not have the orchestration of states. Instead: a script of salt, whose exit codes tell how it went, and salt-event wait; or the reactor: see doc/reactor.md.",
 		"x509.create_certificate": "'x509.create_certificate' is not available. Brine does not have the making of certificates. Instead: cmd.run with openssl.",
 	} {
 		same(t, name, run(t, nil, name, nil).Return, want)

@@ -47,7 +47,7 @@ func aptEntry(text string) (aptRepo, error) {
 	r, ok := aptLine(text)
 	bad := slices.ContainsFunc(r.comps, func(s string) bool { return strings.ContainsAny(s, ":[]") })
 	if !ok || bad || r.note != "" || strings.ContainsAny(text, "\n\r") {
-		return r, function.Invalid("%q is no repository of apt: deb http://deb.debian.org/debian stable main", text)
+		return r, function.Invalid("%q is no repository of apt, which is written as in its files: deb http://deb.debian.org/debian stable main", text)
 	}
 	return r, nil
 }

@@ -181,6 +181,9 @@ func (c *call) run(ctx context.Context, command job.Command, out *output.Writer)
 	if err := out.Close(); err != nil {
 		return err
 	}
+	if res.Err == nil && !res.Success { // what it returned need not say so
+		fmt.Fprintf(c.env.Stderr, "ERROR: %s ended with return code %d\n", command.Function, res.Retcode)
+	}
 	return c.verdict(command, res, announced)
 }
 
