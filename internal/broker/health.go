@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ type Health struct {
 	stopped chan struct{}
 	end     sync.Once
 
+	log    *slog.Logger
 	syncer *blockfile.Syncer
 	waits  bool
 	dirty  map[string]struct{} // streams that are to be synced soon; guarded by mu
@@ -33,7 +35,7 @@ type Health struct {
 }
 
 func newHealth(o Options) *Health {
-	return &Health{syncer: blockfile.NewSyncer(o.StoreDir), waits: o.Sync == SyncAlways, dirty: map[string]struct{}{}, soon: make(chan struct{}, 1), failed: make(chan struct{}), alarm: make(chan struct{}, 1), stopped: make(chan struct{})}
+	return &Health{log: o.Log, syncer: blockfile.NewSyncer(o.StoreDir), waits: o.Sync == SyncAlways, dirty: map[string]struct{}{}, soon: make(chan struct{}, 1), failed: make(chan struct{}), alarm: make(chan struct{}, 1), stopped: make(chan struct{})}
 }
 
 // Failed returns a channel that is closed while the store cannot be written, and
@@ -156,6 +158,11 @@ func (b *Broker) keepSynced() {
 			return
 		}
 	}
+}
+
+// Late implements journal.Store.
+func (h *Health) Late(what string, waited time.Duration) {
+	h.log.Warn("the store of this daemon does not answer: it is asked again", "question", what, "waited", waited.Round(time.Millisecond))
 }
 
 // closed notes that no store is open: what was heard until now is of one that is gone.

@@ -1,16 +1,24 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/brinebus/brine/internal/journal"
 )
 
 // Each question about the store that is asked while it is closed and opened anew, many
@@ -198,4 +206,85 @@ func expired() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
+}
+
+// lossy is a way to the server on which questions get lost.
+type lossy struct {
+	server *server.Server
+	lose   func([]byte) bool
+}
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (l lossy) InProcessConn() (net.Conn, error) {
+	c, err := l.server.InProcessConn()
+	return &lossyConn{c, l}, err
+}
+
+type lossyConn struct {
+	net.Conn
+	lossy
+}
+
+func (c *lossyConn) Write(b []byte) (int, error) {
+	if c.lose(b) {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// impatient is a store that hands on what it is late with.
+type impatient struct {
+	journal.Store
+	late chan string
+}
+
+func (i impatient) Late(what string, _ time.Duration) { i.late <- what }
+
+// A start whose question to its own store has no answer, as on a machine that has far too much
+// to do, asks again and says so. A signal ends it at once.
+func TestAStartInsistsOnAnAnswer(t *testing.T) {
+	t.Parallel()
+	b, _, _ := startLocal(t, t.TempDir())
+	lost := make(chan struct{}, 64)
+	var left atomic.Int64 // how many questions about tables are to get lost
+	way := lossy{b.server, func(text []byte) bool {
+		if !bytes.Contains(text, []byte("KV_")) || left.Add(-1) < 0 {
+			return false
+		}
+		lost <- struct{}{}
+		return true
+	}}
+	nc, err := nats.Connect("nats://self", nats.InProcessServer(way), nats.UserInfo(b.auth.daemon, ""), nats.SkipHostLookup(), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX.master"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	store := impatient{b.Store(), make(chan string, 64)}
+	j, err := journal.Open(t.Context(), nc, journal.Options{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.Store(1)
+	table, err := j.Table(t.Context(), "facts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if what := <-store.late; !strings.Contains(what, "facts") {
+		t.Errorf("told: %s", what)
+	}
+	if err := table.Put(t.Context(), "a", []byte("b")); err != nil {
+		t.Error(err)
+	}
+	if v, err := table.Get(t.Context(), "a"); string(v) != "b" || err != nil {
+		t.Errorf("the table has %q, %v", v, err)
+	}
+
+	signal := errors.New("a signal")
+	ctx, stop := context.WithCancelCause(t.Context())
+	<-lost
+	left.Store(math.MaxInt64)
+	go func() { <-lost; stop(signal) }()
+	if _, err := j.Table(ctx, "others"); !errors.Is(err, signal) {
+		t.Errorf("ended by a signal: %v", err)
+	}
 }

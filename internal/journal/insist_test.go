@@ -3,20 +3,31 @@ package journal
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
+// late notes what the store was said to be late with.
+type late struct {
+	sound
+	waited []time.Duration
+}
+
+func (l *late) Late(_ string, waited time.Duration) { l.waited = append(l.waited, waited) }
+
 // TestWhatIsNotAnsweredIsAskedAgain: what was asked while the store was opened anew does
-// not wait for all the time that its caller has.
+// not wait for all the time that its caller has. An answer that takes long comes before it is
+// asked for anew, at some time, and each attempt without one is told.
 func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
+		ctx, stop := context.WithCancelCause(t.Context())
+		defer stop(nil)
+		told := &late{}
 		lost := func(times int, then error) (int, time.Duration, error) {
 			begun, n := time.Now(), 0
-			err := insist(ctx, func(ctx context.Context) error {
+			err := insist(ctx, told, "it", func(ctx context.Context) error {
 				if n++; n > times {
 					return then
 				}
@@ -28,15 +39,24 @@ func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 		if n, took, err := lost(1, nil); n != 2 || took != askTime || err != nil {
 			t.Errorf("one answer lost: asked %d times, %s, %v", n, took, err)
 		}
+		if !slices.Equal(told.waited, []time.Duration{askTime}) {
+			t.Errorf("told after %v", told.waited)
+		}
 		refused := errors.New("refused")
 		if n, _, err := lost(0, refused); n != 1 || !errors.Is(err, refused) {
 			t.Errorf("refused: asked %d times, %v", n, err)
 		}
-		if n, took, err := lost(100, nil); n != askTimes || took != askTimes*askTime || !errors.Is(err, context.DeadlineExceeded) {
+		slow := func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }
+		if err := insist(ctx, told, "it", slow); err != nil || len(told.waited) != 1 {
+			t.Errorf("slow: %v, told %v", err, told.waited)
+		}
+		const all = 126 * time.Second // 2, 4, 8, 16, 32, 64
+		if n, took, err := lost(100, nil); n != askTimes || took != all || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("never answered: asked %d times, %s, %v", n, took, err)
 		}
-		cancel()
-		if n, _, err := lost(100, nil); n != 1 || !errors.Is(err, context.Canceled) {
+		ended := errors.New("a signal")
+		stop(ended)
+		if n, _, err := lost(100, nil); n != 1 || !errors.Is(err, ended) {
 			t.Errorf("ended: asked %d times, %v", n, err)
 		}
 	})

@@ -99,16 +99,16 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if o.MaxBytes > 0 {
 		most = o.MaxBytes + o.MaxBytes/streamOver
 	}
-	s, err := openStream(ctx, js, stream, func(c *jetstream.StreamConfig) {
+	w, err := newWriter(nc, o.Store, stream)
+	if err != nil {
+		return nil, fmt.Errorf("open the journal: %w", err)
+	}
+	s, err := openStream(ctx, js, w.store, stream, func(c *jetstream.StreamConfig) {
 		c.Subjects, c.Storage, c.Retention, c.AllowDirect = subjects, jetstream.FileStorage, jetstream.LimitsPolicy, true
 		c.Discard, c.MaxAge, c.MaxBytes, c.Duplicates = jetstream.DiscardOld, o.MaxAge, most, noWindow
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", storageError(err))
-	}
-	w, err := newWriter(nc, o.Store, stream)
-	if err != nil {
-		return nil, fmt.Errorf("open the journal: %w", err)
 	}
 	w.tap.begin(s.CachedInfo().State.LastSeq)
 	if o.Reserve != nil {
@@ -127,10 +127,20 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	return j, nil
 }
 
-// openStream opens the stream of this name as configure wants it, making it when it is missing.
-// One that is so already is not updated: for that the server reads all of the oldest block,
-// to look whether a message in it is too old, which it does by itself in time.
-func openStream(ctx context.Context, js jetstream.JetStream, name string, configure func(*jetstream.StreamConfig)) (jetstream.Stream, error) {
+// openStream opens the stream of this name as configure wants it, making it when it is missing, and
+// insists on an answer.
+func openStream(ctx context.Context, js jetstream.JetStream, store Store, name string, configure func(*jetstream.StreamConfig)) (s jetstream.Stream, err error) {
+	err = insist(ctx, store, "open the stream "+name, func(ctx context.Context) (err error) {
+		s, err = configureStream(ctx, js, name, configure)
+		return err
+	})
+	return s, err
+}
+
+// configureStream does it. A stream that is so already is not updated: for that the server reads
+// all of the oldest block, to look whether a message in it is too old, which it does by itself
+// in time, and writes files.
+func configureStream(ctx context.Context, js jetstream.JetStream, name string, configure func(*jetstream.StreamConfig)) (jetstream.Stream, error) {
 	want := jetstream.StreamConfig{Name: name}
 	configure(&want)
 	s, err := js.Stream(ctx, name)

@@ -50,7 +50,7 @@ func OpenQueue(ctx context.Context, nc *nats.Conn, name string, store Store) (*Q
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)
 	}
 	q := &Queue{nc: nc, name: name, subject: "salt.queue." + name, writer: w, closed: w.closed}
-	q.stream, err = openStream(ctx, js, name, func(c *jetstream.StreamConfig) {
+	q.stream, err = openStream(ctx, js, w.store, name, func(c *jetstream.StreamConfig) {
 		c.Subjects, c.Storage, c.Retention, c.AllowDirect = []string{q.subject}, jetstream.FileStorage, jetstream.LimitsPolicy, true
 		c.Duplicates = repeatWindow
 	})
@@ -118,30 +118,10 @@ type Span struct {
 	Bytes       int64
 }
 
-// A store that is opened anew leaves what is asked in that moment without an answer: it is
-// asked again after askTime, askTimes in all.
-const (
-	askTime  = 2 * time.Second
-	askTimes = 5
-)
-
-// insist asks, again where no answer comes, until ctx ends. It is for what changes nothing.
-func insist(ctx context.Context, ask func(context.Context) error) (err error) {
-	for range askTimes {
-		once, cancel := context.WithTimeout(ctx, askTime)
-		err = ask(once)
-		cancel()
-		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
-			return err
-		}
-	}
-	return err
-}
-
 // Span returns what the queue holds.
 func (q *Queue) Span(ctx context.Context) (Span, error) {
 	var info *jetstream.StreamInfo
-	err := insist(ctx, func(ctx context.Context) (err error) {
+	err := insist(ctx, q.writer.store, "look into the queue "+q.name, func(ctx context.Context) (err error) {
 		info, err = q.stream.Info(ctx)
 		return err
 	})
@@ -158,7 +138,7 @@ func (q *Queue) Span(ctx context.Context) (Span, error) {
 // Newest returns the last message that is there; false where there is none.
 func (q *Queue) Newest(ctx context.Context) (Entry, bool, error) {
 	var m *jetstream.RawStreamMsg
-	err := insist(ctx, func(ctx context.Context) (err error) {
+	err := insist(ctx, q.writer.store, "read the queue "+q.name, func(ctx context.Context) (err error) {
 		m, err = q.stream.GetLastMsgForSubject(ctx, q.subject)
 		return err
 	})

@@ -659,9 +659,6 @@ func (j *Journal) recall(ctx context.Context, state jetstream.StreamState) error
 }
 
 func (j *Journal) recallTable(ctx context.Context) error {
-	if _, err := j.js.KeyValue(ctx, sharesTable); errors.Is(err, jetstream.ErrBucketNotFound) {
-		return nil
-	}
 	table, err := j.Table(ctx, sharesTable)
 	if err != nil {
 		return err

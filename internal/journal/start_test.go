@@ -155,7 +155,8 @@ func waitFile(t *testing.T, path string) []byte {
 func TestAStartUpdatesOnlyWhatWasChanged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	open := func(o journal.Options) [2]os.FileInfo {
+	streams := [3]string{journal.Stream, "WAITING", "KV_mytable"}
+	open := func(o journal.Options) [3]os.FileInfo {
 		b := startStore(t, dir)
 		defer b.Stop()
 		j, err := journal.Open(t.Context(), b.Conn(), o)
@@ -166,8 +167,11 @@ func TestAStartUpdatesOnlyWhatWasChanged(t *testing.T) {
 		if _, err := journal.OpenQueue(t.Context(), b.Conn(), "WAITING", nil); err != nil {
 			t.Fatal(err)
 		}
-		var metas [2]os.FileInfo
-		for i, stream := range []string{journal.Stream, "WAITING"} {
+		if _, err := j.Table(t.Context(), "mytable"); err != nil {
+			t.Fatal(err)
+		}
+		var metas [3]os.FileInfo
+		for i, stream := range streams {
 			found, _ := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", stream, "meta.inf"))
 			if len(found) != 1 {
 				t.Fatalf("the stream %s has the files %v", stream, found)
@@ -180,7 +184,7 @@ func TestAStartUpdatesOnlyWhatWasChanged(t *testing.T) {
 	}
 	limits := journal.Options{MaxAge: time.Hour, MaxBytes: 64 << 20}
 	first, again := open(limits), open(limits)
-	for i, stream := range []string{journal.Stream, "WAITING"} {
+	for i, stream := range streams {
 		if !os.SameFile(first[i], again[i]) || !first[i].ModTime().Equal(again[i].ModTime()) {
 			t.Errorf("the stream %s was updated, and nothing of it has changed", stream)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -22,17 +23,30 @@ type Table struct {
 // stream is the name of that.
 func (t *Table) stream() string { return "KV_" + t.kv.Bucket() }
 
-// Table opens the map of this name, made of letters, making it when missing.
+// tableWindow is how long a table remembers ids, which nobody gives it.
+const tableWindow = 2 * time.Minute
+
+// Table opens the map of this name, made of letters, making it when missing. A start opens many
+// of them: it insists on an answer, and one that is as it is to be is not updated.
 func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
-	kv, err := j.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, History: 1, Storage: jetstream.FileStorage})
+	t := &Table{store: j.writer.store}
+	var err error
+	t.all, err = openStream(ctx, j.js, t.store, "KV_"+name, func(c *jetstream.StreamConfig) {
+		c.Subjects, c.MaxMsgsPerSubject, c.Storage, c.Replicas, c.Duplicates = []string{"$KV." + name + ".>"}, 1, jetstream.FileStorage, 1, tableWindow
+		c.MaxMsgs, c.MaxBytes, c.MaxMsgSize, c.MaxConsumers, c.Discard = -1, -1, -1, -1, jetstream.DiscardNew
+		c.AllowRollup, c.DenyDelete, c.AllowDirect = true, true, true
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open the table %s: %w", name, err)
 	}
-	s, err := j.js.Stream(ctx, "KV_"+name)
+	err = insist(ctx, t.store, "open the table "+name, func(ctx context.Context) (err error) {
+		t.kv, err = j.js.KeyValue(ctx, name)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open the table %s: %w", name, err)
 	}
-	return &Table{kv, j.writer.store, s}, nil
+	return t, nil
 }
 
 // write calls f, which writes the table, unless the store cannot be written. If that turns out
@@ -85,7 +99,11 @@ func (t *Table) Put(ctx context.Context, key string, value []byte) error {
 
 // Get returns the value under key, nil where there is none.
 func (t *Table) Get(ctx context.Context, key string) ([]byte, error) {
-	e, err := t.kv.Get(ctx, kvKey(key))
+	var e jetstream.KeyValueEntry
+	err := insist(ctx, t.store, "read a table: "+t.kv.Bucket(), func(ctx context.Context) (err error) {
+		e, err = t.kv.Get(ctx, kvKey(key))
+		return err
+	})
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, nil
 	}

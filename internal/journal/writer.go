@@ -33,6 +33,8 @@ type Store interface {
 	Waits() bool
 	// Soon sees to it that it is on the disk within about a second.
 	Soon(stream string)
+	// Late is told what of the store has had no answer for so long, and is asked again.
+	Late(what string, waited time.Duration)
 }
 
 // ErrStore is wrapped by the error of a Pending whose store cannot be written.
@@ -106,11 +108,12 @@ func newWriter(nc *nats.Conn, store Store, stream string) (*writer, error) {
 // sound is a Store that never fails.
 type sound struct{}
 
-func (sound) Failed() <-chan struct{} { return nil }
-func (sound) Err() error              { return nil }
-func (sound) Sync(string) error       { return nil }
-func (sound) Waits() bool             { return false }
-func (sound) Soon(string)             {}
+func (sound) Failed() <-chan struct{}    { return nil }
+func (sound) Err() error                 { return nil }
+func (sound) Sync(string) error          { return nil }
+func (sound) Waits() bool                { return false }
+func (sound) Soon(string)                {}
+func (sound) Late(string, time.Duration) {}
 
 // closing returns a channel that is closed when nc is.
 func closing(nc *nats.Conn) <-chan struct{} {
