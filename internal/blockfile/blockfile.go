@@ -218,7 +218,7 @@ func (b *block) look() error {
 		b.report.learn(b.stream, numbered{b.number, s})
 		return nil
 	}
-	b.tally = newTally()
+	b.tally = newTally(nil)
 	if err := b.check(); err != nil || b.newest && b.checker.Running {
 		return err
 	}
@@ -244,7 +244,7 @@ func (b *block) note(path string, id identity, when time.Time) error {
 		b.report.unsure(b.stream)
 		return nil
 	}
-	s := b.tally.summarise(nil)
+	s := b.tally.end()
 	s.sum = b.end
 	after, err := identify(path)
 	if err != nil {
@@ -358,7 +358,7 @@ func (b *block) skim(path string) (whole bool, err error) {
 func (b *block) begin() {
 	b.last = record{seq: b.report.Last[b.stream]}
 	if b.tally != nil {
-		b.tally = newTally()
+		b.tally = newTally(nil)
 	}
 }
 

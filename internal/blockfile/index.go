@@ -197,20 +197,21 @@ var errChanged = errors.New("the block was changed meanwhile")
 // without reads the block again and returns its summary without those, which are sorted,
 // and without what the present one does not have.
 func (n numbered) without(msgs, stream string, removals []uint64) (*summary, error) {
-	t, err := tallyOf(blockPath(msgs, n.number), stream, n.number, n.id)
-	if err != nil {
-		return nil, err
-	}
-	s := t.summarise(func(seq uint64) bool {
+	r := reader{gone: func(seq uint64) bool {
 		_, gone := slices.BinarySearch(removals, seq)
 		return gone || !n.has(seq)
-	})
-	s.id = n.id
-	return s, nil
+	}}
+	return r.summarise(blockPath(msgs, n.number), stream, n.number, n.id)
 }
 
-// tallyOf reads a block that is whole, and still that file.
-func tallyOf(path, stream string, number int, id identity) (*tally, error) {
+// reader reads blocks that are whole.
+type reader struct {
+	gone   func(seq uint64) bool // messages that do not count; nil names none
+	window []byte
+}
+
+// summarise reads a block that is still that file.
+func (r *reader) summarise(path, stream string, number int, id identity) (*summary, error) {
 	sums, err := newSums(stream, number)
 	if err != nil {
 		return nil, err
@@ -220,8 +221,8 @@ func tallyOf(path, stream string, number int, id identity) (*tally, error) {
 		return nil, err
 	}
 	defer f.Close()
-	t := newTally()
-	_, err = eachRecord(f, sums, nil, func(r record, text []byte) {
+	t := newTally(r.gone)
+	r.window, err = eachRecord(f, sums, r.window, func(r record, text []byte) {
 		copy(t.summary.sum[:], text[r.size-sumSize:r.size])
 		t.add(r, subjectOf(text))
 	})
@@ -231,5 +232,7 @@ func tallyOf(path, stream string, number int, id identity) (*tally, error) {
 	if after, err := identify(path); err != nil || after != id {
 		return nil, errors.Join(errChanged, err)
 	}
-	return t, nil
+	s := t.end()
+	s.id = id
+	return s, nil
 }

@@ -14,16 +14,18 @@ type Learner struct {
 	dir   string // of the store
 	seen  map[string]identity
 	pause func() error
+	read  reader
 }
 
 // NewLearner returns one for the store in dir. pause is called after each block that was
 // read; an error ends Learn.
 func NewLearner(dir string, pause func() error) *Learner {
-	return &Learner{dir, map[string]identity{}, pause}
+	return &Learner{dir: dir, seen: map[string]identity{}, pause: pause}
 }
 
 // Learn reads the blocks that are new or were changed.
 func (l *Learner) Learn() error {
+	defer func() { l.read.window = nil }()
 	dirs, err := filepath.Glob(filepath.Join(l.dir, "jetstream", "*", "streams", "*", "msgs"))
 	if err != nil {
 		return err
@@ -74,7 +76,7 @@ func (l *Learner) block(msgs, stream string, n int) (bool, error) {
 		l.seen[path] = id
 		return false, nil
 	}
-	t, err := tallyOf(path, stream, n, id)
+	s, err := l.read.summarise(path, stream, n, id)
 	if errors.Is(err, errDamaged) || err == nil && id.size == 0 { // the next start says so
 		l.seen[path] = id
 		return false, nil
@@ -82,8 +84,6 @@ func (l *Learner) block(msgs, stream string, n int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	s := t.summarise(nil)
-	s.id = id
 	if err := s.write(l.dir, stream, n); err != nil {
 		return false, err
 	}

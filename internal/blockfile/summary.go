@@ -69,22 +69,19 @@ func (i identity) stable(now time.Time) bool {
 	return i.mtime < limit && i.ctime < limit
 }
 
-// tally gathers a summary from the records of a block.
+// tally gathers a summary from the records of a block, without the messages that gone names.
+// It holds nothing of each: a block has tens of thousands.
 type tally struct {
-	live     []entry
-	subjects []string
-	numbers  map[string]int
-	summary  summary
+	gone    func(seq uint64) bool // nil names none
+	next    uint64                // the sequence behind the latest message
+	numbers map[string]int        // of the subjects, in counts
+	counts  []uint64
+	summary summary
 }
 
-// entry is a message of a block.
-type entry struct {
-	span
-	size    int
-	subject int
+func newTally(gone func(seq uint64) bool) *tally {
+	return &tally{gone: gone, numbers: map[string]int{}}
 }
-
-func newTally() *tally { return &tally{numbers: map[string]int{}} }
 
 // add counts a readable record, as the server does when it reads a block without an index.
 func (t *tally) add(r record, subject []byte) {
@@ -102,45 +99,43 @@ func (t *tally) add(r record, subject []byte) {
 		s.head = at
 	}
 	s.tail = at
-	if r.kind != message {
+	if r.kind != message || t.gone != nil && t.gone(r.seq) {
 		return
 	}
+	if s.messages == 0 {
+		s.first, t.next = at, r.seq
+	}
+	t.skip(r.seq)
+	t.next++
+	s.messages++
+	s.bytes += uint64(r.size)
 	n, ok := t.numbers[string(subject)]
 	if !ok {
-		n = len(t.subjects)
-		t.subjects = append(t.subjects, string(subject))
-		t.numbers[t.subjects[n]] = n
+		n = len(t.counts)
+		t.counts = append(t.counts, 0)
+		t.numbers[string(subject)] = n
 	}
-	if len(t.live) == cap(t.live) {
-		t.live = slices.Grow(t.live, max(1024, len(t.live))) // append leaves several times as much garbage
-	}
-	t.live = append(t.live, entry{at, r.size, n})
+	t.counts[n]++
 }
 
-// summarise returns the summary of the block without the messages that gone names.
-func (t *tally) summarise(gone func(seq uint64) bool) *summary {
-	s := t.summary
-	s.subjects = make(map[string]uint64, len(t.subjects))
-	next := uint64(0)
-	for _, e := range t.live {
-		if gone != nil && gone(e.seq) {
-			continue
-		}
-		if s.messages == 0 {
-			s.first, next = e.span, e.seq
-		}
-		for ; next < e.seq; next++ {
-			s.dead.Insert(next)
-		}
-		next++
-		s.messages++
-		s.bytes += uint64(e.size)
-		s.subjects[t.subjects[e.subject]]++
+// skip notes that there is no message before seq.
+func (t *tally) skip(seq uint64) {
+	for ; t.next < seq; t.next++ {
+		t.summary.dead.Insert(t.next)
 	}
-	for ; s.messages > 0 && next <= s.tail.seq; next++ {
-		s.dead.Insert(next)
+}
+
+// end returns the summary. Nothing may be added then.
+func (t *tally) end() *summary {
+	s := &t.summary
+	if s.messages > 0 {
+		t.skip(s.tail.seq + 1)
 	}
-	return &s
+	s.subjects = make(map[string]uint64, len(t.counts))
+	for subject, n := range t.numbers {
+		s.subjects[subject] = t.counts[n]
+	}
+	return s
 }
 
 // has says whether the message is there, as far as the summary knows.
