@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -120,4 +121,51 @@ func (s *signalling) Handle(ctx context.Context, r slog.Record) error {
 		}
 	}
 	return err
+}
+
+// logged is what a log has, for any goroutine.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// A reader of the journal that was given more than it has room for reads it again: nothing is
+// lost, and no error is told.
+func TestAReaderWithoutRoomIsNoError(t *testing.T) {
+	t.Parallel()
+	log := &logged{}
+	b, err := Start(Options{Name: "test", Admit: func(Peer) bus.Identity { return bus.Identity{} }, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Stop)
+	sub, err := b.Conn().SubscribeSync("full")
+	if err == nil {
+		err = sub.SetPendingLimits(1, -1)
+	}
+	for range 10 {
+		if err == nil {
+			err = b.Conn().Publish("full", nil)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is told", func() bool { return strings.Contains(log.String(), "more than it had room for") })
+	if strings.Contains(log.String(), "level=ERROR") {
+		t.Error(log.String())
+	}
 }

@@ -60,7 +60,8 @@ func (p *pair) restart(m *daemonUnderTest) {
 	})
 }
 
-// TestOutboxIsFull: the oldest go, a counter says how many, and the master is told.
+// TestOutboxIsFull: the oldest go, a counter says how many, and the master is told. The journal of
+// the minion's own bus has the same limit for itself.
 func TestOutboxIsFull(t *testing.T) {
 	p, _ := pairWith(t, func(cfg *config.Minion) { cfg.OutboxMaxBytes = 256 << 10 })
 	p.lose()
@@ -89,6 +90,13 @@ func TestOutboxIsFull(t *testing.T) {
 	}
 	if got := int(s.OutboxLost) + len(events); got < n || got > n+2 {
 		t.Errorf("%d events arrived and %d are lost; %d were fired", len(events), s.OutboxLost, n)
+	}
+	here, size := heard(t, p.minion.SockDir, minion.SocketName, "fire_master"), 0
+	for _, e := range here {
+		size += len(e.Data)
+	}
+	if len(here) == 0 || len(here) == n || size > 256<<10+256<<10/8 {
+		t.Errorf("the journal of the own bus has %d of %d events, of %d bytes: the limit is for it, too", len(here), n, size)
 	}
 }
 

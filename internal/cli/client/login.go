@@ -14,7 +14,6 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"github.com/brinebus/brine/internal/argument"
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
@@ -36,7 +35,7 @@ func LoginFlags(letter ...string) []urcli.Flag {
 		&urcli.StringFlag{Category: group, Name: "password-file", Usage: "read the password from the first line of `FILE`; otherwise it is asked for, or is the first line of standard input"},
 		&urcli.StringFlag{Category: group, Name: "password", Hidden: true},
 		&urcli.BoolFlag{Category: group, Name: "make-token", Aliases: []string{"T"}, Usage: "keep a token in token_file, so that the password is not asked for until it expires"},
-		&urcli.StringFlag{Category: group, Name: "token-expire", Usage: "the token expires after `SECONDS` (default: token_expire of the master)"},
+		&urcli.StringFlag{Category: group, Name: "token-expire", Usage: "the token expires after `TIME`, as in 600 or 12h (default: token_expire of the master)"},
 		&urcli.StringFlag{Category: group, Name: "certificate", Usage: "the certificate of the user is in `FILE`, for the backend pki"},
 		&urcli.StringFlag{Category: group, Name: "certificate-key", Usage: "its private key is in `FILE`"},
 	}
@@ -88,16 +87,9 @@ func NewLogin(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Login, er
 }
 
 func (l *Login) readExpire(opts *urcli.Context) error {
-	if !opts.IsSet("token-expire") {
-		return nil
-	}
-	l.freshToken = true
-	v, err := argument.Word(opts.String("token-expire"))
-	if n, ok := v.(int64); err == nil && ok && n > 0 {
-		l.expire = job.Seconds(n)
-		return nil
-	}
-	return cli.Usagef("option --token-expire: %q is no number of seconds above zero", opts.String("token-expire"))
+	expire, err := cli.Duration(opts, "token-expire", time.Second)
+	l.freshToken, l.expire = opts.IsSet("token-expire"), job.Seconds(expire.Seconds())
+	return err
 }
 
 // inHome puts the home directory in the place of ~.

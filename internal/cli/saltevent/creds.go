@@ -26,9 +26,6 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// maxValid bounds how long credentials may be good; what is longer is for ever.
-const maxValid = 100 * 365 * 24 * time.Hour
-
 func credsSpec() cli.Spec {
 	return cli.Spec{
 		Synopsis: []string{"NAME [--dir DIR] [--address HOST:PORT] [--valid TIME]", "--list", "--revoke NAME"},
@@ -131,7 +128,7 @@ type credentials struct {
 // has is not accepted, and one that is accepted is where it belongs.
 func makeClient(env *cli.Env, opts *urcli.Context, cfg *config.Master, store *pki.Store, name salt.ClientName) error {
 	c := pki.Client{Name: name}
-	valid, err := readValid(opts.String("valid"))
+	valid, err := readValid(opts)
 	if err != nil {
 		return err
 	}
@@ -178,16 +175,12 @@ func mayRun(cfg *config.Master, name salt.ClientName) bool {
 	return clients[string(name)] != nil
 }
 
-// readValid reads a time with a unit; ever is 0.
-func readValid(text string) (time.Duration, error) {
-	if text == "ever" {
+// readValid reads how long credentials are good; ever is 0.
+func readValid(opts *urcli.Context) (time.Duration, error) {
+	if opts.String("valid") == "ever" {
 		return 0, nil
 	}
-	d, err := salt.ParseDuration(text, time.Second)
-	if err != nil || d <= 0 || d > maxValid {
-		return 0, cli.Usagef("option --valid: %q is no time as 12h or 30d, and not ever", text)
-	}
-	return d, nil
+	return cli.Duration(opts, "valid", time.Millisecond)
 }
 
 // masterAddress is where the program finds the master.

@@ -56,9 +56,10 @@ var deadVerbs = []struct {
 
 // graveyard is where the dead letters of one user are.
 type graveyard struct {
-	conn *rpc.Conn
-	env  *cli.Env
-	opts *urcli.Context
+	conn  *rpc.Conn
+	env   *cli.Env
+	opts  *urcli.Context
+	limit time.Duration // of a program
 }
 
 func dead(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
@@ -70,12 +71,16 @@ func dead(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		if err != nil {
 			return err
 		}
+		limit, err := cli.Duration(opts, "time-limit", time.Millisecond)
+		if err != nil {
+			return err
+		}
 		conn, err := dial(ctx, env, opts)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		g := &graveyard{conn, env, opts}
+		g := &graveyard{conn, env, opts, limit}
 		letters, err := g.find(ctx, sequences)
 		if err != nil {
 			return err
@@ -217,11 +222,7 @@ func (g *graveyard) retryOne(ctx context.Context, l protocol.DeadLetter) error {
 	if shell := g.opts.String("program"); shell != "" {
 		args = []string{"sh", "-c", shell}
 	}
-	limit, err := cli.Duration(g.opts, "time-limit", time.Millisecond)
-	if err != nil {
-		return err
-	}
-	p := handler.Program{Args: args, Limit: limit, Env: os.Environ(), Stdout: g.env.Stdout, Stderr: g.env.Stderr}
+	p := handler.Program{Args: args, Limit: g.limit, Env: os.Environ(), Stdout: g.env.Stdout, Stderr: g.env.Stderr}
 	if _, err := p.Run(ctx, i.Stdin(), i.Vars(g.opts.String("bus"), l.Name, l.Attempts+1)); err != nil {
 		return err
 	}

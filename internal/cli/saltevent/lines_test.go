@@ -39,6 +39,28 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
+// TestALineOverTheLimit says so with both sizes, wherever it ends, and the next line is read.
+func TestALineOverTheLimit(t *testing.T) {
+	const limit = 20 // more than the buffer's 16
+	within, over := strings.Repeat("a", limit-1)+"\n", strings.Repeat("b", 3*limit)
+	in := bufio.NewReaderSize(strings.NewReader(within+over+"\n"+within+over), 16)
+	for i, want := range []string{within, "", within, ""} {
+		line, err := readLimited(in, limit)
+		if string(line) != want {
+			t.Errorf("line %d is %q, want %q", i+1, line, want)
+		}
+		if want != "" && err != nil {
+			t.Errorf("line %d: %v", i+1, err)
+		}
+		if want == "" && (!errors.Is(err, errBadLine) || !strings.Contains(err.Error(), "too large") || !strings.Contains(err.Error(), "the limit is 20")) {
+			t.Errorf("line %d: %v", i+1, err)
+		}
+	}
+	if _, err := readLimited(in, limit); !errors.Is(err, io.EOF) {
+		t.Errorf("the end: %v", err)
+	}
+}
+
 func TestSince(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Time{
