@@ -1,0 +1,343 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/brinebus/brine/internal/acl"
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/auth"
+	"github.com/brinebus/brine/internal/authz/eventacl"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/eauth"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// machines are the minions of these tests.
+type machines []salt.MinionID
+
+func (m machines) IDs() []salt.MinionID              { return m }
+func (machines) Facts(id salt.MinionID) target.Facts { return target.Facts{ID: id} }
+func (machines) read(expr, kind string) (*target.Target, error) {
+	k, err := target.ParseKind(kind)
+	if err != nil {
+		return nil, err
+	}
+	return target.Parse(expr, k, target.Options{})
+}
+func (m machines) ReadInner(expr, kind string) (*target.Target, error) { return m.read(expr, kind) }
+
+func (m machines) ParseTarget(_ context.Context, _ string, q protocol.Publish) (*target.Target, error) {
+	return m.read(q.Target, q.TargetType)
+}
+
+func (machines) TakeTurn(context.Context, string, *target.Target) (func(), error) {
+	return func() {}, nil
+}
+
+func (m machines) Resolve(t *target.Target, within []*target.Target) (start job.Start, err error) {
+	for _, id := range m {
+		meant := true
+		for _, one := range append(slices.Clone(within), t) {
+			ok, err := one.Match(m.Facts(id))
+			if err != nil {
+				return start, err
+			}
+			meant = meant && ok
+		}
+		if meant {
+			start.Minions = append(start.Minions, id)
+		}
+	}
+	return start, nil
+}
+
+const rules = `
+publisher_acl:
+  "4001":
+  - web*:
+    - test.ping
+  - '@runner': [manage.up]
+event_acl:
+  "4001": {fire: '*'}
+peer:
+  web1:
+  - web2: test.ping
+`
+
+// Numbers of users that no machine has an account of: rules name them by their number.
+const granted, other = "4001", "4002"
+
+// authorizer is one with these rules, an audit log in a real store, and two minions.
+func authorizer(t *testing.T, o Options) *Authorizer {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "master"), []byte("root_dir: "+dir+"\n"+rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.LoadMaster(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Users, o.Tables, o.Log = new(auth.Users), NewTables(nil), bustest.Log(t)
+	r, err := ParseRules(cfg, o.Tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := New(o, r)
+	a.Fleet = machines{"db1", "web1", "web2"}
+	a.Events = eventacl.New(func(string, any) {}, o.Log)
+	g, err := event.ParseGrants(cfg.EventACL.Node, func(*yaml.Node) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Events.Set(g)
+	bus := bustest.StartStore(t)
+	l := audit.Options{HeadFile: filepath.Join(dir, "head"), KeyFile: filepath.Join(dir, "key"), Log: o.Log}
+	if l.Queue, err = journal.OpenQueue(t.Context(), bus.Conn(), "AUDIT", nil); err != nil {
+		t.Fatal(err)
+	}
+	if a.Audit, err = audit.Open(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Audit.Close)
+	return a
+}
+
+func user(uid string) bus.Identity {
+	return bus.Identity{Role: bus.RoleUser, Name: uid, Nonce: "n" + uid}
+}
+
+func ping(tgt string) protocol.Publish {
+	return protocol.Publish{Target: tgt, TargetType: string(target.Glob), Commands: []job.Command{{Function: "test.ping"}}}
+}
+
+// TestOnlyWhomARuleNames: who has a rule may do that and no more, and everybody else nothing,
+// whoever they say they are.
+func TestOnlyWhomARuleNames(t *testing.T) {
+	a := authorizer(t, Options{})
+	ctx := t.Context()
+	root, fred := a.Principal(ctx, user("0")), a.Principal(ctx, user(granted))
+	nobodies := map[string]Principal{
+		"the zero value":          {},
+		"a user without a rule":   a.Principal(ctx, user(other)),
+		"a user without a number": a.Principal(ctx, user("root")),
+		"a client":                a.Principal(ctx, bus.Identity{Role: bus.RoleClient, Name: granted, Key: "k", Nonce: "n"}),
+		"a guest":                 a.Principal(ctx, bus.Identity{Role: bus.RoleGuest, Name: granted, Nonce: "n"}),
+		"an unaccepted key":       a.Peer(bus.Identity{Role: bus.RoleUnaccepted, Name: "web1", Key: "k", Nonce: "n"}),
+		"a minion without a rule": a.Peer(bus.Identity{Role: bus.RoleMinion, Name: "web2", Key: "k", Nonce: "n"}),
+		"a user as a minion":      a.Peer(user("web1")),
+		"who has logged out":      {name: "fred", subject: fred.subject, refused: errors.New("it has ended")},
+	}
+	publish := func(who Principal, q protocol.Publish) error { return a.Publish(ctx, who, q).Err() }
+	run := func(who Principal, f salt.Function) error {
+		return a.Run(who, job.Command{Function: f}, false, false).Err()
+	}
+	fire := func(who Principal, tag string) error {
+		_, d := a.Send(ctx, who, tag)
+		return d.Err()
+	}
+	shell := ping("web1")
+	shell.Commands = []job.Command{{Function: "cmd.run", Args: []any{"id"}}}
+	returner := ping("web1")
+	returner.ReturnConfig = "elsewhere"
+	for name, err := range map[string]error{
+		"root, cmd.run": publish(root, shell), "root, a returner's settings": publish(root, returner), "root, keys": a.Run(root, job.Command{Function: "key.list_all"}, true, false).Err(),
+		"fred, test.ping": publish(fred, ping("web1")), "fred, manage.up": run(fred, "manage.up"),
+		"web1, test.ping of web2": publish(a.Peer(bus.Identity{Role: bus.RoleMinion, Name: "web1", Key: "k"}), ping("web2")),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	denied := map[string]error{
+		"fred, a function beside his": publish(fred, shell), "fred, his function and another": publish(fred, protocol.Publish{Target: "web1", TargetType: "glob", Commands: append(ping("").Commands, shell.Commands...)}),
+		"fred, minions beside his": publish(fred, ping("db1")), "fred, all minions": publish(fred, ping("*")), "fred, a returner's settings": publish(fred, returner), "fred, a runner beside his": run(fred, "jobs.list_jobs"),
+		"fred, keys":                a.Run(fred, job.Command{Function: "key.list_all"}, true, false).Err(),
+		"web1, a minion beside its": publish(a.Peer(bus.Identity{Role: bus.RoleMinion, Name: "web1", Key: "k"}), ping("db1")),
+		"no function at all":        publish(root, protocol.Publish{Target: "*", TargetType: "glob"}),
+	}
+	for name, who := range nobodies {
+		denied[name+", test.ping"] = publish(who, ping("web1"))
+		denied[name+", manage.up"] = run(who, "manage.up")
+		tag := "some/tag"
+		if who.Minion() != "" {
+			tag = "salt/minion/web1/start" // of another, and all else is its own
+		}
+		denied[name+", an event"] = fire(who, tag)
+		denied[name+", a job of somebody"] = a.Follow(ctx, who, "20260102030405060708", false).Err()
+	}
+	if err := fire(fred, "some/tag"); err != nil {
+		t.Errorf("fred, an event: %v", err)
+	}
+	denied["fred, an event of the master"] = fire(fred, "salt/auth")
+	for name, err := range denied {
+		if err == nil {
+			t.Errorf("%s is allowed", name)
+		}
+	}
+	if p := a.Publish(ctx, fred, ping("web*")); p.Err() != nil || !slices.Equal(p.Start().Minions, []salt.MinionID{"web1", "web2"}) {
+		t.Errorf("fred's web* means %v, %v", p.Start().Minions, p.Err())
+	}
+}
+
+// TestTheZeroValuesRefuse: what nobody has decided allows nothing.
+func TestTheZeroValuesRefuse(t *testing.T) {
+	if new(Permission).Err() == nil {
+		t.Error("a permission that nobody has given allows something")
+	}
+	if new(Permission).Only([]salt.MinionID{"web1"}).Err() == nil {
+		t.Error("a part of no permission allows something")
+	}
+	if new(Principal).Operator() || new(Principal).Started("", "") {
+		t.Error("nobody is an operator, or has started what nobody started")
+	}
+}
+
+// TestChecksOfRequests: what needs nothing but who sends it.
+func TestChecksOfRequests(t *testing.T) {
+	off, on := authorizer(t, Options{}), authorizer(t, Options{FileRecv: true, KeyRevoke: true})
+	minion := bus.Identity{Role: bus.RoleMinion, Name: "web1", Key: "k", Nonce: "n"}
+	for _, c := range []struct {
+		a     *Authorizer
+		from  bus.Identity
+		check bus.Check
+		want  bool
+	}{
+		{off, user("0"), bus.Operator, true},
+		{off, user(granted), bus.Operator, false},
+		{off, minion, bus.Operator, false},
+		{off, bus.Identity{Role: bus.RoleClient, Name: "0", Key: "k"}, bus.Operator, false},
+		{off, minion, bus.FileRecv, false},
+		{on, minion, bus.FileRecv, true},
+		{off, minion, bus.KeyRevoke, false},
+		{on, minion, bus.KeyRevoke, true},
+		{on, user("0"), bus.Own, false}, // it is decided elsewhere
+		{on, user("0"), bus.Published, false},
+		{on, user("0"), "", false},
+		{on, user("0"), "anything", false},
+	} {
+		got := c.a.Authorize(t.Context(), &rpc.Request{From: c.from}, c.check).Err() == nil
+		if got != c.want {
+			t.Errorf("%s, %q: allowed %v, want %v", c.from, c.check, got, c.want)
+		}
+	}
+}
+
+// TestWhoStartedAJob: the name that a job has is not enough.
+func TestWhoStartedAJob(t *testing.T) {
+	fred := Principal{name: "fred", subject: acl.Subject{Kind: acl.Local, Name: "fred"}}
+	ended, ldap, sudo, root := fred, fred, fred, fred
+	ended.refused = errors.New("it has ended")
+	ldap.subject.Backend = "ldap"
+	sudo.name, sudo.subject.Name = "sudo_fred", "sudo_fred" // an account of this name
+	root.name, root.subject = "sudo_fred", acl.Subject{Kind: acl.Local, Name: "root", Operator: true, Sudo: "fred"}
+	for name, c := range map[string]struct {
+		who           Principal
+		user, backend string
+		want          bool
+	}{
+		"themselves":             {fred, "fred", "", true},
+		"another":                {fred, "ada", "", false},
+		"nobody":                 {Principal{}, "", "", false},
+		"a login of that name":   {ldap, "fred", "", false},
+		"the login":              {ldap, "fred", "ldap", true},
+		"another login":          {ldap, "fred", "pam", false},
+		"a login that has ended": {ended, "fred", "", false},
+		"an account of the name": {sudo, "sudo_fred", "", false},
+		"by sudo":                {root, "sudo_fred", "", true},
+	} {
+		if got := c.who.Started(c.user, c.backend); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestLoginsOfConnections: a login is of one connection, a challenge is answered once, and what
+// a guest is promised ends with them unless it has come.
+func TestLoginsOfConnections(t *testing.T) {
+	var l sessions
+	grant := &eauth.Grant{Backend: "pam"}
+	if l.of("a") != nil || l.takeChallenge("a") != nil {
+		t.Error("there is a login or a challenge that nobody has made")
+	}
+	first, second := l.challenge("a"), l.challenge("a")
+	if slices.Equal(first, second) || len(second) != challengeBytes {
+		t.Errorf("challenges %x and %x", first, second)
+	}
+	if got := l.takeChallenge("b"); got != nil {
+		t.Error("the challenge of one connection is that of another")
+	}
+	if got := l.takeChallenge("a"); !slices.Equal(got, second) {
+		t.Errorf("the challenge is %x, want the last one", got)
+	}
+	if l.takeChallenge("a") != nil {
+		t.Error("a challenge is answered twice")
+	}
+	l.set("a", grant, "192.0.2.1")
+	l.set("a", grant, "")
+	if l.of("a") != grant || l.of("b") != nil || l.address("a") != "" {
+		t.Error("a login is of another connection, or keeps the address of one before")
+	}
+	for i, came := range []bool{false, true} {
+		guest, next := fmt.Sprint("guest", i), fmt.Sprint("next", i)
+		if err := l.promise(guest, next, grant); err != nil {
+			t.Fatal(err)
+		}
+		if l.promise(guest, "more", grant) == nil || l.promise("other", next, grant) == nil {
+			t.Error("a guest logs in twice, or two are promised one connection")
+		}
+		l.drop(guest, func(string) bool { return came })
+		if (l.of(next) != nil) != came {
+			t.Errorf("the promised connection has come: %v; it has a login: %v", came, l.of(next) != nil)
+		}
+	}
+	l.drop("a", func(string) bool { return false })
+	if l.of("a") != nil {
+		t.Error("a login outlives its connection")
+	}
+}
+
+// TestTokensOfOthers: who has a login makes tokens of that, and without one nobody but operators.
+func TestTokensOfOthers(t *testing.T) {
+	grant := &eauth.Grant{Backend: "pam", Account: eauth.Account{Name: "fred"}}
+	fred := Principal{name: "fred", login: grant}
+	var l Logins
+	for name, c := range map[string]struct {
+		who           Principal
+		user, backend string
+	}{
+		"a login, another user":    {fred, "ada", "pam"},
+		"a login, another backend": {fred, "fred", "ldap"},
+		"no login":                 {Principal{name: "fred"}, "fred", "pam"},
+		"root, nobody":             {Principal{name: "root", operator: true}, "", "pam"},
+		"root, no backend":         {Principal{name: "root", operator: true}, "fred", ""},
+	} {
+		if _, secret, err := l.Tokens(c.who).Make(t.Context(), runner.NewToken{User: c.user, Backend: c.backend}); err == nil || secret != "" {
+			t.Errorf("%s: a token is made", name)
+		}
+	}
+	own := (&Authorizer{Logins: &l}).OwnTokens(Principal{name: "fred"}, Permission{})
+	if list, err := own.List(t.Context()); len(list) > 0 || err != nil {
+		t.Errorf("tokens of no login: %v, %v", list, err)
+	}
+	if own.Delete(t.Context(), "5f3a0c11") == nil {
+		t.Error("a token is deleted without a login")
+	}
+}
