@@ -21,22 +21,28 @@ const (
 	maxValues    = 20_000 // of YAML, once its aliases are written out
 )
 
-// read reads and decodes the body of a request that has one.
+// hurry bounds the time in which the body has to come, also where nobody reads it: what a
+// refusal leaves of it the HTTP server waits for, before it answers.
+func (r *request) hurry() {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(r.w).SetReadDeadline(time.Now().Add(bodyTime)) // no connection, in tests, has none
+	}
+}
+
+// read reads the body of a request, and decodes that of one which is to have one.
 func (r *request) read() error {
-	if r.Method != http.MethodPost {
+	if r.ContentLength == 0 {
 		return nil
 	}
-	limit := r.s.opts.MaxBody
-	if r.route.short {
+	limit, has := r.s.opts.MaxBody, r.Method == http.MethodPost
+	if r.route.short || !has {
 		limit = min(limit, maxLoginBody)
 	}
 	if r.ContentLength > limit {
 		return problem(http.StatusRequestEntityTooLarge, "The entity sent with the request exceeds the maximum allowed bytes.")
 	}
-	_ = http.NewResponseController(r.w).SetReadDeadline(time.Now().Add(bodyTime)) // no connection, in tests, has none
-	var err error
-	r.raw, err = io.ReadAll(http.MaxBytesReader(r.w, r.Body, limit))
-	r.s.stats.read.Add(int64(len(r.raw)))
+	raw, err := io.ReadAll(http.MaxBytesReader(r.w, r.Body, limit))
+	r.s.stats.read.Add(int64(len(raw)))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return problem(http.StatusRequestEntityTooLarge, "The entity sent with the request exceeds the maximum allowed bytes.")
@@ -44,9 +50,10 @@ func (r *request) read() error {
 		return because(err, http.StatusRequestTimeout, "The body did not arrive.")
 	}
 	_ = http.NewResponseController(r.w).SetReadDeadline(time.Time{}) // as above
-	if len(r.raw) == 0 {
+	if len(raw) == 0 || !has {
 		return nil
 	}
+	r.raw = raw
 	return r.decode()
 }
 

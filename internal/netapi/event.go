@@ -1,10 +1,12 @@
 package netapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -352,7 +354,7 @@ func (r *request) listen() (q protocol.Listen, marked bool, err error) {
 	}
 	if last != "" {
 		seq, err := strconv.ParseUint(last, 10, 64)
-		if err != nil {
+		if err != nil || seq == math.MaxUint64 { // nothing is behind that
 			return q, false, problem(http.StatusBadRequest, "Last-Event-ID is no sequence.")
 		}
 		q.Since, q.FromSeq, q.Resume = time.Time{}, seq+1, q.Durable != ""
@@ -392,11 +394,14 @@ func (s *sse) event(h heard) error {
 		b = strconv.AppendUint(append(b, "id: "...), h.seq, 10)
 		b = append(b, '\n')
 	}
-	b = append(append(append(b, "tag: "...), line(h.tag)...), "\ndata: "...)
-	return s.r.push(append(append(b, h.text()...), "\n\n"...))
+	b = append(append(append(b, "tag: "...), line([]byte(h.tag))...), "\ndata: "...)
+	return s.r.push(append(append(b, line(h.text())...), "\n\n"...))
 }
 
-// line is a tag without what would end its line.
-func line(tag string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(tag) }
+// line is a tag or a text of JSON without what would end its line. Within JSON that is only
+// between words.
+func line(text []byte) []byte {
+	return bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\n"), []byte(" ")), []byte("\r"), []byte(" "))
+}
 
 func (s *sse) heartbeat() error { return s.r.push([]byte(":\n\n")) }

@@ -221,6 +221,7 @@ func addressOf(r *http.Request) netip.Addr {
 }
 
 func (s *Server) serve(r *request) error {
+	r.hurry()
 	r.safeHeaders()
 	r.corsHeaders()
 	if err := r.find(); err != nil {
