@@ -37,11 +37,15 @@ func ParseWithin(file string, text []byte, nodes int) (*yaml.Node, error) {
 		return nil, err
 	}
 	root, err := parseYAML(file, shortenComments(text))
-	if err != nil || root == nil || IsNull(root) {
+	if err != nil || root == nil {
 		return nil, err
 	}
 	r := resolver{file: file, most: nodes, left: nodes}
-	return r.resolve(root, "", 0)
+	n, err := r.resolve(root, "", 0)
+	if err != nil || IsNull(root) {
+		return nil, err
+	}
+	return n, nil
 }
 
 // checkText refuses what is no text, naming the line: the parser would not.
