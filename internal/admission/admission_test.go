@@ -270,3 +270,35 @@ func TestHostsThatBringTooManyKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoMayComeFillsNoLog: an accepted key and the credentials of a client let their holder connect as
+// often as they like.
+func TestWhoMayComeFillsNoLog(t *testing.T) {
+	w := begin(t)
+	var said bytes.Buffer
+	w.Log = slog.New(slog.NewTextHandler(&said, nil))
+	minion, key := w.peer("web1", bustest.Key(t)), bustest.Key(t)
+	client := w.peer(salt.ClientPrefix+"dash", key)
+	w.Admit(minion)
+	if err := w.Keys.Store.Accept(w.entry("web1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Keys.Store.AddClient(pki.Client{Name: "dash", Key: key.Public()}); err != nil {
+		t.Fatal(err)
+	}
+	w.open = []bus.Identity{{Role: bus.RoleMinion, Name: "web1", Nonce: "older"}}
+	w.acts = nil
+	for range 3 * maxAnnounced {
+		w.Admit(minion)
+		w.CutOlder("web1", "another")
+		w.Admit(client)
+	}
+	for _, what := range []string{"Authentication accepted from web1", "client connected", "minion connected again"} {
+		if n := strings.Count(said.String(), what); n != maxConnected {
+			t.Errorf("%q is said %d times of %d, want %d", what, n, 3*maxAnnounced, maxConnected)
+		}
+	}
+	if len(w.acts) != maxAnnounced {
+		t.Errorf("%d events of one minion that connects, want %d", len(w.acts), maxAnnounced)
+	}
+}

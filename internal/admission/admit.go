@@ -3,6 +3,7 @@ package admission
 import (
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/brinebus/brine/internal/audit"
@@ -128,7 +129,10 @@ func (a *Admission) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey,
 		if p.Caller {
 			return // salt-call comes with every command of a script
 		}
-		log.Info("Authentication accepted from " + string(id))
+		a.often.Log(log, slog.LevelInfo, "accept "+string(id), maxConnected, "Authentication accepted from "+string(id))
+		if !a.often.Few("event "+string(id), time.Now(), maxAnnounced) {
+			return
+		}
 	case "pend":
 		if !v.New {
 			log.Debug("Authentication failed from host " + string(id) + ", the key is in pending and needs to be accepted with salt-key -a " + string(id))
@@ -149,6 +153,13 @@ func (a *Admission) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey,
 		"result": v.State == pki.Accepted || v.State == pki.Pending, "act": v.Act, "id": string(id), "pub": string(key.PEM()),
 	})
 }
+
+// How often in a minute it is in the log that somebody has connected who may, and how often there
+// is an event of it: they may do so as often as they like.
+const (
+	maxConnected = 10
+	maxAnnounced = 60
+)
 
 // turnedAway is why a key gets no connection, by what became of it.
 var turnedAway = map[string]string{

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/pki"
@@ -60,7 +61,7 @@ func (a *Admission) stateOf(i bus.Identity, grains map[string]string) (protocol.
 	if state == pki.Pending && len(grains) > 0 {
 		signed, err := a.Keys.SignByGrains(pki.Entry{ID: id, State: pki.Pending, Key: key}, i.Source, grains)
 		if err != nil {
-			a.Log.Error("autosign_grains not applied", "minion", id, "err", err)
+			a.throttle.Log(a.Log, slog.LevelError, "autosign_grains", maxUnjudged, "autosign_grains not applied", "minion", id, "err", err)
 		}
 		if signed {
 			a.Log.Info("key accepted by autosign_grains", "minion", id)

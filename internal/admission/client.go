@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -40,15 +41,13 @@ func (a *Admission) admitClient(p broker.Peer, claimed string) bus.Identity {
 	}
 	i := bus.Identity{Role: bus.RoleClient, Name: string(name), Key: bus.KeyToken(key.Key()), Source: p.Remote}
 	if why := a.clientRefusal(i, time.Now()); why != "" {
-		if a.throttle.First("client "+i.Name+" "+i.Key, time.Now()) {
-			a.Log.Warn("client refused", "client", name, "remote", p.Remote, "reason", why, "fingerprint", key.SHA256())
-		}
+		a.throttle.Log(a.Log, slog.LevelWarn, "client "+i.Name+" "+i.Key, 1, "client refused", "client", name, "remote", p.Remote, "reason", why, "fingerprint", key.SHA256())
 		a.Audit.Note(audit.Entry{
 			Kind: audit.Key, Who: audit.Who{User: salt.ClientPrefix + string(name), Source: p.Remote}, Fun: "key.connect", Finger: key.SHA256(), Reason: why,
 		})
 		return bus.Identity{}
 	}
-	a.Log.Info("client connected", "client", name, "remote", p.Remote)
+	a.often.Log(a.Log, slog.LevelInfo, "client "+i.Name, maxConnected, "client connected", "client", name, "remote", p.Remote)
 	return i
 }
 

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"crypto/tls"
+	"log/slog"
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
@@ -26,7 +27,7 @@ func (a *Admission) admitGuest(p broker.Peer) bus.Identity {
 	i := bus.Identity{Role: bus.RoleGuest, Name: p.Host, Key: bus.KeyToken(key.Key()), Nonce: p.Nonce, Source: p.Remote}
 	if name := a.Logins.Remote(i.Inbox()); name != "" {
 		i.Role, i.Name = bus.RoleRemote, name
-		a.Log.Info("remote user connected", "user", name, "remote", p.Remote)
+		a.often.Log(a.Log, slog.LevelInfo, "user "+name, maxConnected, "remote user connected", "user", name, "remote", p.Remote)
 	}
 	return i
 }

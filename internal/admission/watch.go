@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -170,7 +171,7 @@ func (a *Admission) CutOlder(id salt.MinionID, inbox string) {
 		if i.Role != bus.RoleMinion || i.Name != string(id) || i.Inbox() == inbox {
 			return
 		}
-		a.Log.Warn("minion connected again while its older connection lasts; the older one is cut. If this goes on, two machines share its key", "minion", id)
+		a.often.Log(a.Log, slog.LevelWarn, "older "+i.Name, maxConnected, "minion connected again while its older connection lasts; the older one is cut. If this goes on, two machines share its key", "minion", id)
 		cut()
 	})
 }

@@ -80,9 +80,7 @@ func (p *acceptor) accept() {
 // stumbled is for an accept that failed, for want of descriptors as a rule: those who
 // are half open and silent give them back.
 func (p *acceptor) stumbled(err error) {
-	if left, tell := p.throttle.Count("accept", time.Now(), 1); tell {
-		p.log.Error("connections cannot be taken for the moment", append([]any{"err", err}, repeated(left)...)...)
-	}
+	p.throttle.Log(p.log, slog.LevelError, "accept", 1, "connections cannot be taken for the moment", "err", err)
 	p.mu.Lock()
 	victim := p.halfOpen.surplus(0, (*arrival).silent)
 	p.mu.Unlock()
@@ -135,9 +133,7 @@ func (p *acceptor) take(a *arrival) (victim *arrival, taken bool) {
 // from however many hosts they come.
 func (p *acceptor) turnedAway(a *arrival) {
 	a.drop()
-	if left, tell := p.throttle.Count("full", time.Now(), 1); tell {
-		p.log.Warn("connections are turned away: too many that have not proven who they are", append([]any{"host", a.host, "half_open", p.limits.halfOpen}, repeated(left)...)...)
-	}
+	p.throttle.Log(p.log, slog.LevelWarn, "full", 1, "connections are turned away: too many that have not proven who they are", "host", a.host, "half_open", p.limits.halfOpen)
 }
 
 // letIn makes a half-open connection a proven one; strange ones, whose key is not

@@ -141,12 +141,8 @@ const maxRefused = 50
 // refused tells the log of a connection that is not let in: of each peer now and then, and
 // of so many of all.
 func (g *authenticator) refused(who string, args ...any) {
-	now := time.Now()
-	if !g.throttle.First(who, now) {
-		return
-	}
-	if left, tell := g.throttleAll.Count("", now, maxRefused); tell {
-		g.log.Warn("connection refused", append(args, repeated(left)...)...)
+	if g.throttle.First(who, time.Now()) {
+		g.throttleAll.Log(g.log, slog.LevelWarn, "", maxRefused, "connection refused", args...)
 	}
 }
 

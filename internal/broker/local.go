@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"time"
@@ -35,9 +36,7 @@ func (b *Broker) ServeLocal(path string) error {
 				return
 			}
 			if err != nil { // out of file descriptors, say: it may pass
-				if left, tell := b.auth.throttle.Count("accept", time.Now(), 1); tell {
-					b.opts.Log.Error("connections cannot be taken on the local socket for the moment", append([]any{"err", err}, repeated(left)...)...)
-				}
+				b.auth.throttle.Log(b.opts.Log, slog.LevelError, "accept", 1, "connections cannot be taken on the local socket for the moment", "err", err)
 				time.Sleep(acceptPause)
 				continue
 			}

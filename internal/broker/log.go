@@ -40,7 +40,7 @@ func (l *serverLog) Errorf(f string, a ...any) {
 	case l.quiet:
 		l.log.Debug(text)
 	case tell:
-		l.log.Warn(text, repeated(left)...)
+		l.log.Warn(text, logging.Repeated(left)...)
 	}
 }
 
@@ -59,14 +59,6 @@ func (l *serverLog) count(text string, now time.Time) (left int, tell bool) {
 		return l.all.Count("connections", now, maxOthers)
 	}
 	return 0, true
-}
-
-// repeated is the attribute of a line that stands for others, too.
-func repeated(left int) []any {
-	if left == 0 {
-		return nil
-	}
-	return []any{"repeated", left}
 }
 
 func (l *serverLog) Noticef(f string, a ...any) { l.log.Debug(fmt.Sprintf(f, a...)) }

@@ -12,6 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -81,12 +82,13 @@ func noMatch(who authz.Principal) string {
 // Dispatcher has the jobs of one master.
 type Dispatcher struct {
 	Options
-	plans  *journal.Table
-	jobs   *jobs
-	jids   job.Clock
-	steady job.Steady      // of the expiry of jobs
-	ctx    context.Context // ends with the master
-	wg     sync.WaitGroup
+	plans    *journal.Table
+	jobs     *jobs
+	jids     job.Clock
+	steady   job.Steady      // of the expiry of jobs
+	ctx      context.Context // ends with the master
+	wg       sync.WaitGroup
+	throttle logging.Throttle // of what minions bring
 }
 
 // storeTime bounds how long it may take to store where a job stands.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/brinebus/brine/internal/event"
@@ -173,6 +174,9 @@ func readReport(msg outbox.Message) (rep job.Report, commands []byte, err error)
 	return rep, commands, nil
 }
 
+// maxForeign is how many returns of one minion are in the log in a minute that nobody here has asked for.
+const maxForeign = 20
+
 func (d *Dispatcher) readForeign(id salt.MinionID, jid salt.JID, rep job.Report, ran []byte) (r outbox.Record, err error) {
 	if err := rpc.CheckBuilt(ran); err != nil {
 		return r, err
@@ -188,7 +192,7 @@ func (d *Dispatcher) readForeign(id salt.MinionID, jid salt.JID, rep job.Report,
 	if err != nil {
 		return r, rpc.Errorf(rpc.Usage, "%v", err)
 	}
-	d.Log.Info("return of a job that another master has sent", "minion", id, "jid", jid)
+	d.throttle.Log(d.Log, slog.LevelInfo, "foreign "+string(id), maxForeign, "return of a job that another master has sent", "minion", id, "jid", jid)
 	r.Events = []event.Event{e}
 	return r, nil
 }

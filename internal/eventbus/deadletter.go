@@ -14,6 +14,7 @@ import (
 
 	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -36,8 +37,9 @@ const (
 // DeadLetters are the events that handlers could not be brought to take. What is exported
 // is for the daemon's own handlers.
 type DeadLetters struct {
-	tables *tables
-	log    *slog.Logger
+	tables   *tables
+	log      *slog.Logger
+	throttle logging.Throttle // of letters that gave way, by sender
 
 	mu    sync.Mutex            // held while letters are counted and kept
 	known map[string]letterHead // by key; nil before they were read
@@ -319,7 +321,7 @@ func (s *DeadLetters) Add(ctx context.Context, l *protocol.DeadLetter) error {
 	switch {
 	case speaker != "" && len(same) >= maxOfSender:
 		oldest := same[0]
-		s.log.Error("dead letter dropped: its sender has too many", "from", speaker, "handler", oldest.name, "seq", oldest.seq, "limit", maxOfSender)
+		s.throttle.Log(s.log, slog.LevelError, speaker, 1, "dead letter dropped: its sender has too many", "from", speaker, "handler", oldest.name, "seq", oldest.seq, "limit", maxOfSender)
 		if err := s.drop(ctx, daemonOwner, oldest.name, oldest.seq); err != nil {
 			return err
 		}

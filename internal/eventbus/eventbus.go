@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/semaphore"
@@ -35,18 +36,19 @@ const (
 
 // Bus stores events and hands them out.
 type Bus struct {
-	journal *journal.Journal
-	limit   int64 // bytes of one event
-	log     *slog.Logger
-	tail    *tail
-	long    *semaphore.Keyed // for listeners of long events
-	rules   *eventacl.Rules
-	lost    atomic.Pointer[[]journal.Gap] // of the journal
-	while   func(context.Context, bus.Identity, func(context.Context) error) error
-	words   func(protocol.WordKind) []string
-	started time.Time
-	fired   atomic.Uint64 // events of clients
-	sent    atomic.Uint64 // events to listeners
+	journal  *journal.Journal
+	limit    int64 // bytes of one event
+	log      *slog.Logger
+	throttle logging.Throttle // of positions that listeners name
+	tail     *tail
+	long     *semaphore.Keyed // for listeners of long events
+	rules    *eventacl.Rules
+	lost     atomic.Pointer[[]journal.Gap] // of the journal
+	while    func(context.Context, bus.Identity, func(context.Context) error) error
+	words    func(protocol.WordKind) []string
+	started  time.Time
+	fired    atomic.Uint64 // events of clients
+	sent     atomic.Uint64 // events to listeners
 
 	mu        sync.Mutex
 	listeners []*listener

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -193,7 +194,7 @@ func (l *listener) start(ctx context.Context, extent event.Extent) (from, ahead 
 		}
 		// The journal is not the one of the position: restored, or the end of it went
 		// with the power. Events may come twice; none is passed over.
-		l.events.log.Warn("a listener's position is behind the end of the journal", "user", l.who.Name(), "seq", from-1, "last", extent.Last)
+		l.events.throttle.Log(l.events.log, slog.LevelWarn, l.who.Name(), 1, "a listener's position is behind the end of the journal", "user", l.who.Name(), "seq", from-1, "last", extent.Last)
 		if l.q.Durable != "" { // what is confirmed from now on is before the old position
 			err = l.events.positions.back(ctx, l.who, l.q.Durable, extent.First-1)
 		}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
-	"time"
 
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/logging"
@@ -103,7 +102,6 @@ func (s *Server) Send(ctx context.Context, r *rpc.Request) error {
 // refuse is what a minion is told. A path that leaves the roots is an attack or
 // a mistake; the log and the audit log have it.
 func (s *Server) refuse(r *rpc.Request, q protocol.GetFile, err error) error {
-	log := s.Log.With("minion", r.From.Name, "env", q.Environment, "path", q.Path, "err", err)
 	switch {
 	case errors.Is(err, fileserver.ErrPath):
 		s.Audit.NoteFile(r, q.Path, err.Error())
@@ -111,9 +109,7 @@ func (s *Server) refuse(r *rpc.Request, q protocol.GetFile, err error) error {
 	case errors.Is(err, fileserver.ErrNotFound):
 		return rpc.Errorf(rpc.NotFound, "%w", err)
 	}
-	if s.throttle.First("file "+r.From.Name, time.Now()) {
-		log.Error("file not sent")
-	}
+	s.throttle.Log(s.Log, slog.LevelError, "file "+r.From.Name, 1, "file not sent", "minion", r.From.Name, "env", q.Environment, "path", q.Path, "err", err)
 	return rpc.Errorf(rpc.Unavailable, "the files of environment %q cannot be read; the log of the master says why", q.Environment)
 }
 

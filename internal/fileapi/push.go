@@ -3,12 +3,15 @@ package fileapi
 import (
 	"context"
 	"errors"
-	"time"
+	"log/slog"
 
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
+
+// maxTaken is how many files that one minion hands in are in the log in a minute.
+const maxTaken = 60
 
 // Push takes a piece of a file that a minion hands in.
 func (s *Server) Push(_ context.Context, r *rpc.Request) error {
@@ -21,7 +24,7 @@ func (s *Server) Push(_ context.Context, r *rpc.Request) error {
 		return s.refusePush(r, q, err)
 	}
 	if q.SHA256 != "" {
-		s.Log.Info("file taken", "minion", r.From.Name, "path", q.Path, "bytes", q.Offset+int64(len(q.Data)), "sha256", q.SHA256)
+		s.throttle.Log(s.Log, slog.LevelInfo, "taken "+r.From.Name, maxTaken, "file taken", "minion", r.From.Name, "path", q.Path, "bytes", q.Offset+int64(len(q.Data)), "sha256", q.SHA256)
 	}
 	return nil
 }
@@ -40,8 +43,6 @@ func (s *Server) refusePush(r *rpc.Request, q fileserver.Piece, err error) error
 	case errors.Is(err, fileserver.ErrOrder), errors.Is(err, fileserver.ErrSum):
 		return rpc.Errorf(rpc.Usage, "%w", err)
 	}
-	if s.throttle.First("push "+r.From.Name, time.Now()) {
-		s.Log.Error("file not taken", "minion", r.From.Name, "path", q.Path, "err", err)
-	}
+	s.throttle.Log(s.Log, slog.LevelError, "push "+r.From.Name, 1, "file not taken", "minion", r.From.Name, "path", q.Path, "err", err)
 	return rpc.Errorf(rpc.Unavailable, "the master could not keep the file; its log says why")
 }

@@ -40,8 +40,9 @@ type Arrivals struct {
 	often logging.Throttle
 }
 
-// maxHellos is how often in a minute it is told that a minion has connected.
-const maxHellos = 3
+// maxTold is how often in a minute a minion can have the same thing told of it: that it has
+// connected, or gone, say.
+const maxTold = 3
 
 // Hello makes a minion a target: it has subscribed to its jobs.
 func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
@@ -65,9 +66,7 @@ func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
 	if _, alive := a.Connections.Owner(r.Inbox()); !alive {
 		a.Gone(i) // it went while it was let in
 	}
-	if n, tell := a.often.Count("hello "+string(id), time.Now(), maxHellos); tell {
-		a.Log.Info("minion connected", "minion", id, "version", logging.Shorten(q.Version), "repeated", n)
-	}
+	a.often.Log(a.Log, slog.LevelInfo, "hello "+string(id), maxTold, "minion connected", "minion", id, "version", logging.Shorten(q.Version))
 	defer a.Jobs.Back(id, i.Key) // behind the welcome: it tells the time by which jobs are judged
 	return r.Send(ctx, protocol.Welcome{Time: a.Now(), Version: a.Version, Jobs: a.Jobs.Awaited(id)})
 }
@@ -79,7 +78,7 @@ func (a *Arrivals) Gone(i bus.Identity) {
 	}
 	id := salt.MinionID(i.Name)
 	if a.Fleet.Leave(id, i.Inbox(), time.Now()) {
-		a.Log.Info("minion disconnected", "minion", id)
+		a.often.Log(a.Log, slog.LevelInfo, "gone "+string(id), maxTold, "minion disconnected", "minion", id)
 		a.Jobs.Lost(id)
 	}
 }

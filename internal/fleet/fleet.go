@@ -6,7 +6,6 @@ package fleet
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/brinebus/brine/internal/authz/decision"
 	"github.com/brinebus/brine/internal/bus"
@@ -157,8 +156,6 @@ func (f *Fleet) CheckGrains(r *rpc.Request) error {
 	if err == nil {
 		return nil
 	}
-	if n, tell := f.warned.Count("grains "+r.From.Name, time.Now(), 1); tell {
-		f.Log.Warn("grains refused", "minion", r.From.Name, "err", err, "repeated", n)
-	}
+	f.warned.Log(f.Log, slog.LevelWarn, "grains "+r.From.Name, 1, "grains refused", "minion", r.From.Name, "err", err)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -203,8 +204,8 @@ func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 		err = f.mine.change(ctx, id, q)
 	}
 	if err != nil {
-		if rpc.CodeOf(err) == rpc.Usage && f.warned.First("mine "+string(id), time.Now()) {
-			f.Log.Warn("mine not changed", "minion", id, "err", err)
+		if rpc.CodeOf(err) == rpc.Usage {
+			f.warned.Log(f.Log, slog.LevelWarn, "mine "+string(id), 1, "mine not changed", "minion", id, "err", err)
 		}
 		return err
 	}

@@ -23,13 +23,16 @@ type Presence struct {
 	mu     sync.Mutex
 	ready  map[salt.MinionID]map[string]bool // by the inboxes of its connections
 	seen   map[salt.MinionID]time.Time       // when the last one of a minion ended
-	joined []salt.MinionID                   // since the last call of changes
-	left   []salt.MinionID
+	joined map[salt.MinionID]bool            // since the last call of changes, of which there may be none
+	left   map[salt.MinionID]bool
 	news   bool // somebody came or went since all times were written down
 }
 
 func newPresence() *Presence {
-	return &Presence{ready: map[salt.MinionID]map[string]bool{}, seen: map[salt.MinionID]time.Time{}}
+	return &Presence{
+		ready: map[salt.MinionID]map[string]bool{}, seen: map[salt.MinionID]time.Time{},
+		joined: map[salt.MinionID]bool{}, left: map[salt.MinionID]bool{},
+	}
 }
 
 // Join notes that the connection with this inbox takes jobs for id.
@@ -38,7 +41,7 @@ func (p *Presence) Join(id salt.MinionID, inbox string) {
 	defer p.mu.Unlock()
 	if p.ready[id] == nil {
 		p.ready[id] = map[string]bool{}
-		p.joined, p.news = append(p.joined, id), true
+		p.joined[id], p.news = true, true
 	}
 	p.ready[id][inbox] = true
 }
@@ -57,7 +60,7 @@ func (p *Presence) Leave(id salt.MinionID, inbox string, now time.Time) bool {
 	}
 	delete(p.ready, id)
 	p.seen[id] = now
-	p.left, p.news = append(p.left, id), true
+	p.left[id], p.news = true, true
 	return true
 }
 
@@ -87,11 +90,13 @@ func (p *Presence) ids() []salt.MinionID {
 	return ids
 }
 
-// changes returns who came and who went since the last call.
+// changes returns who came and who went since the last call, sorted.
 func (p *Presence) changes() (joined, left []salt.MinionID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	joined, left, p.joined, p.left = p.joined, p.left, nil, nil
+	joined, left = slices.Sorted(maps.Keys(p.joined)), slices.Sorted(maps.Keys(p.left))
+	clear(p.joined)
+	clear(p.left)
 	return joined, left
 }
 

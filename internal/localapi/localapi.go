@@ -13,6 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/forwarder"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -44,7 +45,8 @@ type Options struct {
 // API answers requests of local programs. It is safe for concurrent use.
 type API struct {
 	Options
-	users auth.Users
+	users    auth.Users
+	throttle logging.Throttle // of who was refused
 }
 
 // New makes the API, for Register.
@@ -73,12 +75,15 @@ func (a *API) principal(ctx context.Context, i bus.Identity) eventacl.Principal 
 	return a.Events.Rules().User(u.UID, string(u.Name), u.Operator)
 }
 
+// maxTold is how often in a minute it is in the log that a user was refused.
+const maxTold = 20
+
 // authorize lets root and the daemon's own user do what is for nobody else.
 func (a *API) authorize(ctx context.Context, r *rpc.Request, c bus.Check) decision.Decision {
 	who := a.principal(ctx, r.From)
 	d := eventacl.ForOperator(who, c, rpc.Errorf(rpc.Denied, "user %s may not do this: it is for root and the minion's own user", who.Name()))
 	if d.Err() != nil {
-		a.Log.Warn("request refused", "op", r.Op, "user", who.Name())
+		a.throttle.Log(a.Log, slog.LevelWarn, who.Name(), maxTold, "request refused", "op", r.Op, "user", who.Name())
 	}
 	return d
 }

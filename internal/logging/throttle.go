@@ -1,6 +1,8 @@
 package logging
 
 import (
+	"context"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -33,6 +35,22 @@ func (t *Throttle) First(what string, now time.Time) bool { return t.Few(what, n
 func (t *Throttle) Few(what string, now time.Time, most int) bool {
 	_, tell := t.Count(what, now, most)
 	return tell
+}
+
+// Log writes a line unless most of what were written within the minute. The first of the next
+// minute says how often it was repeated beyond those.
+func (t *Throttle) Log(log *slog.Logger, level slog.Level, what string, most int, text string, args ...any) {
+	if left, tell := t.Count(what, time.Now(), most); tell {
+		log.Log(context.Background(), level, text, append(args, Repeated(left)...)...)
+	}
+}
+
+// Repeated is the attribute of a line that stands for so many others, too.
+func Repeated(left int) []any {
+	if left == 0 {
+		return nil
+	}
+	return []any{"repeated", left}
 }
 
 // Count is Few with how often what was left out in the minute before: that many times it

@@ -1,7 +1,10 @@
 package logging
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 )
@@ -20,6 +23,21 @@ func TestThrottle(t *testing.T) {
 	}
 	if !th.Few("eve", now.Add(throttlePause), 2) {
 		t.Error("eve is not told of in the next minute")
+	}
+	var said bytes.Buffer
+	lines := func(n int) string {
+		said.Reset()
+		for range n {
+			th.Log(slog.New(slog.NewTextHandler(&said, nil)), slog.LevelWarn, "lines", 2, "again", "who", "eve")
+		}
+		return said.String()
+	}
+	if text := lines(7); strings.Count(text, "\n") != 2 || strings.Contains(text, "repeated") || !strings.Contains(text, "level=WARN msg=again who=eve") {
+		t.Errorf("seven lines are %q", text)
+	}
+	th.seen["lines"] = burst{time.Now().Add(-throttlePause), th.seen["lines"].count}
+	if text := lines(2); strings.Count(text, "\n") != 2 || strings.Count(text, "repeated=5") != 1 {
+		t.Errorf("a minute later they are %q", text)
 	}
 	for i := range 3 * maxThrottled {
 		th.First(fmt.Sprint(i), now)

@@ -9,7 +9,6 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/config"
@@ -87,9 +86,7 @@ func (m *Member) Links(cfg *config.Master) *broker.LinkOptions {
 func refused(log *slog.Logger) func(error) {
 	var throttle logging.Throttle
 	return func(err error) {
-		if left, tell := throttle.Count("links", time.Now(), maxRefused); tell {
-			log.Warn("a link was refused", "err", err, "repeated", left)
-		}
+		throttle.Log(log, slog.LevelWarn, "links", maxRefused, "a link was refused", "err", err)
 	}
 }
 

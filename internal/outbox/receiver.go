@@ -96,7 +96,7 @@ func (r *Receiver) Deliver(ctx context.Context, req *rpc.Request) error {
 		return err
 	}
 	if err != nil {
-		r.Log.Error("not all messages from a minion's outbox are stored", "minion", id, "err", err)
+		r.refusals.Log(r.Log, slog.LevelError, "rest of "+string(id), 1, "not all messages from a minion's outbox are stored", "minion", id, "err", err)
 	}
 	return req.Last(ctx, Delivered{Messages: deliveries})
 }
@@ -151,9 +151,7 @@ func (r *Receiver) open(ctx context.Context, id salt.MinionID, m Message) (*inco
 	case err == nil:
 		return in, nil
 	case errors.As(err, &in.refused) && in.refused.Permanent():
-		if r.refusals.First(string(id), time.Now()) {
-			r.Log.Warn("a message from a minion's outbox is refused", "minion", id, "op", m.Op, "err", err)
-		}
+		r.refusals.Log(r.Log, slog.LevelWarn, string(id), 1, "a message from a minion's outbox is refused", "minion", id, "op", m.Op, "err", err)
 		in.Record = Record{}
 		return in, nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/handler"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/process"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/value"
@@ -47,8 +48,9 @@ type Options struct {
 // Reactor carries out rules. Its methods may be called concurrently.
 type Reactor struct {
 	Options
-	ctx context.Context
-	wg  sync.WaitGroup
+	ctx      context.Context
+	wg       sync.WaitGroup
+	throttle logging.Throttle // of what fails, by the name of the rule
 
 	mu      sync.Mutex
 	running map[string]*reaction // by the name of the rule
@@ -180,6 +182,10 @@ func (x *Reactor) handler(r *Rule, position *eventbus.Position, log *slog.Logger
 	}
 }
 
+// maxTold is how often in a minute it is told of one handler that it failed, and that it gave an event up: those
+// who fire the events choose how often that is.
+const maxTold = 20
+
 // do does what a rule says about one event, once.
 func (x *Reactor) do(ctx context.Context, r *Rule, i handler.Item, attempt int) (stderr string, err error) {
 	log := x.Log.With("handler", r.Name, "tag", i.Event.Tag, "seq", i.Event.Seq)
@@ -190,7 +196,7 @@ func (x *Reactor) do(ctx context.Context, r *Rule, i handler.Item, attempt int) 
 		stderr, err = p.Run(ctx, i.Stdin(), i.Vars("master", r.Name, attempt))
 	}
 	if err != nil && ctx.Err() == nil {
-		log.Warn("handler failed", "attempt", attempt, "err", err)
+		x.throttle.Log(log, slog.LevelWarn, "failed "+r.Name, maxTold, "handler failed", "attempt", attempt, "err", err)
 		return stderr, err
 	}
 	log.Debug("event handled", "attempt", attempt)
@@ -210,7 +216,7 @@ func (x *Reactor) start(ctx context.Context, r *Rule, i handler.Item) error {
 
 // keepDead keeps what a handler could not do. Then it counts as done.
 func (x *Reactor) keepDead(ctx context.Context, r *Rule, f handler.Failure) error {
-	x.Log.Error("event given up by a handler of the reactor, kept as a dead letter", "handler", r.Name, "tag", f.Event.Tag, "seq", f.Event.Seq,
+	x.throttle.Log(x.Log, slog.LevelError, "dead "+r.Name, maxTold, "event given up by a handler of the reactor, kept as a dead letter", "handler", r.Name, "tag", f.Event.Tag, "seq", f.Event.Seq,
 		"attempts", f.Attempts, "err", f.Err)
 	if err := x.DeadLetters.Add(ctx, f.Letter(r.Name, retryCommand(r, f.Event.Seq))); err != nil {
 		return fmt.Errorf("keep event %d as a dead letter: %w", f.Event.Seq, err)

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
@@ -113,18 +114,20 @@ func (s *Server) begun(reply string) bool {
 
 // tooFast pushes back a sender that is ahead of its pace. A machine that gets far ahead all
 // the same is refused, too, and its connection ended if it goes on. The first piece of a
-// long request counts for all, and is not refused: half a message would be taken for junk.
+// long request counts for all, and is not refused: half a message would be taken for junk. It counts for
+// as many as it does when it is begun: a job with a target of 60 KB is written down and sent with it.
 func (s *Server) tooFast(from bus.Identity, e *bus.Endpoint, reply string, data []byte) error {
 	taken, cut := true, false
 	if !s.begun(reply) {
-		taken, cut = s.keepPace(from, e.Check.Weight())
+		long, _ := weigh(len(data))
+		taken, cut = s.keepPace(from, e.Check.Weight()*float64(long))
 	}
 	part := len(data) > 0 && data[0] == framePart
 	if taken || part || from.Role == bus.RoleUser || from.Role == bus.RoleClient || from.Role == bus.RoleRemote {
 		return nil
 	}
 	if cut && s.Cut != nil {
-		s.log.Warn("cutting a connection: it does not stop asking", "from", from.String(), "limit", s.paces.perSecond)
+		s.throttle.Log(s.log, slog.LevelWarn, "cut "+from.String(), maxFailed, "cutting a connection: it does not stop asking", "from", from.String(), "limit", s.paces.perSecond)
 		s.Cut(inboxOf(reply))
 	}
 	return Errorf(Busy, "too many requests: a minion may make %.0f a second", s.paces.perSecond)

@@ -574,10 +574,12 @@ func (s *Server) reject(from bus.Identity, op, reply string, err error) {
 // tell logs that a request was refused, now and then: who sends nonsense, or too much,
 // shall be noticed and shall not fill the log.
 func (s *Server) tell(from bus.Identity, op string, err error) {
-	if repeated, tell := s.throttle.Count(from.String(), time.Now(), 1); tell {
-		s.log.Warn("request refused", "from", from.String(), "op", op, "err", err, "repeated", repeated)
-	}
+	s.throttle.Log(s.log, slog.LevelWarn, from.String(), 1, "request refused", "from", from.String(), "op", op, "err", err)
 }
+
+// maxFailed is how many lines in a minute one identity may cause with one operation that fails, or
+// by being cut off.
+const maxFailed = 3
 
 // answer runs the handler and returns what ends the answer, also after a panic: one broken
 // request must not end the daemon. nil ends the answer of a principal that is gone.
@@ -611,7 +613,7 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) *nats.Msg {
 	}
 	if err != nil {
 		if CodeOf(err) == Internal {
-			s.log.Error("request failed", "op", r.Op, "from", r.From.String(), "err", err)
+			s.throttle.Log(s.log, slog.LevelError, "failed "+r.Op+" "+r.From.String(), maxFailed, "request failed", "op", r.Op, "from", r.From.String(), "err", err)
 		}
 		if CodeOf(err) == Usage && r.From.Role != bus.RoleUser {
 			s.tell(r.From, r.Op, err)
