@@ -21,6 +21,8 @@ func TestMain(m *testing.M) {
 	case "-broken":
 		fmt.Fprintln(os.Stderr, "no good")
 		os.Exit(77)
+	case "-deaf", "-failed":
+		hang(path)
 	default:
 		serve(path)
 	}

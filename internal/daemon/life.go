@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -16,6 +17,7 @@ type Life struct {
 	Name    string // master or minion
 	Self    Self
 	Every   time.Duration    // between two checks of Self; 0 is the usual one
+	Stop    time.Duration    // in which it has to stop when it does not serve; 0 is the usual one
 	Failed  <-chan error     // of its bus
 	Refused <-chan error     // by others, so that it is to end; nil for never
 	Hangups <-chan os.Signal // see Hangups
@@ -46,10 +48,10 @@ func (l Life) Live(ctx, work context.Context, group *sync.WaitGroup) (stopped fu
 		case err := <-l.Refused:
 			return func() {}, err
 		case err := <-l.Failed:
-			return EndWithin(deafStop), err
+			return EndWithin(cmp.Or(l.Stop, deafStop)), err
 		case err := <-deaf:
 			l.Log.Error("the "+l.Name+" runs and does not serve: it ends, so that it is started again", "err", err)
-			return EndWithin(deafStop), err
+			return EndWithin(cmp.Or(l.Stop, deafStop)), err
 		case <-l.Hangups:
 			l.Hangup()
 		}

@@ -913,6 +913,44 @@ func TestDeadLettersOfAllAreBounded(t *testing.T) {
 	}
 }
 
+// The bound on bytes alone would let a user keep a hundred thousand letters, and each that is added
+// looks at all. Most of these are in the books only.
+func TestDeadLettersOfOneUserAreCounted(t *testing.T) {
+	w := start(t)
+	w.grant("fred: {listen: app/*}")
+	w.as("fred")
+	c := w.dial()
+	ask := func(do protocol.DeadAction, l protocol.DeadLetter) error {
+		return c.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: do, Name: l.Name, Seq: l.Seq, Letter: &l}, nil)
+	}
+	if err := ask(protocol.DeadPut, protocol.DeadLetter{Name: "a", Seq: 1, Tag: "app/x"}); err != nil {
+		t.Fatal(err)
+	}
+	dead := w.events.dead
+	dead.mu.Lock()
+	for _, p := range maps.Clone(dead.known) {
+		for p.seq = 2; p.seq < 10_000; p.seq++ { // not the constant: the limit is in the document, too
+			dead.known[letterKey(p.owner, p.name, p.seq)] = p
+		}
+	}
+	dead.mu.Unlock()
+	if err := ask(protocol.DeadPut, protocol.DeadLetter{Name: "b", Seq: 1, Tag: "app/x"}); err != nil {
+		t.Errorf("the last that there is room for: %v", err)
+	}
+	if err := ask(protocol.DeadPut, protocol.DeadLetter{Name: "b", Seq: 2, Tag: "app/x"}); rpc.CodeOf(err) != rpc.Busy {
+		t.Errorf("one more than that: %v, want that it is refused", err)
+	}
+	if err := dead.Add(t.Context(), &protocol.DeadLetter{Name: "deploy", Seq: 4, From: "web1"}); err != nil {
+		t.Errorf("the reactor's: %v", err)
+	}
+	if err := ask(protocol.DeadDrop, protocol.DeadLetter{Name: "b", Seq: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(protocol.DeadPut, protocol.DeadLetter{Name: "b", Seq: 2, Tag: "app/x"}); err != nil {
+		t.Errorf("when one was dropped: %v", err)
+	}
+}
+
 func TestStat(t *testing.T) {
 	w := start(t)
 	c := w.dial()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -28,7 +27,7 @@ func TestADeafMinionEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	m, err := New(t.Context(), Options{Config: cfg, Version: "test", Log: log, SelfCheck: 500 * time.Millisecond})
+	m, err := New(t.Context(), Options{Config: cfg, Version: "test", Log: log, SelfCheck: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +41,8 @@ func TestADeafMinionEnds(t *testing.T) {
 	m.broker.Conn().Close()
 	select {
 	case err := <-ended:
-		if !errors.Is(err, daemon.ErrDeaf) && !errors.Is(err, broker.ErrFailed) { // whichever notices first
-			t.Errorf("the minion ends with %v, want %v or %v", err, daemon.ErrDeaf, broker.ErrFailed)
+		if !errors.Is(err, broker.ErrFailed) { // of which the bus tells at once, and a check of itself later
+			t.Errorf("the minion ends with %v, want %v", err, broker.ErrFailed)
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("the minion runs on, and does not serve")
