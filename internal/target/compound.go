@@ -122,7 +122,7 @@ type compound struct {
 
 // wrong makes an error about the word before or at the position.
 func (c *compound) wrong(pos int, format string, args ...any) error {
-	return fmt.Errorf("word %d, %q: %s", pos+1, c.list[pos], fmt.Sprintf(format, args...))
+	return fmt.Errorf("word %d, %.200q: %s", pos+1, c.list[pos], fmt.Sprintf(format, args...))
 }
 
 // next returns the coming word, or "" at the end.

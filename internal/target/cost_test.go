@@ -38,6 +38,7 @@ func TestDearTargetsAreRefused(t *testing.T) {
 		"too many lookaheads":      {many(`E@(?=(a+)+$)b`, 200), Compound, true},
 		"regexps at each colon":    {"a" + strings.Repeat(":(?=b)", 60), GrainPCRE, true},
 		"too many keys, each word": {many("G@"+strings.Repeat("a:", 60)+"b", 50), Compound, true},
+		"before one is compiled":   {"E@( or " + many(`E@web\d+`, 5000), Compound, true},
 		"too long":                 {strings.Repeat("a,", MaxText), List, true},
 	} {
 		began := time.Now()

@@ -2,7 +2,6 @@ package target
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/brinebus/brine/internal/target/fnmatch"
@@ -90,7 +89,7 @@ func newIDRegexp(expr string) (tester, error) {
 
 func (r idRegexp) match(f Facts) (bool, error) { return r.Match(string(f.ID)) }
 
-// idList compares the id with each of the names. Names are exact: a blank after
+// idList compares the id with each of the names, once however often it is written. Names are exact: a blank after
 // a comma belongs to the name, as in Salt; empty names are passed over.
 type idList struct {
 	order []string
@@ -99,9 +98,10 @@ type idList struct {
 
 func newIDList(expr string) idList {
 	l := idList{set: map[string]bool{}}
-	l.order = slices.DeleteFunc(strings.Split(expr, ","), func(s string) bool { return s == "" })
-	for _, name := range l.order {
-		l.set[name] = true
+	for name := range strings.SplitSeq(expr, ",") {
+		if name != "" && !l.set[name] {
+			l.order, l.set[name] = append(l.order, name), true
+		}
 	}
 	return l
 }

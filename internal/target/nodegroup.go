@@ -19,13 +19,51 @@ type nodegroups struct {
 	cost    cost     // of what was parsed so far
 }
 
+// expression parses the words of a text, which it returns with one blank between them. Too many are
+// counted before they are taken apart.
+func (ng *nodegroups) expression(text string) (string, node, error) {
+	n := 0
+	for range strings.FieldsSeq(text) {
+		if n++; n > maxWords {
+			return "", nil, errTooManyWords
+		}
+	}
+	words := slices.AppendSeq(make([]string, 0, n), strings.FieldsSeq(text))
+	root, err := ng.parse(words)
+	if err != nil {
+		return "", nil, err
+	}
+	return strings.Join(words, " "), root, nil
+}
+
 // parse parses words that may name groups.
 func (ng *nodegroups) parse(words []string) (node, error) {
 	if ng.words += len(words); ng.words > maxWords {
-		return nil, fmt.Errorf("with its nodegroups it has more than %d words", maxWords)
+		return nil, errTooManyWords
+	}
+	if err := ng.afford(words); err != nil {
+		return nil, err
 	}
 	c := compound{list: words, groups: ng}
 	return c.all()
+}
+
+var errTooManyWords = fmt.Errorf("with its nodegroups it has more than %d words", maxWords)
+
+// afford refuses words whose text alone says that they cost too much, before the first of them is
+// compiled: of thousands of regular expressions that takes a hundred times longer than to count them.
+func (ng *nodegroups) afford(words []string) error {
+	all := ng.cost
+	for _, word := range words {
+		if isOperator(word) {
+			continue
+		}
+		kind, delimiter, expr := splitWord(word)
+		if err := all.add(costOf(expr, kind, delimiter)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // word parses one operand of a compound.

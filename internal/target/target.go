@@ -128,8 +128,7 @@ func Parse(expr string, kind Kind, opt Options) (*Target, error) {
 	ng := &nodegroups{defined: opt.Nodegroups}
 	switch kind {
 	case Compound:
-		t.text = strings.Join(strings.Fields(expr), " ")
-		t.root, err = ng.parse(strings.Fields(expr))
+		t.text, t.root, err = ng.expression(expr)
 	case Nodegroup:
 		t.root, err = ng.resolve(expr)
 	case PillarPCRE:
