@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -110,5 +111,29 @@ func TestEveryMessageIsInThePace(t *testing.T) {
 				t.Errorf("its connections were ended %d times", cut)
 			}
 		})
+	}
+}
+
+// TestLongRequestsCountForMore: a sender of long ones is pushed back after few of them, also where each is a job.
+func TestLongRequestsCountForMore(t *testing.T) {
+	before := func(op string, size int) (n int) {
+		synctest.Test(t, func(t *testing.T) { // where no time passes
+			s := NewServer(nil, func(string) (bus.Identity, bool) { return bus.Identity{}, false }, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
+			pushed := false
+			s.Slow = func(bus.Identity, time.Duration) { pushed = true }
+			from, data := bus.Identity{Role: bus.RoleUser, Name: "1000"}, make([]byte, size)
+			for n = 0; !pushed; n++ {
+				if err := s.tooFast(from, s.endpoints.Find(from.Role, op), "_INBOX.x.1", data); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		return n
+	}
+	for _, op := range []string{"publish", "fire"} {
+		short, middle, long := before(op, 100), before(op, 60<<10), before(op, 500<<10)
+		if middle > short/3 || long > short/6 {
+			t.Errorf("%s: pushed back after %d short requests, %d of 60 KiB and %d of 500 KiB", op, short, middle, long)
+		}
 	}
 }
