@@ -113,6 +113,26 @@ func TestTransportsThatAreRefused(t *testing.T) {
 	} else {
 		c.Close()
 	}
+	t.Run("a session resumed", func(t *testing.T) { // whoever has what is left of one needs no key
+		certificate, err := key.Certificate("web1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{certificate}, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
+		for range 2 {
+			c, err := b.Dial(bustest.Claim{ID: "web1", Key: key}, nats.Secure(cfg))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s, err := c.TLSConnectionState(); err != nil || s.DidResume {
+				t.Errorf("resumed: %t, %v", s.DidResume, err)
+			}
+			if err := c.Flush(); err != nil {
+				t.Error(err)
+			}
+			c.Close()
+		}
+	})
 }
 
 // A certificate is public; only the key behind it is a proof.

@@ -257,6 +257,7 @@ func serverTLS(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	c.MinVersion = tls.VersionTLS13
 	c.ClientAuth = tls.RequireAnyClientCert
+	c.SessionTicketsDisabled = true // each connection proves its key anew; none of our clients keeps a ticket
 	return c
 }
 
