@@ -242,6 +242,8 @@ func TestDirectory(t *testing.T) {
 		"Active Directory, disabled":  {byAD, "barney", "barney-secret", "", nil},
 		"FreeIPA": {bySearch + "auth.ldap.freeipa: True\nauth.ldap.group_filter: '(&(member={{ userdn }})(objectClass=groupOfNames))'\n",
 			"fred", "fred-secret", "fred", []string{"web"}},
+		"FreeIPA, a name that is half a filter": {bySearch + "auth.ldap.freeipa: True\nauth.ldap.group_filter: '(&(member={{ userdn }})(objectClass=groupOfNames))'\n",
+			"a*b(c)", "odd-secret", "a*b(c)", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := s.newAuthenticator(t, c.settings)

@@ -166,6 +166,57 @@ func TestRefusedTwiceDuringARestart(t *testing.T) {
 	}
 }
 
+// An impostor takes the place of the master, with a key of its own. A minion that is a service refuses it, is not
+// ended by that, and is back with its master when the impostor has gone.
+func TestAnImpostorEndsNoService(t *testing.T) {
+	_, b, _ := startMaster(t)
+	key, err := pki.Generate(pki.Ed25519, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var impostor atomic.Bool
+	var mu sync.Mutex
+	var honest []net.Conn
+	a, came := halfDead(t, key, func(c net.Conn, cfg *tls.Config) {
+		if impostor.Load() {
+			if s, err := greet(c, cfg); err == nil {
+				answerPings(s, 1<<30)
+			}
+			return
+		}
+		mu.Lock()
+		honest = append(honest, c)
+		mu.Unlock()
+		through(c, b)
+	})
+	cfg := minionConfig(t, a, "acceptance_wait_time: 0\nacceptance_wait_time_max: 1\nrecon_default: 10\nrecon_max: 200\nauth_timeout: 1\n")
+	m, err := minion.New(t.Context(), minion.Options{Config: cfg, Version: "test", Service: true, Log: logger(t, "minion")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := run(t, m.Run)
+	connected(t, cfg)
+	impostor.Store(true)
+	before := came.Load()
+	mu.Lock()
+	for _, c := range honest {
+		c.Close()
+	}
+	mu.Unlock()
+	until(t, "the impostor was met three times", func() bool { return came.Load() >= before+3 })
+	var s protocol.Status
+	if err := dial(t, cfg.SockDir, minion.SocketName).Ask(t.Context(), protocol.OpStatus, nil, &s); err != nil || s.Connected {
+		t.Errorf("with an impostor in the place of its master: %+v, %v", s, err)
+	}
+	impostor.Store(false)
+	connected(t, cfg)
+	select {
+	case err := <-d.ended:
+		t.Errorf("the minion ended: %v", err)
+	default:
+	}
+}
+
 // through passes all bytes on to the real master.
 func through(c net.Conn, to net.Addr) {
 	m, err := net.Dial("tcp", to.String())
