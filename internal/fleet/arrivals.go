@@ -40,9 +40,9 @@ type Arrivals struct {
 	often logging.Throttle
 }
 
-// maxTold is how often in a minute a minion can have the same thing told of it: that it has
+// maxLines is how often in a minute a minion can have the same thing told of it: that it has
 // connected, or gone, say.
-const maxTold = 3
+const maxLines = 3
 
 // Hello makes a minion a target: it has subscribed to its jobs.
 func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
@@ -66,7 +66,7 @@ func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
 	if _, alive := a.Connections.Owner(r.Inbox()); !alive {
 		a.Gone(i) // it went while it was let in
 	}
-	a.often.Log(a.Log, slog.LevelInfo, "hello "+string(id), maxTold, "minion connected", "minion", id, "version", logging.Shorten(q.Version))
+	a.often.Log(a.Log, slog.LevelInfo, "hello "+string(id), maxLines, "minion connected", "minion", id, "version", logging.Shorten(q.Version))
 	defer a.Jobs.Back(id, i.Key) // behind the welcome: it tells the time by which jobs are judged
 	return r.Send(ctx, protocol.Welcome{Time: a.Now(), Version: a.Version, Jobs: a.Jobs.Awaited(id)})
 }
@@ -78,7 +78,7 @@ func (a *Arrivals) Gone(i bus.Identity) {
 	}
 	id := salt.MinionID(i.Name)
 	if a.Fleet.Leave(id, i.Inbox(), time.Now()) {
-		a.often.Log(a.Log, slog.LevelInfo, "gone "+string(id), maxTold, "minion disconnected", "minion", id)
+		a.often.Log(a.Log, slog.LevelInfo, "gone "+string(id), maxLines, "minion disconnected", "minion", id)
 		a.Jobs.Lost(id)
 	}
 }

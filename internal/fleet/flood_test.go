@@ -31,8 +31,8 @@ func TestComingAndGoingFillsNothing(t *testing.T) {
 		a.Gone(i)
 	}
 	a.Fleet.Join("db1", "another")
-	if n := strings.Count(said.String(), "minion disconnected"); n != maxTold {
-		t.Errorf("%d lines that a minion has gone, want %d", n, maxTold)
+	if n := strings.Count(said.String(), "minion disconnected"); n != maxLines {
+		t.Errorf("%d lines that a minion has gone, want %d", n, maxLines)
 	}
 	if jobs.lost != times {
 		t.Errorf("jobs were told %d times of %d", jobs.lost, times)

@@ -50,7 +50,7 @@ func (f *Fleet) SendPillar(ctx context.Context, r *rpc.Request) error {
 	id := salt.MinionID(r.From.Name)
 	data, err := pillar.Compile(target.Facts{ID: id, Grains: f.grains.of(id)}, f.pillarOptions(ctx, f.PillarRoots))
 	if err != nil {
-		f.warned.Log(f.Log, slog.LevelError, "pillar "+string(id), maxTold, "pillar not compiled", "minion", id, "err", err)
+		f.warned.Log(f.Log, slog.LevelError, "pillar "+string(id), maxLines, "pillar not compiled", "minion", id, "err", err)
 		return r.Send(ctx, protocol.Pillar{Errors: []string{pillar.Shown(err)}})
 	}
 	f.pillars.set(id, data)

@@ -75,15 +75,15 @@ func (a *API) principal(ctx context.Context, i bus.Identity) eventacl.Principal 
 	return a.Events.Rules().User(u.UID, string(u.Name), u.Operator)
 }
 
-// maxTold is how often in a minute it is in the log that a user was refused.
-const maxTold = 20
+// maxLines is how often in a minute it is in the log that a user was refused.
+const maxLines = 20
 
 // authorize lets root and the daemon's own user do what is for nobody else.
 func (a *API) authorize(ctx context.Context, r *rpc.Request, c bus.Check) decision.Decision {
 	who := a.principal(ctx, r.From)
 	d := eventacl.ForOperator(who, c, rpc.Errorf(rpc.Denied, "user %s may not do this: it is for root and the minion's own user", who.Name()))
 	if d.Err() != nil {
-		a.throttle.Log(a.Log, slog.LevelWarn, who.Name(), maxTold, "request refused", "op", r.Op, "user", who.Name())
+		a.throttle.Log(a.Log, slog.LevelWarn, who.Name(), maxLines, "request refused", "op", r.Op, "user", who.Name())
 	}
 	return d
 }

@@ -182,9 +182,9 @@ func (x *Reactor) handler(r *Rule, position *eventbus.Position, log *slog.Logger
 	}
 }
 
-// maxTold is how often in a minute it is told of one handler that it failed, and that it gave an event up: those
+// maxLines is how often in a minute it is told of one handler that it failed, and that it gave an event up: those
 // who fire the events choose how often that is.
-const maxTold = 20
+const maxLines = 20
 
 // do does what a rule says about one event, once.
 func (x *Reactor) do(ctx context.Context, r *Rule, i handler.Item, attempt int) (stderr string, err error) {
@@ -196,7 +196,7 @@ func (x *Reactor) do(ctx context.Context, r *Rule, i handler.Item, attempt int) 
 		stderr, err = p.Run(ctx, i.Stdin(), i.Vars("master", r.Name, attempt))
 	}
 	if err != nil && ctx.Err() == nil {
-		x.throttle.Log(log, slog.LevelWarn, "failed "+r.Name, maxTold, "handler failed", "attempt", attempt, "err", err)
+		x.throttle.Log(log, slog.LevelWarn, "failed "+r.Name, maxLines, "handler failed", "attempt", attempt, "err", err)
 		return stderr, err
 	}
 	log.Debug("event handled", "attempt", attempt)
@@ -216,7 +216,7 @@ func (x *Reactor) start(ctx context.Context, r *Rule, i handler.Item) error {
 
 // keepDead keeps what a handler could not do. Then it counts as done.
 func (x *Reactor) keepDead(ctx context.Context, r *Rule, f handler.Failure) error {
-	x.throttle.Log(x.Log, slog.LevelError, "dead "+r.Name, maxTold, "event given up by a handler of the reactor, kept as a dead letter", "handler", r.Name, "tag", f.Event.Tag, "seq", f.Event.Seq,
+	x.throttle.Log(x.Log, slog.LevelError, "dead "+r.Name, maxLines, "event given up by a handler of the reactor, kept as a dead letter", "handler", r.Name, "tag", f.Event.Tag, "seq", f.Event.Seq,
 		"attempts", f.Attempts, "err", f.Err)
 	if err := x.DeadLetters.Add(ctx, f.Letter(r.Name, retryCommand(r, f.Event.Seq))); err != nil {
 		return fmt.Errorf("keep event %d as a dead letter: %w", f.Event.Seq, err)
