@@ -11,7 +11,6 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
-	"github.com/brinebus/brine/internal/value"
 )
 
 // history is what the journal has of a job.
@@ -22,18 +21,7 @@ type history struct {
 }
 
 // load is the event of the start of a job.
-type load struct {
-	JID        salt.JID        `json:"jid"`
-	Target     value.Value     `json:"tgt"`
-	TargetType string          `json:"tgt_type"`
-	User       string          `json:"user"`
-	Fun        value.Value     `json:"fun"`
-	Arg        value.Value     `json:"arg"`
-	Minions    []salt.MinionID `json:"minions"`
-	Missing    []salt.MinionID `json:"missing"`
-	Metadata   value.Value     `json:"metadata"`
-	Internal   bool            `json:"internal"`
-}
+type load struct{ job.Load }
 
 // plan is as much of the plan as is needed to follow a job that is not sent to
 // anybody any more.

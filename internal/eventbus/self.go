@@ -49,6 +49,14 @@ func (s *Self) Check(ctx context.Context) error {
 	return err
 }
 
+// Healthy says what is wrong with a daemon that runs and does not serve, a full disk among it.
+func (s *Self) Healthy(ctx context.Context) error {
+	if err := s.store.Err(); err != nil {
+		return err
+	}
+	return s.Check(ctx)
+}
+
 // ask asks where the journal ends. The connection is kept, so that a check needs no
 // descriptors.
 func (s *Self) ask(ctx context.Context) error {

@@ -10,10 +10,11 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// Monitor looks at a master, for whoever watches over it.
+// Monitor looks at a master, for whoever watches over it. What asks the master itself is for one
+// goroutine at a time.
 type Monitor struct {
-	m    *Master
-	self *eventbus.Self
+	m *Master
+	*eventbus.Self
 }
 
 // NewMonitor returns what looks at m, which has not ended. Close ends it.
@@ -39,15 +40,6 @@ func (w *Monitor) Figures(ctx context.Context) Figures {
 	return f
 }
 
-// Healthy says what is wrong with a master that runs and does not serve. It is for one
-// goroutine at a time.
-func (w *Monitor) Healthy(ctx context.Context) error {
-	if err := w.m.broker.Store().Err(); err != nil {
-		return err
-	}
-	return w.self.Check(ctx)
-}
-
 // Ready says what a master waits for that does not serve yet.
 func (w *Monitor) Ready() error {
 	select {
@@ -57,6 +49,3 @@ func (w *Monitor) Ready() error {
 		return errors.New("the master is starting")
 	}
 }
-
-// Close ends the connection by which it looks.
-func (w *Monitor) Close() { w.self.Close() }

@@ -9,10 +9,11 @@ import (
 	"github.com/brinebus/brine/internal/eventbus"
 )
 
-// Monitor looks at a minion, for whoever watches over it.
+// Monitor looks at a minion, for whoever watches over it. What asks the minion itself is for one
+// goroutine at a time.
 type Monitor struct {
-	m    *Minion
-	self *eventbus.Self
+	m *Minion
+	*eventbus.Self
 }
 
 // NewMonitor returns what looks at m, which has not ended. Close ends it.
@@ -46,15 +47,6 @@ func (w *Monitor) Figures(ctx context.Context) Figures {
 	return f
 }
 
-// Healthy says what is wrong with a minion that runs and does not serve its own bus. It is
-// for one goroutine at a time.
-func (w *Monitor) Healthy(ctx context.Context) error {
-	if err := w.m.broker.Store().Err(); err != nil {
-		return err
-	}
-	return w.self.Check(ctx)
-}
-
 // Ready says what the minion waits for where none of its masters is connected.
 func (w *Monitor) Ready() error {
 	all := w.m.masters.All()
@@ -66,6 +58,3 @@ func (w *Monitor) Ready() error {
 	}
 	return errors.New("the minion has no master yet")
 }
-
-// Close ends the connection by which it looks.
-func (w *Monitor) Close() { w.self.Close() }

@@ -60,18 +60,7 @@ func jobsModule(h *Host) *function.Module {
 type jobs struct{ *Host }
 
 // load is the start of a job as it was recorded.
-type load struct {
-	JID        salt.JID        `json:"jid"`
-	Target     value.Value     `json:"tgt"`
-	TargetType string          `json:"tgt_type"`
-	User       string          `json:"user"`
-	Fun        value.Value     `json:"fun"`
-	Arg        value.Value     `json:"arg"`
-	Minions    []salt.MinionID `json:"minions"`
-	Missing    []salt.MinionID `json:"missing"`
-	Metadata   value.Value     `json:"metadata"`
-	Internal   bool            `json:"internal"`
-}
+type load struct{ job.Load }
 
 // ret is the return of one minion as it was recorded.
 type ret struct {

@@ -39,7 +39,7 @@ func TestMoments(t *testing.T) {
 
 // started is a job of this moment.
 func started(change func(*load)) *load {
-	l := &load{JID: "20261121113344286549", User: "fred", TargetType: "glob"}
+	l := &load{job.Load{JID: "20261121113344286549", User: "fred", TargetType: "glob"}}
 	l.Fun, l.Target = value.Value{V: "test.ping"}, value.Value{V: "web*"}
 	change(l)
 	return l
