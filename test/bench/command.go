@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"path/filepath"
+	"strings"
 )
 
 // pair is a command of Brine and what it is compared with.
@@ -15,7 +16,7 @@ type pair struct {
 func pairs(s *system, b *bare) []pair {
 	local, call, many := s.saltCall("one", "--local", "test.ping"), s.saltCall("one", "test.ping"), s.salt("*", "test.ping")
 	peers := s.saltCall("one", "publish.publish", "*", "test.ping")
-	return []pair{
+	return append(completions(s), []pair{
 		{"`salt-call --local test.ping`", "an empty Go program", 10, 0, local, []string{filepath.Join(s.bin, "empty")}},
 		{"`salt-call --local test.ping`", "a Go program that prints a line", 0, 0, local, []string{filepath.Join(s.bin, "line")}},
 		{"`salt-call test.ping`, daemon running", "a request over TCP", 20, 1.5, call, b.command("request", b.address, "ping")},
@@ -25,7 +26,22 @@ func pairs(s *system, b *bare) []pair {
 		{"`salt-call publish.publish '*' test.ping`, two minions", "a request to two responders", 20, 1.5, peers, b.command("scatter", b.address, "job.one", "job.two")},
 		{"`salt-call publish.publish '*' test.ping`, two minions", "the same over TLS with certificates on both sides, as from the minion's machine", 20, 1.5, peers, b.secure("job.one", "job.two")},
 		{"`salt-call publish.publish '*' test.ping`, two minions", "the same through a second server and a program that stores request and answers", 0, 0, peers, b.command("gather", b.local, "peers")},
+	}...)
+}
+
+// completions are what somebody waits for who has pressed the tab key.
+func completions(s *system) (list []pair) {
+	for _, c := range []struct{ of, program, words string }{
+		{"minion ids", "salt", "o"},
+		{"functions", "salt", "one test."},
+		{"runners", "salt-run", "manage."},
+		{"job ids", "salt-run", "jobs.lookup_jid 2"},
+		{"tags", "salt-event", "fire salt/"},
+	} {
+		brine := append([]string{s.program(c.program), "--complete", "-c", s.conf("master")}, strings.Fields(c.words)...)
+		list = append(list, pair{"completion of " + c.of + ": `" + c.program + " --complete " + c.words + "`", "an empty Go program", 50, 0, brine, []string{filepath.Join(s.bin, "empty")}})
 	}
+	return list
 }
 
 // commands measures start to exit, in rounds: each has every command once, Brine

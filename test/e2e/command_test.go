@@ -32,7 +32,9 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"accept":     accept,
 		"account":    account,
 		"alike":      alike,
+		"asked":      asked,
 		"capture":    capture,
+		"cheap":      cheap,
 		"ended":      ended,
 		"fleet":      fleet,
 		"mount":      mount,
@@ -153,7 +155,7 @@ func parseInvocation(args []string) (*invocation, error) {
 }
 
 // passed are the variables that a program of a script gets.
-var passed = []string{"PATH", "HOME", "TMPDIR", "WORK", "GORACE", "GOTRACEBACK", "SALT_CONFIG_DIR", "NOTIFY_SOCKET", "SUDO_USER", "NODE_PATH"}
+var passed = []string{"PATH", "HOME", "TMPDIR", "WORK", "GORACE", "GOTRACEBACK", "SALT_CONFIG_DIR", "NOTIFY_SOCKET", "SUDO_USER", "NODE_PATH", "COMPLETIONS"}
 
 // cmd makes the process of an invocation.
 func (v *invocation) cmd(ctx context.Context, ts *testscript.TestScript) (*exec.Cmd, error) {
