@@ -293,6 +293,27 @@ func TestBoardAndAlerts(t *testing.T) {
 	}
 }
 
+// TestAlertsAreExplained: whoever is woken by an alert finds what to do about it.
+func TestAlertsAreExplained(t *testing.T) {
+	rules, err := os.ReadFile(filepath.Join("..", "..", "packaging", "prometheus", "brine-alerts.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile(filepath.Join("..", "..", "doc", "operating.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts := regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(string(rules), -1)
+	if rows := strings.Count(string(doc), "\n| `Salt"); rows != len(alerts) || rows == 0 {
+		t.Errorf("doc/operating.md explains %d alerts, there are %d", rows, len(alerts))
+	}
+	for _, a := range alerts {
+		if !strings.Contains(string(doc), "\n| `"+a[1]+"` | ") {
+			t.Errorf("doc/operating.md does not say what to do about %s", a[1])
+		}
+	}
+}
+
 func checkUse(t *testing.T, file, name, labels, served string) {
 	t.Helper()
 	i := slices.IndexFunc(table, func(m *Metric) bool { return m.Name == name })
