@@ -1,5 +1,5 @@
 // Package release makes the packages and installs them as a person would, in a root of
-// their own; it starts no service.
+// their own, and on a machine of its own where systemd starts the services.
 package release
 
 import (
@@ -87,7 +87,10 @@ func TestRelease(t *testing.T) {
 	t.Run("materials", func(t *testing.T) { materials(t, only(t, dir, "*.cdx.json")) })
 	t.Run("tarball", func(t *testing.T) { tarball(t, only(t, dir, "*.tar.gz")) })
 	t.Run("debian", func(t *testing.T) { debian(t, dir) })
+	t.Run("README", func(t *testing.T) { readmePackages(t, dir) })
 	t.Run("rpm", func(t *testing.T) { redHat(t, dir) })
+	t.Run("systemd", func(t *testing.T) { units(t, dir) })
+	t.Run("images", func(t *testing.T) { images(t, only(t, dir, "*.tar.gz")) })
 }
 
 // TestCompletions: each shell that there is reads its script, which is for every program that
@@ -251,19 +254,10 @@ func debian(t *testing.T, dir string) {
 		t.Skip("only root installs packages")
 	}
 	root := filepath.Join(t.TempDir(), "root")
-	for _, d := range []string{"var/lib/dpkg/updates", "var/lib/dpkg/info", "usr/bin", "etc"} {
-		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, f := range []string{"status", "available"} {
-		if err := os.WriteFile(filepath.Join(root, "var/lib/dpkg", f), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	words := dpkgOf(t, root)
 	dpkg := func(args ...string) string {
 		t.Helper()
-		return run(t, "dpkg", append([]string{"--root=" + root, "--log=/dev/null", "--force-script-chrootless"}, args...)...)
+		return run(t, words[0], append(words[1:len(words):len(words)], args...)...)
 	}
 	debs, _ := filepath.Glob(filepath.Join(dir, "*.deb"))
 	dpkg(append([]string{"--install"}, debs...)...)
@@ -286,6 +280,7 @@ func debian(t *testing.T, dir string) {
 			t.Errorf("%s is not installed: %v", f, err)
 		}
 	}
+	whole(t, root)
 	check := run(t, filepath.Join(root, "usr/bin/salt-master"), "--check", "-c", filepath.Join(root, "etc/salt"))
 	t.Logf("salt-master --check: %s", check)
 
@@ -311,6 +306,23 @@ func debian(t *testing.T, dir string) {
 	}
 }
 
+// dpkgOf makes a root where nothing is installed, and is the beginning of a command line that
+// changes that.
+func dpkgOf(t *testing.T, root string) []string {
+	t.Helper()
+	for _, d := range []string{"var/lib/dpkg/updates", "var/lib/dpkg/info", "usr/bin", "etc"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []string{"status", "available"} {
+		if err := os.WriteFile(filepath.Join(root, "var/lib/dpkg", f), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []string{"dpkg", "--root=" + root, "--log=/dev/null", "--force-script-chrootless"}
+}
+
 func keep(t *testing.T, root, name, text string) {
 	t.Helper()
 	path := filepath.Join(root, name)
@@ -319,6 +331,34 @@ func keep(t *testing.T, root, name, text string) {
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// whole: each program has its page, and each file of ours that a package is made of has its place.
+func whole(t *testing.T, root string) {
+	t.Helper()
+	places := map[string]string{
+		"../../cmd/*":                     "usr/share/man/man1/%s.1.gz",
+		"../../packaging/systemd/*":       "usr/lib/systemd/system/%s",
+		"../../packaging/sysusers/*":      "usr/lib/sysusers.d/%s",
+		"../../packaging/logrotate/*":     "etc/logrotate.d/%s",
+		"../../packaging/etc/salt/master": "etc/salt/%s",
+		"../../packaging/etc/salt/minion": "etc/salt/%s",
+		"../../packaging/grafana/*":       "usr/share/brine/grafana/%s",
+		"../../packaging/prometheus/*":    "usr/share/brine/prometheus/%s",
+		"../../doc/*":                     "usr/share/doc/brine/doc/%s",
+		"../../CHANGELOG.md":              "usr/share/doc/brine/%s",
+	}
+	for pattern, place := range places {
+		list, err := filepath.Glob(pattern)
+		if err != nil || len(list) == 0 {
+			t.Fatalf("%s: %q, %v", pattern, list, err)
+		}
+		for _, f := range list {
+			if i, err := os.Stat(filepath.Join(root, fmt.Sprintf(place, filepath.Base(f)))); err != nil || i.Size() == 0 {
+				t.Errorf("%s is not installed: %v", f, err)
+			}
+		}
 	}
 }
 
