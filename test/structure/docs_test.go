@@ -3,6 +3,7 @@ package structure
 import (
 	"go/ast"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -256,5 +257,54 @@ func TestArchitectureNamesFunctions(t *testing.T) {
 		if !known[n[1]] {
 			t.Errorf("doc/architecture.md: there is no function %s", n[1])
 		}
+	}
+}
+
+// TestReadmeNamesGo: whoever has another Go than go.mod asks for finds what theirs says. That of
+// those which know what go.mod asks for is what the Go here says of one that is newer still.
+func TestReadmeNamesGo(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`(?m)^go ((\d+\.\d+)\.\d+)$`).FindStringSubmatch(string(mod))
+	if version == nil {
+		t.Fatal("go.mod names no version of Go")
+	}
+	const demand = "go.mod requires go >= "
+	for _, want := range []string{"Go " + version[2] + " or newer", "`" + demand + version[1] + "`", "`invalid go version '" + version[1] + "'`"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("README.md does not say: %s", want)
+		}
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module x\n\ngo 9.99.0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command("go", "list")
+	c.Dir = dir
+	c.Env = append(os.Environ(), "GOTOOLCHAIN=local", "GOFLAGS=", "GOWORK=off")
+	if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), demand+"9.99.0") {
+		t.Errorf("a Go that is too old says %s (%v)", out, err)
+	}
+}
+
+// TestChangelogNamesTheRelease: what is being developed, or released, has its part.
+func TestChangelogNamesTheRelease(t *testing.T) {
+	code, err := os.ReadFile(filepath.Join(root, "internal", "version", "version.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := regexp.MustCompile(`const Release = "(.*)"`).FindStringSubmatch(string(code))
+	if release == nil || !regexp.MustCompile(`(?m)^## `+regexp.QuoteMeta(release[1])+`\b`).Match(text) {
+		t.Errorf("CHANGELOG.md has nothing of %q", release)
 	}
 }
