@@ -26,7 +26,7 @@ const (
 	// maxUnaccepted is how many connections may wait for their keys to be accepted,
 	// since anybody can make keys: each costs some 80 KB. What is beyond, of a large fleet
 	// on its first day, tries again; minions with an accepted key do not count.
-	maxUnaccepted = 3000
+	maxUnaccepted = 2000
 	// hostShare is the part of those places that one host gets.
 	hostShare = 2
 	// acceptPause is how long nothing is taken after the kernel had nothing to give.
