@@ -46,20 +46,25 @@ func TestHandover(t *testing.T) {
 		}
 		file = filepath.Join(cache, file)
 	}
-	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	if err != nil {
-		t.Fatal(err)
+	want := map[string]string{
+		"createClientEx": "func(conn net.Conn, inProcess bool) *client", "setOpts": "func(opts *Options)",
+		"createLeafNode": "func(conn net.Conn, rURL *url.URL, remote *leafNodeCfg, ws *websocket) *client",
 	}
-	want := map[string]string{"createClientEx": "func(conn net.Conn, inProcess bool) *client", "setOpts": "func(opts *Options)"}
-	for _, d := range tree.Decls {
-		f, ok := d.(*ast.FuncDecl)
-		if !ok || want[f.Name.Name] == "" {
-			continue
+	for _, file := range []string{file, filepath.Join(filepath.Dir(file), "leafnode.go")} {
+		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if got := types.ExprString(f.Type); got != want[f.Name.Name] || types.ExprString(f.Recv.List[0].Type) != "*Server" {
-			t.Errorf("%s is %s, want %s", f.Name.Name, got, want[f.Name.Name])
+		for _, d := range tree.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || want[f.Name.Name] == "" {
+				continue
+			}
+			if got := types.ExprString(f.Type); got != want[f.Name.Name] || types.ExprString(f.Recv.List[0].Type) != "*Server" {
+				t.Errorf("%s is %s, want %s", f.Name.Name, got, want[f.Name.Name])
+			}
+			delete(want, f.Name.Name)
 		}
-		delete(want, f.Name.Name)
 	}
 	if len(want) > 0 {
 		t.Errorf("%s lacks functions of %v", file, want)
@@ -139,10 +144,15 @@ func local(address string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(addres
 // knock opens n connections that say nothing, in turn from the addresses.
 func knock(t *testing.T, b *Broker, n int, from ...string) []net.Conn {
 	t.Helper()
+	return knockAt(t, b.Addr().String(), n, from...)
+}
+
+func knockAt(t *testing.T, address string, n int, from ...string) []net.Conn {
+	t.Helper()
 	conns := make([]net.Conn, 0, n)
 	for i := range n {
 		d := net.Dialer{LocalAddr: local(from[i%len(from)]), Timeout: 5 * time.Second}
-		c, err := d.Dial("tcp", b.Addr().String())
+		c, err := d.Dial("tcp", address)
 		if errors.Is(err, syscall.ECONNRESET) { // it was ended before it had begun
 			c, _ = net.Pipe()
 			c.Close()

@@ -71,6 +71,17 @@ func newAuthenticator(o Options) *authenticator {
 	}
 }
 
+// acceptors are where connections come in over the network.
+func (g *authenticator) acceptors() (list []*acceptor) {
+	if g.acceptor != nil {
+		list = append(list, g.acceptor)
+	}
+	if g.link != nil && g.link.acceptor != nil {
+		list = append(list, g.link.acceptor)
+	}
+	return list
+}
+
 // Check implements server.Authentication: it falls through to refusal.
 func (g *authenticator) Check(c server.ClientAuthentication) bool {
 	o := c.GetOpts()

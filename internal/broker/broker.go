@@ -164,7 +164,14 @@ func Start(o Options) (*Broker, error) {
 	}
 	s.SetLoggerV2(&serverLog{log: o.Log.With("part", "bus"), fatal: fatal, health: b.health}, false, false, false)
 	if g.link != nil {
-		b.Links = &Links{b, so}
+		if err := g.link.listen(s, o.Log); err != nil {
+			b.Stop()
+			return nil, err
+		}
+		if g.acceptor != nil {
+			g.link.acceptor.turns = g.acceptor.turns
+		}
+		b.Links = &Links{b}
 	}
 	if err := b.open(so, fatal); err != nil {
 		b.Stop()
@@ -192,7 +199,11 @@ func newServer(o Options, g *authenticator, listener net.Listener) (*server.Serv
 		return nil, nil, fmt.Errorf("start the bus: %w", err)
 	}
 	if g.link != nil {
-		if err := g.link.bind(s, g.account); err != nil {
+		err := introduceLinks(s)
+		if err == nil {
+			err = g.link.bind(s, g.account)
+		}
+		if err != nil {
 			return nil, nil, fmt.Errorf("start the bus: %w", err)
 		}
 	}
@@ -230,9 +241,7 @@ func serverOptions(o Options, g *authenticator, listener net.Listener) (*server.
 	}
 	so.Cluster.NoAdvertise = true
 	if g.link != nil {
-		if err := g.link.listen(so); err != nil {
-			return nil, err
-		}
+		g.link.options(so)
 	}
 	if listener == nil {
 		return so, nil
@@ -310,10 +319,10 @@ func (b *Broker) open(so *server.Options, fatal <-chan string) error {
 	}
 	limitReaders(b.server, so)
 	b.wg.Go(b.tellGone)
-	if b.auth.acceptor != nil {
-		b.auth.acceptor.wg.Go(func() {
+	for _, p := range b.auth.acceptors() {
+		p.wg.Go(func() {
 			if b.isReady() {
-				b.auth.acceptor.accept()
+				p.accept()
 			}
 		})
 	}
@@ -479,8 +488,8 @@ func (b *Broker) tellGone() {
 func (b *Broker) Stop() {
 	b.stopping.Do(func() { close(b.quit) })
 	b.health.stop()
-	if b.auth.acceptor != nil {
-		b.auth.acceptor.stop()
+	for _, p := range b.auth.acceptors() {
+		p.stop()
 	}
 	b.mu.Lock()
 	for _, l := range b.locals {

@@ -1,7 +1,11 @@
 package broker
 
 import (
+	"errors"
 	"net"
+	"net/url"
+	"reflect"
+	"runtime"
 	"unsafe"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -16,6 +20,26 @@ import (
 //
 //go:linkname serveClient github.com/nats-io/nats-server/v2/server.(*Server).createClientEx
 func serveClient(s *server.Server, c net.Conn, inProcess bool) unsafe.Pointer
+
+// serveLink is the same for a link that another master has made, which is a leaf node to
+// the server; what follows the connection is for links that a server makes itself.
+//
+//go:linkname serveLink github.com/nats-io/nats-server/v2/server.(*Server).createLeafNode
+func serveLink(s *server.Server, c net.Conn, _ *url.URL, _, _ unsafe.Pointer) unsafe.Pointer
+
+// introduceLinks sets what the server says to those who make a link, before it starts: it
+// makes that up itself only where it has a listener of its own for them.
+func introduceLinks(s *server.Server) error {
+	f := reflect.ValueOf(s).Elem().FieldByName("leafNodeInfo")
+	if !f.IsValid() || f.Type() != reflect.TypeFor[server.Info]() {
+		return errors.New("this version of the server does not say to links what it should")
+	}
+	*(*server.Info)(unsafe.Pointer(f.UnsafeAddr())) = server.Info{
+		ID: s.ID(), Name: s.Name(), Version: server.VERSION, GoVersion: runtime.Version(), Proto: server.MsgTraceProto, JSApiLevel: server.JSApiLevel,
+		AuthRequired: true, TLSRequired: true, MaxPayload: maxPayload, Headers: true, JetStream: true, InfoOnConnect: true,
+	}
+	return nil
+}
 
 // setOptions puts options in force, under the server's lock. What it reloads by itself
 // does not have MaxPending among it.

@@ -1,18 +1,22 @@
 package broker
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net"
-	"strconv"
 	"sync"
+	"syscall"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // linkAccount is that of links: only other masters and the daemon are in it. Of what is in
@@ -30,40 +34,70 @@ type LinkOptions struct {
 	Judge func(*x509.Certificate) (journal string, err error)
 }
 
+// Bounds of the port of links. There is one other master, which dials again where it was
+// turned away; everybody else can only knock.
+const (
+	linkConnections = 96
+	linkHalfOpen    = 64
+	// maxLinks is how many links one master may have: the one in use, and those before it
+	// whose end nobody has noticed yet.
+	maxLinks = 4
+)
+
 // link is the side of a link that owns the journal.
 type link struct {
-	opts    LinkOptions
-	account *server.Account
-	secret  string   // of the daemon's own connection
-	in      sync.Map // the certificates of those that came in, by the server's number
+	opts     LinkOptions
+	account  *server.Account
+	secret   string // of the daemon's own connection
+	acceptor *acceptor
+
+	mu sync.Mutex
+	in map[uint64]*incoming // those that came in, by the server's number
+	n  int                  // how many have come in so far
+}
+
+// incoming is a link that another master has made.
+type incoming struct {
+	certificate *x509.Certificate
+	reader      string // the name of its journal
+	arrival     *arrival
+	number      int // in the order in which they came
 }
 
 func newLink(o *LinkOptions) *link {
 	if o == nil {
 		return nil
 	}
-	return &link{opts: *o, secret: secret()}
+	return &link{opts: *o, secret: secret(), in: map[uint64]*incoming{}}
 }
 
-// listen adds the port of links to the options of the server. TLS comes before anything is
-// said, so that whoever is no master of this system learns nothing.
-func (l *link) listen(so *server.Options) error {
-	host, text, err := net.SplitHostPort(l.opts.Listen)
-	if err != nil {
-		return fmt.Errorf("the address for links: %w", err)
-	}
-	port, err := strconv.Atoi(text)
-	if err != nil {
-		return fmt.Errorf("the address for links: %w", err)
-	}
-	if port == 0 {
-		port = server.RANDOM_PORT
-	}
+// options adds links to the options of the server. TLS comes before anything is said, so that
+// whoever is no master of this system learns nothing. The server has no port for them, since
+// it would take whoever comes; that it has links all the same it learns by one that is never
+// made.
+func (l *link) options(so *server.Options) {
 	so.LeafNode = server.LeafNodeOpts{
-		Host: host, Port: port, TLSConfig: l.opts.TLS, TLSHandshakeFirst: true, TLSTimeout: authTimeout.Seconds(), AuthTimeout: authTimeout.Seconds(),
+		TLSConfig: l.opts.TLS, TLSHandshakeFirst: true, TLSTimeout: authTimeout.Seconds(), AuthTimeout: authTimeout.Seconds(),
 		NoAdvertise: true, Compression: server.CompressionOpts{Mode: server.CompressionOff},
+		Remotes: []*server.RemoteLeafOpts{{LocalAccount: linkAccount, Disabled: true}},
 	}
 	so.Accounts = append(so.Accounts, server.NewAccount(linkAccount))
+}
+
+// listen takes the port. Who connects waits in the kernel until the broker is ready, and is
+// bounded until it has proven to be a master, as those are who come to the port of clients.
+func (l *link) listen(s *server.Server, log *slog.Logger) error {
+	c := net.ListenConfig{KeepAlive: -1}
+	listener, err := c.Listen(context.Background(), "tcp", l.opts.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = salt.WithHint(err, "another program has the port: stop it, or set journal_mirror_port")
+	}
+	if err != nil {
+		return fmt.Errorf("listen for the other master: %w", err)
+	}
+	l.acceptor = newAcceptor(listener, descriptors{connections: linkConnections, halfOpen: linkHalfOpen, unaccepted: 1}, nil, log.With("port", "links"))
+	l.acceptor.serve = func(a *arrival) { serveLink(s, a, nil, nil, nil) }
+	l.acceptor.leave = l.left
 	return nil
 }
 
@@ -87,23 +121,23 @@ func (l *link) bind(s *server.Server, clients *server.Account) (err error) {
 
 // check says who comes in over the port of links.
 func (l *link) check(c server.ClientAuthentication, g *authenticator) bool {
+	from, ok := c.RemoteAddress().(address)
 	state := c.GetTLSConnectionState()
-	if state == nil || len(state.PeerCertificates) == 0 {
-		return false
+	if !ok || state == nil || len(state.PeerCertificates) == 0 {
+		return false // it is gone, or has not come in by the port of links
 	}
-	name, err := l.opts.Judge(state.PeerCertificates[0])
+	cert := state.PeerCertificates[0]
+	name, err := l.judge(cert)
 	if err == nil {
-		err = bus.CheckJournalName(name)
-	}
-	if err == nil && name == l.opts.Journal {
-		err = errors.New("its journal has the name of this one")
+		err = l.enter(c.GetID(), &incoming{certificate: cert, reader: name, arrival: from.arrival})
 	}
 	if err != nil {
-		remote := c.RemoteAddress().String()
-		g.refused(hostOf(remote), "remote", remote, "err", err)
+		g.refused(hostOf(from.String()), "remote", from.String(), "err", err)
 		return false
 	}
-	l.in.Store(c.GetID(), state.PeerCertificates[0])
+	if !l.acceptor.letIn(from.arrival, false) {
+		return false
+	}
 	to := bus.Link{Owner: l.opts.Journal, Reader: name}
 	c.RegisterUser(&server.User{Username: "mirror at " + name, Account: l.account, Permissions: &server.Permissions{
 		Publish: subjects(to.Asks()), Subscribe: subjects(to.Hears()),
@@ -111,11 +145,71 @@ func (l *link) check(c server.ClientAuthentication, g *authenticator) bool {
 	return true
 }
 
-// Links are those of a broker whose journal other masters may mirror.
-type Links struct {
-	b    *Broker
-	opts *server.Options // in which the server writes the port
+// judge names the journal of a master that is one, and another one than this.
+func (l *link) judge(cert *x509.Certificate) (name string, err error) {
+	if name, err = l.opts.Judge(cert); err != nil {
+		return "", err
+	}
+	if err := bus.CheckJournalName(name); err != nil {
+		return "", err
+	}
+	if name == l.opts.Journal {
+		return "", errors.New("its journal has the name of this one")
+	}
+	return name, nil
 }
+
+// enter books a link. Where its master has too many the oldest of them ends.
+func (l *link) enter(cid uint64, i *incoming) error {
+	oldest := l.book(cid, i)
+	if !i.arrival.enter(cid) {
+		l.left(cid)
+		return errors.New("it ended while it was judged")
+	}
+	if oldest != nil {
+		oldest.arrival.Close()
+	}
+	return nil
+}
+
+func (l *link) book(cid uint64, i *incoming) (tooMany *incoming) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n++
+	i.number = l.n
+	l.in[cid] = i
+	count, oldest := 0, i
+	for _, one := range l.in {
+		if one.reader != i.reader {
+			continue
+		}
+		count++
+		if one.number < oldest.number {
+			oldest = one
+		}
+	}
+	if count <= maxLinks {
+		return nil
+	}
+	return oldest
+}
+
+// left is told of the end of each.
+func (l *link) left(cid uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.in, cid)
+}
+
+// all are those of now.
+func (l *link) all() map[uint64]*incoming {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.in)
+}
+
+// Links are those of a broker whose journal other masters may mirror.
+type Links struct{ b *Broker }
 
 // Conn is a new connection of the daemon among the links; its caller closes it.
 func (k *Links) Conn() (*nats.Conn, error) {
@@ -128,22 +222,15 @@ func (k *Links) Conn() (*nats.Conn, error) {
 }
 
 // Addr is where links come in.
-func (k *Links) Addr() string {
-	return net.JoinHostPort(k.opts.LeafNode.Host, strconv.Itoa(k.opts.LeafNode.Port))
-}
+func (k *Links) Addr() string { return k.b.auth.link.acceptor.listener.Addr().String() }
 
 // Cut ends the links of those that Judge does not take any more.
 func (k *Links) Cut() {
 	l := k.b.auth.link
-	l.in.Range(func(cid, cert any) bool {
-		if k.b.server.GetLeafNode(cid.(uint64)) == nil {
-			l.in.Delete(cid) // it has ended
-			return true
-		}
-		if _, err := l.opts.Judge(cert.(*x509.Certificate)); err != nil {
+	for cid, one := range l.all() {
+		if _, err := l.opts.Judge(one.certificate); err != nil {
 			k.b.opts.Log.Warn("a link was cut", "err", err)
-			_ = k.b.server.DisconnectClientByID(cid.(uint64)) // it fails where the link has ended
+			_ = k.b.server.DisconnectClientByID(cid) // it fails where the link has ended
 		}
-		return true
-	})
+	}
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -46,8 +47,19 @@ func startLinked(t *testing.T) *Broker {
 // stolen is a server of an attacker who has the key of a member, and does what it likes.
 func stolen(t *testing.T, b *Broker, journal string) (*server.Server, *nats.Conn) {
 	t.Helper()
+	return dials(t, b, journal, 0)
+}
+
+// stolenOnce is one that does not dial again.
+func stolenOnce(t *testing.T, b *Broker, journal string) (*server.Server, *nats.Conn) {
+	t.Helper()
+	return dials(t, b, journal, time.Hour)
+}
+
+func dials(t *testing.T, b *Broker, journal string, again time.Duration) (*server.Server, *nats.Conn) {
+	t.Helper()
 	s, err := server.NewServer(&server.Options{
-		ServerName: "stolen", DontListen: true, NoSigs: true, NoLog: true, LeafNode: server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{{
+		ServerName: "stolen-" + rand.Text(), DontListen: true, NoSigs: true, NoLog: true, LeafNode: server.LeafNodeOpts{ReconnectInterval: again, Remotes: []*server.RemoteLeafOpts{{
 			URLs: []*url.URL{{Scheme: "tls", Host: b.Links.Addr()}}, TLS: true, TLSConfig: linkTLS(t, journal), TLSHandshakeFirst: true,
 		}}},
 	})
@@ -71,6 +83,54 @@ func linked(t *testing.T, s *server.Server) {
 			t.Fatal("no link")
 		}
 	}
+}
+
+// TestTheOtherMasterComesInThroughAFlood: connections to the port of links that say nothing, or
+// that show what is no master's key, have a bound in all and for each host, and the other
+// master finds a place beside them.
+func TestTheOtherMasterComesInThroughAFlood(t *testing.T) {
+	b := startLinked(t)
+	p := b.auth.link.acceptor
+	p.mu.Lock()
+	p.halfOpen = newQuota(16, 8)
+	p.mu.Unlock()
+	const flood = 200
+	silent := knockAt(t, b.Links.Addr(), flood, "127.0.0.2")
+	s, _ := stolen(t, b, "m2")
+	linked(t, s)
+	if n := closed(silent, flood-8); n < flood-8 {
+		t.Errorf("%d of %d silent connections of one host were ended, want all but 8", n, flood)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.halfOpen.n > 16 || p.halfOpen.count("127.0.0.2") > 8 {
+		t.Errorf("%d are half open, %d of them of one host", p.halfOpen.n, p.halfOpen.count("127.0.0.2"))
+	}
+}
+
+// TestOneMasterHasFewLinks: who has the key of a member cannot fill the port with links; the
+// newest stay, since the older ones may be those whose end nobody has noticed.
+func TestOneMasterHasFewLinks(t *testing.T) {
+	b := startLinked(t)
+	var servers []*server.Server
+	for range maxLinks + 2 {
+		s, _ := stolenOnce(t, b, "m2")
+		linked(t, s)
+		servers = append(servers, s)
+	}
+	until(t, "the oldest links ended", func() bool { return servers[0].NumLeafNodes()+servers[1].NumLeafNodes() == 0 })
+	if n := len(b.auth.link.all()); n != maxLinks {
+		t.Errorf("%d links of one master are booked, want %d", n, maxLinks)
+	}
+	for _, s := range servers[2:] {
+		s.Shutdown()
+	}
+	until(t, "nothing is counted any more", func() bool {
+		p := b.auth.link.acceptor
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(b.auth.link.all())+len(p.open)+p.halfOpen.n == 0
+	})
 }
 
 // subjectsOfClients are of every kind that there is on the bus.
