@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/logging"
 )
 
 // Link lets other masters mirror the journal: it answers the one question that a mirror
@@ -25,6 +26,7 @@ type Link struct {
 	nc     *nats.Conn // of the daemon, to the journal
 	links  *nats.Conn // among the links
 	log    *slog.Logger
+	told   logging.Throttle
 	mu     sync.Mutex
 	before map[string]string // the consumer that each reader has
 }
@@ -57,14 +59,19 @@ type wanted struct {
 func (l *Link) create(m *nats.Msg) {
 	to := bus.Link{Owner: l.own, Reader: strings.Split(m.Subject, ".")[2]}
 	answer, err := l.answer(to, m)
-	if err != nil {
-		l.log.Warn("a mirror of the journal was not served", "mirror", to.Reader, "err", err)
+	if err == nil {
+		err = m.RespondMsg(answer)
+	}
+	if err == nil {
 		return
 	}
-	if err := m.RespondMsg(answer); err != nil {
-		l.log.Warn("a mirror of the journal was not answered", "mirror", to.Reader, "err", err)
+	if left, tell := l.told.Count("", time.Now(), maxToldOfLinks); tell {
+		l.log.Warn("a mirror of the journal was not served", "mirror", to.Reader, "err", err, "repeated", left)
 	}
 }
+
+// maxToldOfLinks is of how many questions the log tells in a minute that were not answered.
+const maxToldOfLinks = 5
 
 func (l *Link) answer(to bus.Link, m *nats.Msg) (*nats.Msg, error) {
 	var q wanted

@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/config"
@@ -55,14 +56,38 @@ func NewMember(cfg *config.Master, key *pki.PrivateKey, signature []byte, dir, v
 	return m, err
 }
 
+// Check finds mistakes in the settings of a mirror. notices are what the configuration was
+// read with.
+func Check(cfg *config.Master, notices []config.Notice) error {
+	if cfg.JournalMirror == "" {
+		return nil
+	}
+	errs := []error{check(cfg)}
+	for _, n := range notices {
+		if strings.HasPrefix(n.Key, "cluster_") {
+			errs = append(errs, salt.WithHint(fmt.Errorf("journal_mirror: two masters that mirror each other are no cluster, and %s is set, too", n.Key), "take one of the two settings out"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func check(cfg *config.Master) error {
 	if !cfg.MasterSignPubkey {
 		return salt.WithHint(errors.New("journal_mirror is set, but master_sign_pubkey is not: the other master knows this one by its signed key"),
 			"set master_sign_pubkey: True, with the master_sign pair that both masters share")
 	}
+	if cfg.JournalMirrorPort == cfg.RetPort {
+		return salt.WithHint(fmt.Errorf("journal_mirror_port: %d is that of minions (ret_port)", cfg.RetPort), "give it another one: 4507 is the usual one")
+	}
 	host, port, err := net.SplitHostPort(cfg.JournalMirror)
-	if err != nil || host == "" || port == "" {
-		return fmt.Errorf("journal_mirror: %q is no host:port", cfg.JournalMirror)
+	if err != nil || host == "" || strings.ContainsAny(host, " \t/@,") {
+		return salt.WithHint(fmt.Errorf("journal_mirror: %q is no host:port", cfg.JournalMirror), "name the other master and its journal_mirror_port, as in 172.16.0.11:4507")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("journal_mirror: %q is no port", port)
+	}
+	if host == cfg.Interface && port == strconv.Itoa(cfg.JournalMirrorPort) {
+		return salt.WithHint(fmt.Errorf("journal_mirror: %s is this master", cfg.JournalMirror), "name the other one")
 	}
 	return nil
 }

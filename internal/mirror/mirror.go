@@ -54,13 +54,28 @@ type Keeper struct {
 // Open opens what is mirrored already. Run goes on with it.
 func Open(ctx context.Context, o Options) (*Keeper, error) {
 	k := &Keeper{opts: o, all: map[string]*journal.Mirror{}, rested: map[string]bool{}}
-	conf := o.Member.tls.Clone()
+	var err error
+	if k.server, err = broker.StartMirror(ctx, broker.MirrorOptions{Peer: o.Peer, TLS: k.tls(), StoreDir: o.Dir, Log: o.Log}); err != nil {
+		return nil, err
+	}
+	if err := k.open(ctx); err != nil {
+		k.Close()
+		return nil, err
+	}
+	return k, nil
+}
+
+// tls is what the other master is dialled with: it remembers who that is, whose name must be
+// one of a journal, since the mirror is named by it.
+func (k *Keeper) tls() *tls.Config {
+	own := k.opts.Member
+	conf := own.tls.Clone()
 	judge := conf.VerifyConnection
 	conf.VerifyConnection = func(s tls.ConnectionState) error {
 		if err := judge(s); err != nil {
 			return err
 		}
-		m, err := o.Member.rule.Judge(s.PeerCertificates[0])
+		m, err := own.rule.Judge(s.PeerCertificates[0])
 		if err == nil {
 			err = bus.CheckJournalName(m.Name)
 		}
@@ -70,15 +85,7 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 		}
 		return err
 	}
-	var err error
-	if k.server, err = broker.StartMirror(ctx, broker.MirrorOptions{Peer: o.Peer, TLS: conf, StoreDir: o.Dir, Log: o.Log}); err != nil {
-		return nil, err
-	}
-	if err := k.open(ctx); err != nil {
-		k.Close()
-		return nil, err
-	}
-	return k, nil
+	return conf
 }
 
 func (k *Keeper) open(ctx context.Context) error {

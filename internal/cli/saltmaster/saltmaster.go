@@ -14,6 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/metrics"
+	"github.com/brinebus/brine/internal/mirror"
 	"github.com/brinebus/brine/internal/settings"
 	"github.com/brinebus/brine/internal/version"
 )
@@ -35,7 +36,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		o := config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true, Strict: true}
 		cfg, notices, err := o.InspectMaster()
 		if cfg != nil {
-			err = config.Mistake(config.Join(err, settings.Check(cfg), config.Mistake(monitor.Check(&cfg.Common))))
+			err = config.Mistake(config.Join(err, settings.Check(cfg), config.Mistake(monitor.Check(&cfg.Common)), config.Mistake(mirror.Check(cfg, notices))))
 		}
 		return cfg, notices, err
 	}

@@ -41,6 +41,19 @@ func TestCheck(t *testing.T) {
 		"reactor:\n  - a: 7\n":                     {cli.Usage, "error: reactor"},
 		"external_auth:\n  nosuch: {fred: [.*]}\n": {cli.Usage, "nosuch"},
 		"metrics_listen: nowhere\n":                {cli.Usage, "metrics_listen"},
+
+		"master_sign_pubkey: True\njournal_mirror: m2:4507\n":                              {0, ""},
+		"journal_mirror: m2:4507\n":                                                        {cli.Usage, "master_sign_pubkey is not"},
+		"master_sign_pubkey: True\njournal_mirror: m2\n":                                   {cli.Usage, "no host:port"},
+		"master_sign_pubkey: True\njournal_mirror: ':4507'\n":                              {cli.Usage, "no host:port"},
+		"master_sign_pubkey: True\njournal_mirror: 'm2,m3:4507'\n":                         {cli.Usage, "no host:port"},
+		"master_sign_pubkey: True\njournal_mirror: tls://m2:4507\n":                        {cli.Usage, "no host:port"},
+		"master_sign_pubkey: True\njournal_mirror: m2:0\n":                                 {cli.Usage, "is no port"},
+		"master_sign_pubkey: True\njournal_mirror: m2:70000\n":                             {cli.Usage, "is no port"},
+		"master_sign_pubkey: True\njournal_mirror: m2:4507\njournal_mirror_port: 4506\n":   {cli.Usage, "that of minions"},
+		"master_sign_pubkey: True\njournal_mirror: m2:4507\njournal_mirror_port: 0\n":      {cli.Usage, "journal_mirror_port"},
+		"master_sign_pubkey: True\ninterface: 127.0.0.2\njournal_mirror: 127.0.0.2:4507\n": {cli.Usage, "is this master"},
+		"master_sign_pubkey: True\njournal_mirror: m2:4507\ncluster_id: prod\n":            {cli.Usage, "are no cluster, and cluster_id is set"},
 	} {
 		if code, said := check(t, text); code != want.code || !strings.Contains(said, want.says) {
 			t.Errorf("--check of %q ends with %d and %q, want %d and %q", text, code, said, want.code, want.says)
