@@ -22,13 +22,13 @@ import (
 // Their servers ask for a consumer of the stream, which may be nearly anything, a sender to
 // any subject among it.
 type Link struct {
-	own    string     // the name of the journal
-	nc     *nats.Conn // of the daemon, to the journal
-	links  *nats.Conn // among the links
-	log    *slog.Logger
-	told   logging.Throttle
-	mu     sync.Mutex
-	before map[string]string // the consumer that each reader has
+	own      string     // the name of the journal
+	nc       *nats.Conn // of the daemon, to the journal
+	links    *nats.Conn // among the links
+	log      *slog.Logger
+	throttle logging.Throttle
+	mu       sync.Mutex
+	before   map[string]string // the consumer that each reader has
 }
 
 // apiTime is how long the server may take for an answer about a consumer.
@@ -65,13 +65,13 @@ func (l *Link) create(m *nats.Msg) {
 	if err == nil {
 		return
 	}
-	if left, tell := l.told.Count("", time.Now(), maxToldOfLinks); tell {
+	if left, tell := l.throttle.Count("", time.Now(), maxLoggedOfLinks); tell {
 		l.log.Warn("a mirror of the journal was not served", "mirror", to.Reader, "err", err, "repeated", left)
 	}
 }
 
-// maxToldOfLinks is of how many questions the log tells in a minute that were not answered.
-const maxToldOfLinks = 5
+// maxLoggedOfLinks is of how many questions the log tells in a minute that were not answered.
+const maxLoggedOfLinks = 5
 
 func (l *Link) answer(to bus.Link, m *nats.Msg) (*nats.Msg, error) {
 	var q wanted
