@@ -137,6 +137,7 @@ var MasterEndpoints = Endpoints{
 	{"run", minions, PeerRuns, peerBody, "peerRun", "a runner, or a wheel function, on the master"},
 
 	{"confirm", clients, EventGrant, shortBody, "clientConfirm", "a durable listener has done its work up to here"},
+	{"dead", clients, EventGrant, LargeBody, "clientDead", "events that a handler could not be brought to take"},
 	{"fire", clients, EventGrant, LargeBody, "clientFire", "events for the master's bus, answered when stored"},
 	{"follow", clients, Started, tinyBody, "follow", "the course of a job"},
 	{"listen", clients, EventGrant, shortBody, "clientListen", "the events of the master's bus"},

@@ -45,6 +45,7 @@ func (r *Bus) RegisterClients(s *rpc.Server, who func(context.Context, bus.Ident
 		"clientFire":    r.FireFor,
 		"clientEnd":     r.End,
 		"clientConfirm": r.Confirm,
+		"clientDead":    r.Dead,
 	} {
 		s.Handle(name, handler(r, h, who))
 	}

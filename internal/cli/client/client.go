@@ -106,9 +106,9 @@ func closed(path string) string {
 	return dir
 }
 
-// Error gives an error of the daemon its exit code.
+// Error gives an error of the daemon its exit code, unless it has one.
 func Error(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || cli.Code(err) != cli.Failed {
 		return err
 	}
 	if errors.Is(err, rpc.ErrLost) {

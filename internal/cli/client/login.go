@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -41,7 +42,9 @@ func LoginFlags(letter ...string) []urcli.Flag {
 	}
 }
 
-// Login is what the command line says of who asks. A nil Login is the local user.
+// Login is what the command line says of who asks. A nil Login is the local user. It may be
+// used for several connections, also at once: who is asked for a name or a password is asked
+// for it once.
 type Login struct {
 	env                   *cli.Env
 	backend, user         string
@@ -50,6 +53,10 @@ type Login struct {
 	tokenFile             string
 	makeToken, freshToken bool
 	expire                job.Seconds
+
+	mu     sync.Mutex // held by a login that is under way
+	secret string     // the password, once it is known
+	kept   bool       // the token that was asked for
 }
 
 // NewLogin reads the options of LoginFlags, nil for none. It reads no secret yet.
@@ -106,6 +113,8 @@ func (l *Login) do(ctx context.Context, c *rpc.Conn) error {
 	if l == nil {
 		return nil
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if done, err := l.byToken(ctx, c); done || err != nil {
 		return err
 	}
@@ -120,26 +129,29 @@ func (l *Login) do(ctx context.Context, c *rpc.Conn) error {
 	if err := l.ask(ctx, c, q, &answer); err != nil {
 		return err
 	}
-	if !l.makeToken {
+	if !q.MakeToken {
 		return nil
 	}
 	return l.keep(answer)
 }
 
-// question is the login with its proof, which is asked for where it is not in a file.
-func (l *Login) question(ctx context.Context, c *rpc.Conn) (protocol.Login, error) {
-	q := protocol.Login{Backend: l.backend, User: l.user, MakeToken: l.makeToken, Expire: l.expire}
-	var err error
-	if q.User == "" {
-		if q.User, err = l.askUser(ctx); err != nil {
+// question is the login with its proof, which is asked for where it is not in a file. The caller
+// holds the lock.
+func (l *Login) question(ctx context.Context, c *rpc.Conn) (q protocol.Login, err error) {
+	if l.user == "" {
+		if l.user, err = l.askUser(ctx); err != nil {
 			return q, err
 		}
 	}
+	q = protocol.Login{Backend: l.backend, User: l.user, MakeToken: l.makeToken && !l.kept, Expire: l.expire}
 	if l.certificate != "" {
 		err = l.prove(ctx, c, &q)
-	} else {
-		q.Password, err = l.password(ctx)
+		return q, err
 	}
+	if l.secret == "" {
+		l.secret, err = l.password(ctx)
+	}
+	q.Password = l.secret
 	return q, err
 }
 
@@ -267,5 +279,6 @@ func (l *Login) keep(answer protocol.LoggedIn) error {
 	if err := atomicfile.Write(l.tokenFile, []byte(answer.Token+"\n"), 0o600); err != nil {
 		return salt.WithHint(fmt.Errorf("keep the token: %w", err), "name another place by token_file")
 	}
+	l.kept = true
 	return nil
 }

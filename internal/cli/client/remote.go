@@ -173,6 +173,8 @@ func (k *kept) connect(ctx context.Context, env *cli.Env, login *Login) (*rpc.Co
 
 // enter connects, logs in, and comes back as the user of the login.
 func (k *kept) enter(ctx context.Context, login *Login) (*rpc.Conn, protocol.LoggedIn, error) {
+	login.mu.Lock()
+	defer login.mu.Unlock()
 	var in protocol.LoggedIn
 	guest, err := k.dial(login.env)
 	if err != nil {

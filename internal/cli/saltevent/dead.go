@@ -30,14 +30,13 @@ func deadSpec() cli.Spec {
 		Summary: "Dead letters: the events that salt-event exec could not bring its program to take. " +
 			"retry runs the program again, the same as then unless another is given, and forgets the event when it ends with 0.",
 		Examples: []string{"salt-event dead list", "salt-event dead show 1042", "salt-event dead retry --all --name deployer", "salt-event dead drop 1042"},
-		Flags: []urcli.Flag{
-			busFlag(),
+		Flags: append(busFlags(),
 			&urcli.StringFlag{Category: "Events", Name: "name", Usage: "only those of the handler `NAME`"},
 			&urcli.BoolFlag{Category: "Events", Name: "all", Usage: "every letter, instead of those whose SEQ is given"},
 			&urcli.StringFlag{Category: "Events", Name: "program", Usage: "retry with the shell command `LINE` instead of the program of then"},
 			&urcli.StringFlag{Category: "Events", Name: "time-limit", Value: "1m", Usage: "end a program, and all that it started, after `TIME`"},
 			&urcli.StringFlag{Category: "Events", Name: "format", Value: "text", Usage: "list as `FORM`: text, json"},
-		},
+		),
 		Run: dead,
 	}
 }
@@ -75,7 +74,7 @@ func dead(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		if err != nil {
 			return err
 		}
-		conn, err := dial(ctx, env, opts)
+		conn, err := newConnector(env, opts)(ctx)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"time"
 
 	urcli "github.com/urfave/cli/v2"
@@ -32,7 +33,7 @@ func execSpec() cli.Spec {
 			"salt-event exec --tag deploy/ --durable deployer -- /usr/local/bin/deploy",
 			"salt-event exec --tag alarm/ --parallel 4 --time-limit 30s -- sh -c 'mail -s \"$SALT_EVENT_TAG\" root'",
 		},
-		Flags: append(execFlags(), chooseFlags()[:6]...),
+		Flags: slices.Concat(execFlags(), busFlags(), chooseFlags()[:5]),
 		Run:   execute,
 	}
 }
@@ -70,7 +71,7 @@ func execute(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	if h.session, err = openSession(ctx, env, opts); err != nil {
+	if h.session, err = openSession(ctx, env, newConnector(env, opts)); err != nil {
 		return err
 	}
 	defer h.session.close()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
-	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -34,7 +33,7 @@ func fireSpec() cli.Spec {
 			`salt-event fire --bus minion mytag '{"message": "a drop in the bucket"}'`, "vmstat -n 1 | salt-event fire --text --stdin --no-store load/web1", "df -h | salt-event fire --text disk/report -",
 			"jq -c '.[]' readings.json | salt-event fire sensors --stdin", "salt-event listen --until-end --bus minion | salt-event fire --stdin",
 		},
-		Flags: append(client.MasterFlags(), busFlag(),
+		Flags: append(busFlags(),
 			&urcli.BoolFlag{Category: "Events", Name: "stdin", Usage: "read one JSON document a line: the data of an event with TAG each, or without TAG objects with tag and data, as listen prints them"},
 			&urcli.BoolFlag{Category: "Events", Name: "skip-bad", Usage: "with --stdin: pass over a line that cannot be fired, tell which, and end with code 1; without it such a line ends the reading"},
 			&urcli.BoolFlag{Category: "Events", Name: "text", Usage: `DATA, or each line, is plain text; the event gets {"message": DATA}`},
@@ -67,7 +66,11 @@ func fire(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := awaitSession(ctx, env, opts, limit)
+	asker := env
+	if len(words) == 2 && words[1] == "-" {
+		asker = withoutInput(env)
+	}
+	s, err := awaitSession(ctx, env, opts, newConnector(asker, opts), limit)
 	if err != nil {
 		return err
 	}

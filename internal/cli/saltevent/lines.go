@@ -51,7 +51,7 @@ func fireLines(ctx context.Context, env *cli.Env, opts *urcli.Context, words []s
 	if err != nil {
 		return err
 	}
-	s, err := awaitSession(ctx, env, opts, limit)
+	s, err := awaitSession(ctx, env, opts, newConnector(withoutInput(env), opts), limit)
 	if err != nil {
 		return err
 	}

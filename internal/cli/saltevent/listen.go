@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ func listenSpec() cli.Spec {
 			"salt-event listen --tag mytag", "salt-event listen --tag salt/job --count 1 --timeout 30s", "salt-event listen --since 1h --until-end --format tag",
 			`salt-event listen --tag salt/job/ --filter '(.data.retcode // 0) != 0'`, "salt-event listen --durable mailer --tag alarm/ | while read -r e; do notify \"$e\"; done",
 		},
-		Flags: append(append(chooseFlags(), client.MasterFlags()...),
+		Flags: append(slices.Concat(busFlags(), chooseFlags()),
 			&urcli.IntFlag{Category: "Events", Name: "count", Usage: "stop after `N` events"},
 			&urcli.BoolFlag{Category: "Events", Name: "until-end", Usage: "stop behind what is stored now"},
 			&urcli.StringFlag{Category: "Events", Name: "durable", Usage: "keep the position under `NAME` and go on there; an event counts as done once its line was written"},
@@ -50,7 +51,6 @@ func listenSpec() cli.Spec {
 // chooseFlags say which events, from where on, how long, and in what form.
 func chooseFlags() []urcli.Flag {
 	return []urcli.Flag{
-		busFlag(),
 		&urcli.StringSliceFlag{Category: "Events", Name: "tag", Usage: "only tags that begin with `TAG`, or see --match; may be repeated"},
 		&urcli.StringFlag{Category: "Events", Name: "match", Value: string(event.StartsWith), Usage: "compare tags by `HOW`: " + event.MatchTypes},
 		&urcli.StringSliceFlag{Category: "Events", Name: "from", Usage: "only events of the sender `ID`: a minion, or user:NAME; a shell pattern; may be repeated"},
@@ -130,7 +130,10 @@ func (c *choice) print(ctx context.Context, env *cli.Env, opts *urcli.Context, c
 		return err
 	}
 	defer unwatch()
-	s, err := openSession(ctx, env, opts)
+	s, err := openSession(ctx, env, newConnector(env, opts))
+	if errors.Is(err, errTimeout) {
+		return ended(err, opts)
+	}
 	if err != nil {
 		return err
 	}

@@ -23,8 +23,7 @@ func purgeSpec() cli.Spec {
 			"Jobs and their returns are events too: what is removed is gone from jobs.list_jobs. " +
 			"The audit log records it; --tag does not reach it.",
 		Examples: []string{"salt-event purge --before 7d", "salt-event purge --tag sensors/ --before 1h -y", "salt-event purge --durable mailer"},
-		Flags: []urcli.Flag{
-			busFlag(),
+		Flags: append(busFlags(),
 			&urcli.StringFlag{Category: "Events", Name: "before", Usage: "events older than `WHEN`: 7d, a moment, or the event with this seq"},
 			&urcli.StringSliceFlag{Category: "Events", Name: "tag", Usage: "only tags that begin with `TAG`, or see --match; may be repeated"},
 			&urcli.StringFlag{Category: "Events", Name: "match", Value: string(event.StartsWith), Usage: "compare tags by `HOW`: " + event.MatchTypes},
@@ -32,7 +31,7 @@ func purgeSpec() cli.Spec {
 			&urcli.StringFlag{Category: "Events", Name: "durable", Usage: "forget the position `NAME`"},
 			&urcli.StringFlag{Category: "Events", Name: "user", Usage: "the position is that of `USER`"},
 			&urcli.BoolFlag{Category: "Events", Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"},
-		},
+		),
 		Run: purge,
 	}
 }
@@ -51,7 +50,10 @@ func purge(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 			return nil
 		}
 	}
-	conn, err := dial(ctx, env, opts)
+	if err := noCredentials(opts, "purge the bus"); err != nil {
+		return err
+	}
+	conn, err := newConnector(env, opts)(ctx)
 	if err != nil {
 		return err
 	}

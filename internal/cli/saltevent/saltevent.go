@@ -4,13 +4,16 @@ package saltevent
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -90,7 +93,7 @@ func subcommand(args []string) (name string, rest []string) {
 		switch a := args[i]; {
 		case a == "--":
 			return "", args
-		case a == "-c" || a == "-l" || a == "--config-dir" || a == "--log-level" || a == "--log-file" || a == "--log-file-level" || a == "--bus" || a == "--creds" || a == "--master" || a == "--fingerprint":
+		case takesWord(a):
 			i++
 		case !strings.HasPrefix(a, "-"):
 			return a, slices.Concat(args[:i], args[i+1:])
@@ -99,27 +102,106 @@ func subcommand(args []string) (name string, rest []string) {
 	return "", args
 }
 
-// busFlag chooses the bus.
-func busFlag() urcli.Flag {
-	return &urcli.StringFlag{Category: "Events", Name: "bus", Value: "master", Usage: "the `BUS` to use: master or minion, each on its own machine"}
+// takesWord says whether the next word is the value of an option that any command may have.
+func takesWord(option string) bool {
+	name := strings.TrimLeft(option, "-")
+	if name == option || strings.Contains(name, "=") {
+		return false
+	}
+	if slices.Contains([]string{"c", "l", "config-dir", "log-level", "log-file", "log-file-level"}, name) {
+		return true
+	}
+	return slices.ContainsFunc(busFlags(), func(f urcli.Flag) bool {
+		_, takes := f.(*urcli.StringFlag)
+		return takes && slices.Contains(f.Names(), name)
+	})
 }
 
-// dial connects to the daemon whose bus was chosen.
-func dial(ctx context.Context, env *cli.Env, opts *urcli.Context) (*rpc.Conn, error) {
+// busFlags choose the bus, the machine that it is on, and who asks there. Every command has them but
+// creds, which works on the master's files.
+func busFlags() []urcli.Flag {
+	bus := &urcli.StringFlag{Category: "Events", Name: "bus", Value: "master", Usage: "the `BUS` to use: master or minion, each on its own machine"}
+	return slices.Concat([]urcli.Flag{bus}, client.MasterFlags(), client.LoginFlags("a"))
+}
+
+// connector connects to the daemon whose bus was chosen, as often as need be.
+type connector func(context.Context) (*rpc.Conn, error)
+
+// newConnector reads the configuration, and a password, when it is first used, and then no more: a
+// command that lasts comes back to its daemon by itself.
+func newConnector(env *cli.Env, opts *urcli.Context) connector {
 	switch name := opts.String("bus"); name {
 	case "master":
-		cfg, err := client.MasterConfig(env, opts)
+		return toMaster(env, opts)
+	case "minion":
+		return toMinion(env, opts)
+	default:
+		return func(context.Context) (*rpc.Conn, error) {
+			return nil, cli.Usagef("option --bus: %q is no bus: it is master or minion", name)
+		}
+	}
+}
+
+func toMaster(env *cli.Env, opts *urcli.Context) connector {
+	configured := sync.OnceValues(func() (*config.Master, error) { return client.MasterConfig(env, opts) })
+	login := sync.OnceValues(func() (*client.Login, error) {
+		cfg, err := configured()
 		if err != nil {
 			return nil, err
 		}
-		return client.Connect(ctx, env, opts, cfg, nil)
-	case "minion":
+		return client.NewLogin(env, opts, cfg)
+	})
+	return func(ctx context.Context) (*rpc.Conn, error) {
+		cfg, err := configured()
+		if err != nil {
+			return nil, err
+		}
+		who, err := login()
+		if err != nil {
+			return nil, err
+		}
+		return client.Connect(ctx, env, opts, cfg, who)
+	}
+}
+
+func toMinion(env *cli.Env, opts *urcli.Context) connector {
+	return func(context.Context) (*rpc.Conn, error) {
+		for _, name := range []string{"master", "fingerprint", "auth", "username", "make-token"} {
+			if opts.IsSet(name) {
+				return nil, cli.Usagef("option --%s is about the bus of a master, and --bus names that of a minion", name)
+			}
+		}
 		cfg, err := client.MinionConfig(env, opts, nil)
 		if err != nil {
 			return nil, err
 		}
 		return client.Dial(env, cfg.SockDir, client.MinionSocket)
-	default:
-		return nil, cli.Usagef("option --bus: %q is no bus: it is master or minion", name)
 	}
+}
+
+// noCredentials refuses what is for operators: over a connection of credentials the bus has no such
+// request, whoever has logged in.
+func noCredentials(opts *urcli.Context, what string) error {
+	if opts.String("creds") == "" || opts.String("bus") == "minion" {
+		return nil
+	}
+	return cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("with credentials nobody may %s: that is for operators", what), "root may do this on the master's machine"))
+}
+
+// withoutInput is env for a login where standard input has something else than a password,
+// which would be taken for one.
+func withoutInput(env *cli.Env) *cli.Env {
+	if env.StdinTTY {
+		return env
+	}
+	other := *env
+	other.Stdin = occupied{}
+	return &other
+}
+
+type occupied struct{}
+
+// Read implements io.Reader.
+func (occupied) Read([]byte) (int, error) {
+	return 0, salt.WithHint(cli.Usagef("standard input has the events"), "name a file with the password by --password-file, or keep a token: -T once, or 'salt login'")
 }

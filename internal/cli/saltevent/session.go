@@ -19,7 +19,7 @@ import (
 // away. Its methods may be called concurrently.
 type session struct {
 	env  *cli.Env
-	dial func(context.Context) (*rpc.Conn, error)
+	dial connector
 	stay bool // do not come back
 
 	mu          sync.Mutex
@@ -28,17 +28,17 @@ type session struct {
 }
 
 // openSession connects; a daemon that is not there now is an error.
-func openSession(ctx context.Context, env *cli.Env, opts *urcli.Context) (*session, error) {
-	s := &session{env: env, dial: func(ctx context.Context) (*rpc.Conn, error) { return dial(ctx, env, opts) }}
-	conn, err := s.dial(ctx)
+func openSession(ctx context.Context, env *cli.Env, dial connector) (*session, error) {
+	s := &session{env: env, dial: dial}
+	conn, err := dial(ctx)
 	s.conn = conn
 	return s, err
 }
 
 // awaitSession is openSession for a command that was told how long to wait for the
 // daemon: one that is away now is tried again until limit is over.
-func awaitSession(ctx context.Context, env *cli.Env, opts *urcli.Context, limit time.Duration) (*session, error) {
-	s, err := openSession(ctx, env, opts)
+func awaitSession(ctx context.Context, env *cli.Env, opts *urcli.Context, dial connector, limit time.Duration) (*session, error) {
+	s, err := openSession(ctx, env, dial)
 	if cli.Code(err) != cli.Unavailable || !opts.IsSet("timeout") {
 		return s, err
 	}

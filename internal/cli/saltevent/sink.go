@@ -26,11 +26,10 @@ func sinkSpec() cli.Spec {
 			"Each rule keeps its own position: a destination that is away stops its own rule only, and gets what it missed when it is back. " +
 			"SIGHUP reads FILE anew and begins files anew; SIGTERM ends it.",
 		Examples: []string{"salt-event sink --config /etc/salt/sink.yaml --check", "salt-event sink --config /etc/salt/sink.yaml"},
-		Flags: []urcli.Flag{
-			busFlag(),
+		Flags: append(busFlags(),
 			&urcli.StringFlag{Category: "Events", Name: "config", Usage: "the rules are in `FILE`"},
 			&urcli.BoolFlag{Category: "Events", Name: "check", Usage: "check the rules, try every destination, change nothing and end"},
-		},
+		),
 		Daemon: true,
 		Run:    runSink,
 	}
@@ -55,6 +54,7 @@ func runSink(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer log.Close()
+	dial := newConnector(env, opts) // one for all rules: a password is asked for once
 	hangup, stop := daemon.Hangups()
 	defer stop()
 	err = sink.Run(ctx, sink.Options{
@@ -65,7 +65,7 @@ func runSink(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 			}
 			return load()
 		},
-		Listen: func(r sink.Rule) sink.Source { return newSinkSource(env, opts, r) },
+		Listen: func(r sink.Rule) sink.Source { return newSinkSource(env, dial, r) },
 		Ready: func() {
 			if err := daemon.Notify("READY=1"); err != nil {
 				log.Warn("systemd not told", "err", err)
@@ -116,8 +116,8 @@ type sinkSource struct {
 // daemon gives up, without a word, on who has taken nothing for a minute.
 const silence = 2 * time.Minute
 
-func newSinkSource(env *cli.Env, opts *urcli.Context, r sink.Rule) *sinkSource {
-	s := &session{env: env, dial: func(ctx context.Context) (*rpc.Conn, error) { return dial(ctx, env, opts) }}
+func newSinkSource(env *cli.Env, dial connector, r sink.Rule) *sinkSource {
+	s := &session{env: env, dial: dial}
 	q := protocol.Listen{Tags: r.Tags, Match: r.Match, Senders: r.Senders, Durable: r.Position}
 	if r.Since.All {
 		q.FromSeq = 1

@@ -24,11 +24,8 @@ func statSpec() cli.Spec {
 		Synopsis: []string{"[options]"},
 		Summary:  "Show what the journal holds, who listens, and how far each is behind. For operators.",
 		Examples: []string{"salt-event stat", "salt-event stat --bus minion --format json"},
-		Flags: []urcli.Flag{
-			busFlag(),
-			&urcli.StringFlag{Category: "Events", Name: "format", Value: "text", Usage: "print it as `FORM`: text, json"},
-		},
-		Run: stat,
+		Flags:    append(busFlags(), &urcli.StringFlag{Category: "Events", Name: "format", Value: "text", Usage: "print it as `FORM`: text, json"}),
+		Run:      stat,
 	}
 }
 
@@ -36,7 +33,10 @@ func stat(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if opts.Args().Len() > 0 {
 		return cli.Usagef("unexpected word %q", opts.Args().First())
 	}
-	conn, err := dial(ctx, env, opts)
+	if err := noCredentials(opts, "look at the state of the bus"); err != nil {
+		return err
+	}
+	conn, err := newConnector(env, opts)(ctx)
 	if err != nil {
 		return err
 	}

@@ -26,11 +26,10 @@ func topSpec() cli.Spec {
 		Summary: "Watch the bus: events a second by tag and by sender, listeners and positions with what they are behind. " +
 			"On a terminal the picture is renewed in place, until Ctrl-C; else one follows the other. For operators.",
 		Examples: []string{"salt-event top", "salt-event top --interval 5s --count 1"},
-		Flags: []urcli.Flag{
-			busFlag(),
+		Flags: append(busFlags(),
 			&urcli.StringFlag{Category: "Events", Name: "interval", Aliases: []string{"i"}, Value: "1s", Usage: "renew every `TIME`"},
 			&urcli.IntFlag{Category: "Events", Name: "count", Aliases: []string{"n"}, Usage: "stop after `N` pictures"},
-		},
+		),
 		Run: top,
 	}
 }
@@ -55,7 +54,10 @@ func top(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer unwatch()
-	s, err := openSession(ctx, env, opts)
+	if err := noCredentials(opts, "look at the state of the bus"); err != nil {
+		return err
+	}
+	s, err := openSession(ctx, env, newConnector(env, opts))
 	if err != nil {
 		return err
 	}

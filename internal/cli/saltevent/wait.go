@@ -3,6 +3,7 @@ package saltevent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,7 +21,7 @@ func tokenSpec() cli.Spec {
 		Synopsis: []string{"[options]"},
 		Summary:  "Print a token for the present end of the journal: 'salt-event wait --since-now TOKEN' sees everything that is fired from here on.",
 		Examples: waitExamples,
-		Flags:    append(client.MasterFlags(), busFlag()),
+		Flags:    busFlags(),
 		Run:      printToken,
 	}
 }
@@ -35,7 +36,7 @@ func printToken(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if opts.Args().Len() > 0 {
 		return cli.Usagef("unexpected word %q", opts.Args().First())
 	}
-	conn, err := dial(ctx, env, opts)
+	conn, err := newConnector(env, opts)(ctx)
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func waitSpec() cli.Spec {
 		Summary: "Print the first event that matches and end, also if it was fired before this command began: " +
 			"from the sequence of the token on nothing is missed.",
 		Examples: waitExamples,
-		Flags: append(append(chooseFlags(), client.MasterFlags()...),
+		Flags: append(slices.Concat(busFlags(), chooseFlags()),
 			&urcli.StringFlag{Category: "Events", Name: "since-now", Usage: "begin behind the sequence of the `TOKEN` that salt-event token has printed"}),
 		Run: wait,
 	}
