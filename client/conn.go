@@ -16,7 +16,7 @@ type Conn struct{ rpc *rpc.Conn }
 // Option is a choice that [Connect] takes.
 type Option func(*options)
 
-type options struct{ credentials, fingerprint string }
+type options struct{ credentials, fingerprint, sudo string }
 
 // Credentials names the directory that 'salt-event creds' has written, for connections over
 // TLS. The master is known by its key: ca.pem there.
@@ -29,6 +29,26 @@ func Fingerprint(fingerprint string) Option {
 	return func(o *options) { o.fingerprint = fingerprint }
 }
 
+// Sudo names the user who had sudo start this process. A daemon believes it of its operators, and
+// the audit log has the name: tools take it from SUDO_USER.
+func Sudo(user string) Option { return func(o *options) { o.sudo = user } }
+
+// ServerFingerprint asks the server at tls://HOST:PORT for its key and returns that one's
+// fingerprint. Whether it is that of the master somebody who knows must say.
+func ServerFingerprint(ctx context.Context, address string) (string, error) {
+	url, err := rpc.MasterURL(address)
+	if err != nil {
+		return "", failure{err, ErrUsage}
+	}
+	return bounded(ctx, func() (string, error) {
+		key, err := rpc.ServerKey(url)
+		if err != nil {
+			return "", err
+		}
+		return key.SHA256(), nil
+	}, func(string) {})
+}
+
 // Connect connects to the daemon at address: the path of a Unix socket, or tls://HOST:PORT
 // with [Credentials] or a [Fingerprint]. An empty address is the one that the credentials name.
 func Connect(ctx context.Context, address string, opts ...Option) (*Conn, error) {
@@ -39,28 +59,35 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Conn, error)
 	for _, set := range opts {
 		set(&o)
 	}
+	conn, err := bounded(ctx, func() (*rpc.Conn, error) { return dial(address, o) }, (*rpc.Conn).Close)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{conn}, nil
+}
+
+// bounded does what the library below bounds by times of its own, and returns when ctx ends;
+// what comes later is dropped.
+func bounded[T any](ctx context.Context, do func() (T, error), drop func(T)) (none T, err error) {
 	type result struct {
-		conn *rpc.Conn
+		made T
 		err  error
 	}
 	done := make(chan result, 1)
-	go func() { // the library below it is bounded by times of its own
-		c, err := dial(address, o)
-		done <- result{c, err}
+	go func() {
+		made, err := do()
+		done <- result{made, err}
 	}()
 	select {
 	case r := <-done:
-		if r.err != nil {
-			return nil, r.err
-		}
-		return &Conn{r.conn}, nil
+		return r.made, r.err
 	case <-ctx.Done():
 		go func() {
-			if r := <-done; r.conn != nil {
-				r.conn.Close()
+			if r := <-done; r.err == nil {
+				drop(r.made)
 			}
 		}()
-		return nil, context.Cause(ctx)
+		return none, context.Cause(ctx)
 	}
 }
 
@@ -79,7 +106,7 @@ func dial(address string, o options) (*rpc.Conn, error) {
 		}
 		return rpc.DialGuest(url, o.fingerprint)
 	case isPath, filepath.IsAbs(address):
-		return rpc.Dial(path)
+		return rpc.DialBySudo(path, o.sudo)
 	}
 	return nil, fmt.Errorf("connect to %q: %w", address, errAddress)
 }

@@ -90,3 +90,66 @@ func ExampleCredentials() {
 	fmt.Println(e.Tag, e.From, err)
 	// Output: dash/hello client:dash <nil>
 }
+
+// A program remembers where the journal ends, does what will fire an event, and misses nothing.
+func ExampleConn_End() {
+	ctx := context.Background()
+	conn, err := client.Connect(ctx, socket)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer conn.Close()
+
+	end, _, err := conn.End(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := conn.Fire(ctx, client.Event{Tag: "backup/done", Data: []byte(`{"files":3}`)}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	events, err := conn.Listen(ctx, client.ListenOptions{Tags: []string{"backup/"}, FromSeq: end + 1, UntilEnd: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer events.Close()
+	for e, err := range events.All(ctx) {
+		fmt.Println(e.Tag, err)
+	}
+	// Output: backup/done <nil>
+}
+
+// What a command writes is told while it runs.
+func ExampleJob_Updates() {
+	ctx := context.Background()
+	conn, err := client.Connect(ctx, socket)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer conn.Close()
+
+	job, err := conn.Run(ctx, client.Glob("web1"), client.Call("cmd.run", "echo building"), client.RunOptions{Output: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for u, err := range job.Updates(ctx) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for _, o := range u.Output {
+			fmt.Print(u.Minion, ": ", o.Text)
+		}
+		if u.Final() {
+			fmt.Println(u.Minion, u.Status)
+		}
+	}
+	// Output:
+	// web1: building
+	// web1 done
+}

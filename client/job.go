@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,8 +53,9 @@ func (c Command) wire() (job.Command, error) {
 // glob (also for ""), list, pcre, grain, grain_pcre, pillar, pillar_pcre, nodegroup, ipcidr,
 // compound.
 type Target struct {
-	Expr string
-	Type string
+	Expr      string
+	Type      string
+	Delimiter string // between the levels of a grain or pillar target; ":" for ""
 }
 
 // Glob is the target of the minions whose ids match a shell pattern.
@@ -66,6 +68,34 @@ type RunOptions struct {
 	Subset   int           // run on so many of the minions, at random
 	Queue    time.Duration // leave the job for minions that are away, for so long
 	Metadata any           // for the events of the job
+	Output   bool          // hear what commands write while they run, by [Job.Updates]
+
+	BatchWait    time.Duration // until the place in a batch of one that has ended is taken again
+	BatchMaxFail string        // "N" or "N%" of the minions may fail, then no further one begins
+	SafeLimit    int           // of more minions than these,
+	SafeSize     int           // so many run at a time where Batch is ""
+
+	Returners      string         // where minions put their returns besides, with commas
+	ReturnTag      string         // the tag for the returner master_bus
+	ReturnerConfig string         // another set of the returners' settings
+	ReturnerKwargs map[string]any // single ones of them
+}
+
+// put sets what the options say.
+func (o RunOptions) put(q *protocol.Publish) (err error) {
+	q.Timeout, q.Queue, q.Subset, q.Follow = job.Seconds(o.Timeout.Seconds()), job.Seconds(o.Queue.Seconds()), o.Subset, o.Output
+	q.Batch = job.BatchOptions{Size: o.Batch, Wait: job.Seconds(o.BatchWait.Seconds()), MaxFail: o.BatchMaxFail, SafeLimit: o.SafeLimit, SafeSize: o.SafeSize}
+	q.Returner, q.ReturnTag, q.ReturnConfig = o.Returners, o.ReturnTag, o.ReturnerConfig
+	if q.Metadata.V, err = value.Plain(o.Metadata); err != nil {
+		return failure{fmt.Errorf("metadata: %w", err), ErrUsage}
+	}
+	if o.ReturnerKwargs == nil {
+		return nil
+	}
+	if q.ReturnKwargs.V, err = value.Plain(o.ReturnerKwargs); err != nil {
+		return failure{fmt.Errorf("settings of returners: %w", err), ErrUsage}
+	}
+	return nil
 }
 
 // Job is a job that was started. The master goes on with it whatever becomes of the Job.
@@ -81,17 +111,34 @@ type Job struct {
 
 // Run starts a job. Its returns come by [Job.Returns].
 func (c *Conn) Run(ctx context.Context, t Target, cmd Command, opts ...RunOptions) (*Job, error) {
-	return c.publish(ctx, t, cmd, opts, false)
+	return c.publish(ctx, t, []Command{cmd}, opts, func(*protocol.Publish) {})
+}
+
+// RunAll starts a job of several commands, which each minion runs one after the other. What it
+// returns is a map by function.
+func (c *Conn) RunAll(ctx context.Context, t Target, cmds []Command, opts ...RunOptions) (*Job, error) {
+	return c.publish(ctx, t, cmds, opts, func(q *protocol.Publish) { q.Compound = true })
 }
 
 // Publish starts a job and leaves it to the master. It returns its jid, for [Conn.Follow].
 func (c *Conn) Publish(ctx context.Context, t Target, cmd Command, opts ...RunOptions) (jid string, err error) {
-	j, err := c.publish(ctx, t, cmd, opts, true)
+	j, err := c.publish(ctx, t, []Command{cmd}, opts, func(q *protocol.Publish) { q.Async = true })
 	if err != nil {
 		return "", err
 	}
 	j.Close()
 	return j.ID, nil
+}
+
+// Preview returns the minions that a job would be for. It is judged as the job would be, and
+// nothing runs.
+func (c *Conn) Preview(ctx context.Context, t Target, cmds ...Command) ([]string, error) {
+	j, err := c.publish(ctx, t, cmds, nil, func(q *protocol.Publish) { q.Preview = true })
+	if err != nil {
+		return nil, err
+	}
+	j.Close()
+	return j.Minions, nil
 }
 
 // Follow watches a job that was started before, from its beginning.
@@ -103,22 +150,21 @@ func (c *Conn) Follow(ctx context.Context, jid string) (*Job, error) {
 	return c.job(ctx, protocol.OpFollow, protocol.Follow{JID: id})
 }
 
-func (c *Conn) publish(ctx context.Context, t Target, cmd Command, opts []RunOptions, async bool) (*Job, error) {
-	command, err := cmd.wire()
-	if err != nil {
-		return nil, err
-	}
-	q := protocol.Publish{Target: t.Expr, TargetType: t.Type, Commands: []job.Command{command}, Async: async, Lines: true}
-	if q.TargetType == "" {
-		q.TargetType = "glob"
+func (c *Conn) publish(ctx context.Context, t Target, cmds []Command, opts []RunOptions, also func(*protocol.Publish)) (*Job, error) {
+	q := protocol.Publish{Target: t.Expr, TargetType: cmp.Or(t.Type, "glob"), Delimiter: t.Delimiter, Lines: true}
+	for _, cmd := range cmds {
+		command, err := cmd.wire()
+		if err != nil {
+			return nil, err
+		}
+		q.Commands = append(q.Commands, command)
 	}
 	for _, o := range opts {
-		q.Timeout, q.Queue, q.Subset = job.Seconds(o.Timeout.Seconds()), job.Seconds(o.Queue.Seconds()), o.Subset
-		q.Batch.Size = o.Batch
-		if q.Metadata.V, err = value.Plain(o.Metadata); err != nil {
-			return nil, failure{fmt.Errorf("metadata: %w", err), ErrUsage}
+		if err := o.put(&q); err != nil {
+			return nil, err
 		}
 	}
+	also(&q)
 	return c.job(ctx, protocol.OpPublish, q)
 }
 
@@ -160,6 +206,14 @@ const (
 	Silent       Status = Status(job.Silent)       // it is connected, and said nothing in time
 )
 
+// Where a job stands on a minion before that, in an [Update].
+const (
+	Queued       Status = Status(job.Queued)       // not sent yet
+	Received     Status = Status(job.Received)     // the minion has it
+	Running      Status = Status(job.Running)      // it works on it
+	Disconnected Status = Status(job.Disconnected) // it was lost meanwhile, and may come back
+)
+
 // Return is how a job has ended on one minion.
 type Return struct {
 	Minion  string
@@ -176,39 +230,79 @@ func (r Return) OK() bool { return r.Status == Done }
 // error is the last thing that comes.
 func (j *Job) Returns(ctx context.Context) iter.Seq2[Return, error] {
 	return func(yield func(Return, error) bool) {
-		defer j.Close()
-		for {
-			r, err := j.next(ctx)
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if !yield(r, err) || err != nil {
+		for u, err := range j.updates(ctx) {
+			if (err != nil || u.State.Final()) && !yield(returned(u), err) {
 				return
 			}
 		}
 	}
 }
 
-// next waits for the next return; io.EOF is the end of the job.
-func (j *Job) next(ctx context.Context) (Return, error) {
-	for {
-		for len(j.lines) > 0 {
-			line := j.lines[0]
-			j.lines = j.lines[1:]
-			u, err := job.ReadUpdate(line)
-			if err != nil {
-				return Return{}, fmt.Errorf("unreadable answer: %w", err)
+// Update is a step of a job on one minion: a receipt, what a command has written, or the return.
+// Of a batch it may be that minions begin now; then Minion is "".
+type Update struct {
+	Return          // with a Status that says where it stands, and a Value if it has returned
+	Output []Output // what a command has written since the last one, see RunOptions.Output
+	Begun  []string
+}
+
+// Final says whether this was the last of its minion.
+func (u Update) Final() bool { return job.State(u.Status).Final() && u.Minion != "" }
+
+// Output is what a command has written: some lines, the last of which may have no end.
+type Output struct {
+	Error bool   // to its standard error
+	Text  string // as it was written; it need not be UTF-8
+}
+
+// Updates are the steps of the job as they happen, to its end. It takes the place of
+// [Job.Returns]. An error is the last thing that comes.
+func (j *Job) Updates(ctx context.Context) iter.Seq2[Update, error] {
+	return func(yield func(Update, error) bool) {
+		for u, err := range j.updates(ctx) {
+			step := Update{Return: returned(u), Begun: texts(u.Begun)}
+			for _, o := range u.Output {
+				text, _ := o.Text.V.(string)
+				step.Output = append(step.Output, Output{o.Error, text})
 			}
-			if u.State.Final() {
-				return returned(u), nil
+			if !yield(step, err) {
+				return
 			}
 		}
+	}
+}
+
+// updates are those of the daemon, and an error if they end by one.
+func (j *Job) updates(ctx context.Context) iter.Seq2[job.Update, error] {
+	return func(yield func(job.Update, error) bool) {
+		defer j.Close()
+		for {
+			u, err := j.next(ctx)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if !yield(u, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// next waits for the next update; io.EOF is the end of the job.
+func (j *Job) next(ctx context.Context) (job.Update, error) {
+	for len(j.lines) == 0 {
 		b, err := j.stream.Next(ctx)
 		if err != nil && b == nil {
-			return Return{}, known(err)
+			return job.Update{}, known(err)
 		}
 		j.lines = bytes.Split(b, []byte("\n"))
 	}
+	u, err := job.ReadUpdate(j.lines[0])
+	j.lines = j.lines[1:]
+	if err != nil {
+		err = fmt.Errorf("unreadable answer: %w", err)
+	}
+	return u, err
 }
 
 func returned(u job.Update) Return {

@@ -1,6 +1,9 @@
 package protocol
 
 import (
+	"crypto"
+	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"time"
@@ -67,4 +70,15 @@ type LoggedIn struct {
 // user and this connection, by its inbox prefix, and good for nothing else.
 func LoginStatement(inbox, user string, challenge []byte) []byte {
 	return append([]byte("brine external_auth pki 1\x00"+inbox+"\x00"+user+"\x00"), challenge...)
+}
+
+// SignLogin makes the proof that answers a challenge, as package eauth checks it: a signature of
+// the statement for Ed25519, of its SHA-256 for RSA and ECDSA.
+func SignLogin(key crypto.Signer, inbox, user string, challenge []byte) ([]byte, error) {
+	statement := LoginStatement(inbox, user, challenge)
+	if _, ok := key.Public().(ed25519.PublicKey); ok {
+		return key.Sign(rand.Reader, statement, crypto.Hash(0))
+	}
+	sum := sha256.Sum256(statement)
+	return key.Sign(rand.Reader, sum[:], crypto.SHA256)
 }

@@ -3,9 +3,6 @@ package client
 import (
 	"context"
 	"crypto"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -31,7 +28,7 @@ func (l *Login) prove(ctx context.Context, c *rpc.Conn, q *protocol.Login) error
 	if err := l.ask(ctx, c, *q, &answer); err != nil {
 		return err
 	}
-	q.Signature, err = sign(key, protocol.LoginStatement(c.Inbox(), q.User, answer.Challenge))
+	q.Signature, err = protocol.SignLogin(key, c.Inbox(), q.User, answer.Challenge)
 	return err
 }
 
@@ -61,14 +58,4 @@ func readKey(path string) (crypto.Signer, error) {
 		}
 	}
 	return nil, fmt.Errorf("read private key %s: %w", path, errors.New("there is no private key in it, or it has a passphrase"))
-}
-
-// sign makes a signature as package eauth checks it: of the statement for
-// Ed25519, of its SHA-256 for RSA and ECDSA.
-func sign(key crypto.Signer, statement []byte) ([]byte, error) {
-	if _, ok := key.Public().(ed25519.PublicKey); ok {
-		return key.Sign(rand.Reader, statement, crypto.Hash(0))
-	}
-	sum := sha256.Sum256(statement)
-	return key.Sign(rand.Reader, sum[:], crypto.SHA256)
 }

@@ -1,0 +1,145 @@
+package client_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/client"
+)
+
+// What an operator does with the journal, and what is theirs alone.
+func TestJournal(t *testing.T) {
+	c := connect(t, socket)
+	last, err := c.FireWith(t.Context(), client.FireOptions{ID: "once"}, fired("journal/x", 3, "")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := c.FireWith(t.Context(), client.FireOptions{ID: "once", First: 1}, fired("journal/x", 3, "")[1:]...); err != nil || again != last {
+		t.Errorf("the same again is event %d, %v, want %d", again, err, last)
+	}
+	end, at, err := c.End(t.Context())
+	if err != nil || end < last || at != "" {
+		t.Errorf("the journal ends with %d %q, %v, behind %d", end, at, err, last)
+	}
+	s, err := c.Stat(t.Context())
+	if err != nil || s.Journal.Last < last || s.MaxEvent != 1<<20 || s.Started.IsZero() {
+		t.Errorf("%+v, %v", s, err)
+	}
+	n, err := c.Purge(t.Context(), client.PurgeOptions{Tags: []string{"journal/x"}})
+	if err != nil || n != 3 {
+		t.Errorf("%d events are purged, %v", n, err)
+	}
+	if err := c.ForgetPosition(t.Context(), "none", ""); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("a position that is none: %v", err)
+	}
+	dash := connect(t, "", client.Credentials(credentials))
+	if _, err := dash.Stat(t.Context()); !errors.Is(err, client.ErrNotFound) { // the bus has no such request for a client
+		t.Errorf("a client looks at the state of the bus: %v", err)
+	}
+	if _, err := dash.Purge(t.Context(), client.PurgeOptions{}); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("a client purges: %v", err)
+	}
+}
+
+// Dead letters are those of one user, of whatever door.
+func TestDeadLetters(t *testing.T) {
+	dash := connect(t, "", client.Credentials(credentials))
+	seq, err := dash.Fire(t.Context(), fired("dash/dead", 1, "")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	letter := client.DeadLetter{Name: "hands", Seq: seq, Tag: "dash/dead", Event: json.RawMessage(`{"n":0}`), Command: []string{"false"}, Attempts: 2, Reason: "exit status 1"}
+	if err := dash.KeepDeadLetter(t.Context(), letter); err != nil {
+		t.Fatal(err)
+	}
+	list, err := dash.DeadLetters(t.Context(), "hands", 0)
+	if err != nil || len(list) != 1 || list[0].Seq != seq || list[0].Reason != letter.Reason || list[0].Time.IsZero() {
+		t.Errorf("%+v, %v", list, err)
+	}
+	ada := connect(t, socket)
+	if _, err := ada.Login(t.Context(), client.Login{Backend: "sharedsecret", User: "ada", Password: "secret word"}); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := ada.DeadLetters(t.Context(), "", 0); err != nil || len(list) != 0 {
+		t.Errorf("ada sees %+v, %v", list, err)
+	}
+	if gone, err := dash.DropDeadLetters(t.Context(), "hands", seq); err != nil || len(gone) != 1 {
+		t.Errorf("%+v, %v", gone, err)
+	}
+	if list, err := dash.DeadLetters(t.Context(), "", 0); err != nil || len(list) != 0 {
+		t.Errorf("left are %+v, %v", list, err)
+	}
+}
+
+// A job of several commands, what it writes meanwhile, and one that is only asked about.
+func TestJobsInMoreWays(t *testing.T) {
+	c := connect(t, socket)
+	minions, err := c.Preview(t.Context(), client.Target{Expr: "id#w*", Type: "grain", Delimiter: "#"}, client.Call("test.ping"))
+	if err != nil || fmt.Sprint(minions) != "[web1]" {
+		t.Errorf("previewed %v, %v", minions, err)
+	}
+	job, err := c.RunAll(t.Context(), client.Glob("web1"), []client.Command{client.Call("test.ping"), client.Call("test.echo", "x")}, client.RunOptions{Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r, err := range job.Returns(t.Context()) {
+		if err != nil || fmt.Sprint(r.Value) != "map[test.echo:x test.ping:true]" {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	job, err = c.Run(t.Context(), client.Glob("web1"), client.Call("cmd.run", "echo out; echo bad >&2"), client.RunOptions{Output: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrote, final := "", 0
+	for u, err := range job.Updates(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range u.Output {
+			wrote += o.Text
+		}
+		if u.Final() {
+			final++
+		}
+	}
+	if final != 1 || wrote != "out\nbad\n" {
+		t.Errorf("it wrote %q, and %d minions have ended", wrote, final)
+	}
+}
+
+func TestRunnersInMoreWays(t *testing.T) {
+	c := connect(t, socket)
+	l, err := c.Listen(t.Context(), client.ListenOptions{Tags: []string{"salt/run/"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := c.StartRunner(t.Context(), client.Call("test.arg", "x"), client.RunnerOptions{Timeout: time.Minute})
+	if err != nil || job.ID == "" || job.Tag == "" {
+		t.Fatalf("%+v, %v", job, err)
+	}
+	for e, err := range l.All(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Tag == job.Tag+"/ret" {
+			break
+		}
+	}
+	if err := c.PreviewRunner(t.Context(), client.Call("manage.up")); err != nil {
+		t.Error(err)
+	}
+	dash := connect(t, "", client.Credentials(credentials))
+	if err := dash.PreviewRunner(t.Context(), client.Call("manage.down")); !errors.Is(err, client.ErrDenied) {
+		t.Errorf("a runner that is not granted: %v", err)
+	}
+	if err := dash.PreviewWheel(t.Context(), client.Call("key.list_all")); !errors.Is(err, client.ErrDenied) {
+		t.Errorf("a wheel function that is not granted: %v", err)
+	}
+	if got, err := client.ServerFingerprint(t.Context(), "tls://127.0.0.1:"+port); err != nil || got != fingerprint(t) {
+		t.Errorf("the server's fingerprint is %q, %v", got, err)
+	}
+}
