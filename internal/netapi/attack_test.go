@@ -2,15 +2,28 @@ package netapi_test
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/brinebus/brine/internal/netapi"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // TestAttacks: what people try from outside who may not.
@@ -19,6 +32,9 @@ func TestAttacks(t *testing.T) {
 	s.write("gui/static/a.css", "a {}\n")
 	s.write("gui/static/.hidden", "hidden\n")
 	s.write("gui/secret", "root:secret\n")
+	if err := errors.Join(os.Symlink("../secret", s.root+"/gui/static/out.css"), syscall.Mkfifo(s.root+"/gui/static/pipe.css", 0o644)); err != nil {
+		t.Fatal(err)
+	}
 	s.write("gui/index.html", "<title>page</title>\n")
 	a := s.api("A", open+"  app: "+s.root+"/gui/index.html\n  static: "+s.root+"/gui/static\n")
 	admin, other := login(t, a, "admin", "adminpw"), login(t, a, "other", "otherpw")
@@ -55,6 +71,17 @@ func TestAttacks(t *testing.T) {
 		refused(t, "of another", res, http.StatusUnauthorized)
 		res, _ = post(t, url+"/logout", strings.Repeat("b", 40), "{}")
 		refused(t, "logout of another", res, http.StatusUnauthorized)
+		_, body := post(t, url+"/token", "", `{"username":"admin","password":"adminpw","eauth":"file"}`)
+		token := regexp.MustCompile(`[0-9a-f]{64,}`).FindString(body)
+		res, _ = post(t, url+"/", token, touch("nosession"))
+		refused(t, "a token of the master as a session", res, http.StatusUnauthorized)
+		res, _ = post(t, url+"/run", "", strings.Replace(touch("nosession"), "{", `{"token":"`+admin+`",`, 1))
+		refused(t, "a session as a token of the master", res, http.StatusUnauthorized)
+		res, _ = post(t, url+"/?token="+admin, "", touch("nosession"))
+		refused(t, "a session in the query", res, http.StatusUnauthorized)
+		if res, _ = send(t, "GET", url+"/minions?token="+admin, "", ""); res.StatusCode == http.StatusOK {
+			t.Error("a session in the query reads minions")
+		}
 		absent(t, "nosession", "another")
 	})
 
@@ -89,6 +116,13 @@ func TestAttacks(t *testing.T) {
 			}
 		}
 		absent(t, "site")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for _, path := range []string{"/ws", "/ws/" + admin} {
+			if _, res, err := websocket.Dial(ctx, "ws://"+a+path, &websocket.DialOptions{HTTPHeader: http.Header{"Cookie": {"session_id=" + admin}, "Origin": {"http://evil.example"}}}); err == nil || res == nil || res.StatusCode != http.StatusForbidden {
+				t.Errorf("another site opens %.4s: %v", path, err)
+			}
+		}
 		res, _ := send(t, "POST", url+"/", "", ping, append([]string{"Content-Type", "application/json", "Origin", url}, cookie...)...)
 		refused(t, "the own page", res, http.StatusOK)
 		res, _ = post(t, url+"/login", "", `{"username":"other","password":"otherpw","eauth":"file"}`)
@@ -106,7 +140,7 @@ func TestAttacks(t *testing.T) {
 		if res, text := send(t, "GET", url+"/static/a.css", "", "", "Accept", "*/*"); res.StatusCode != http.StatusOK || text != "a {}\n" {
 			t.Errorf("the file itself: %s %q", res.Status, text)
 		}
-		for _, path := range []string{"/static/../secret", "/static/%2e%2e/secret", "/static/..%2fsecret", "/static/..%5csecret", "/static//../secret", "/static/%2e%2e%2fsecret", "/static/a.css/../../secret", "/static/.hidden", "/static/", "/static/a.css%00", "/static/....//secret", "/static" + s.root + "/gui/secret"} {
+		for _, path := range []string{"/static/../secret", "/static/%2e%2e/secret", "/static/..%2fsecret", "/static/..%5csecret", "/static//../secret", "/static/%2e%2e%2fsecret", "/static/a.css/../../secret", "/static/.hidden", "/static/", "/static/a.css%00", "/static/....//secret", "/static/out.css", "/static/pipe.css", "/static/.", "/static/./../secret", "/static" + s.root + "/gui/secret"} {
 			line, body := raw(t, a, "GET "+path+" HTTP/1.1\r\nHost: "+a+"\r\nAccept: */*\r\nConnection: close\r\n\r\n")
 			if strings.Contains(body, "secret") && strings.Contains(body, "root:") || strings.Contains(body, "hidden\n") || strings.Contains(line, " 200 ") {
 				t.Errorf("%s: %s %q", path, line, body)
@@ -151,6 +185,15 @@ func TestAttacks(t *testing.T) {
 		line, _ = raw(t, a, "POST /run HTTP/1.1\r\nHost: "+a+"\r\nAccept: application/json\r\nContent-Type: application/json\r\nContent-Length: 1000000000\r\nConnection: close\r\n\r\n")
 		if !strings.Contains(line, " 413 ") {
 			t.Errorf("a long body that is announced: %s", line)
+		}
+		for what, body := range map[string]string{
+			"a long body that is not announced": "POST /run HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n%s\r\n200000\r\n" + strings.Repeat(" ", 2<<20) + "\r\n0\r\n\r\n",
+			"a long login":                      "POST /login HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 70000\r\n%s\r\n",
+			"a long YAML":                       "POST /run HTTP/1.1\r\nContent-Type: application/x-yaml\r\nContent-Length: 300000\r\n%s\r\n" + strings.Repeat("- a\n", 75_000),
+		} {
+			if line, _ := raw(t, a, fmt.Sprintf(body, "Host: "+a+"\r\nAccept: application/json\r\nConnection: close\r\n")); !strings.Contains(line, " 413 ") {
+				t.Errorf("%s: %s", what, line)
+			}
 		}
 		res, _ := send(t, "POST", url+"/run", "", strings.Repeat("[", 500_000), "Content-Type", "application/json")
 		refused(t, "deep JSON", res, http.StatusBadRequest)
@@ -199,6 +242,54 @@ func TestAttacks(t *testing.T) {
 		res, _ := post(t, url+"/", other, ping)
 		refused(t, "somebody else meanwhile", res, http.StatusOK)
 		t.Logf("test.ping of another took %s", time.Since(began))
+	})
+
+	t.Run("what one has under way", func(t *testing.T) {
+		server, err := netapi.New(netapi.Options{
+			Dial: func() (*rpc.Conn, error) { return rpc.Dial(s.root + "/var/run/salt/master/master.sock") }, Log: slog.New(slog.DiscardHandler),
+			Clients: []string{"local", "runner"}, Sessions: true, MaxBody: 1 << 20, WebhookURL: "/hook", AppPath: "/app", StaticPath: "/static", Timeout: 4 * time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		hs := httptest.NewServer(server)
+		defer hs.Close()
+		address := strings.TrimPrefix(hs.URL, "http://")
+		admin, other := login(t, address, "admin", "adminpw"), login(t, address, "other", "otherpw")
+		const proof = `{"username":"admin","password":"adminpw","eauth":"file"}`
+		lowstate := strings.Replace(strings.Trim(ping, "[]"), "{", strings.TrimSuffix(proof, "}")+",", 1)
+		type request struct{ path, session, body string }
+		login := []request{{"/login", "", proof}, {"/run", "", lowstate}, {"/token", "", proof}}
+		work := []request{{"/", admin, ping}, {"/run", "", lowstate}, {"/minions", admin, ""}, {"/jobs", admin, ""}, {"/keys", admin, ""}, {"/hook/x", admin, "{}"}}
+		streams, positions := []request{{"/events", admin, ""}, {"/ws/" + admin, "", ""}, {"/?follow", admin, ping}, {"/run?follow", "", lowstate}}, []request{{"/events?since=1h", admin, ""}, {"/events?durable=x", admin, ""}}
+		all := slices.Concat(login, work, streams, positions, []request{{"/", "", ""}, {"/nothing", "", ""}})
+		for _, test := range []struct {
+			kind, who string
+			refused   []request
+			alone     bool // others are served
+		}{
+			{"request", "127.0.0.1/32", all, false}, {"request", "", all, false}, {"login", "127.0.0.1/32", login, true}, {"login", "", login, true},
+			{"work", "file:admin", work, true}, {"work", "", work, false}, {"stream", "file:admin", streams, true}, {"stream", "", streams, true},
+			{"position", "file:admin", positions, true}, {"position", "", positions, true},
+		} {
+			leave := server.Occupy(test.kind, test.who)
+			for _, q := range test.refused {
+				method := "GET"
+				if q.body != "" {
+					method = "POST"
+				}
+				res, _ := send(t, method, hs.URL+q.path, q.session, q.body, "Content-Type", "application/json")
+				refused(t, test.kind+" of "+test.who+", "+method+" "+q.path, res, http.StatusTooManyRequests)
+			}
+			if test.alone {
+				res, _ := post(t, hs.URL+"/", other, ping)
+				refused(t, "another, with no room for a "+test.kind+" of "+test.who, res, http.StatusOK)
+			}
+			leave()
+			res, _ := post(t, hs.URL+"/", admin, ping)
+			refused(t, "with room again", res, http.StatusOK)
+		}
 	})
 
 	t.Run("guesses", func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,9 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 // BenchmarkRun is test.ping of one minion by POST /run with a token.
@@ -33,51 +29,48 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// BenchmarkBare is a request to a bare HTTP handler, which asks a NATS server whose responder
-// answers at once.
-func BenchmarkBare(b *testing.B) {
+// BenchmarkBare is a request to a bare HTTP handler, which asks a NATS server, whose responder
+// answers at once: three processes as with salt-api, the master and the minion, and TLS between
+// the last two.
+func BenchmarkBare(b *testing.B) { bare(b, "respond", "job.one", "/job.one") }
+
+// BenchmarkBareSigned is the same where the server does what a job is at least: it stores the
+// request, signs it, and stores the answer of the responder, which has checked the signature.
+func BenchmarkBareSigned(b *testing.B) { bare(b, "check", "signed.0", "/signed") }
+
+func bare(b *testing.B, responder, subject, path string) {
 	build(b)
-	program := filepath.Join(b.TempDir(), "bareserver")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/brinebus/brine/test/bench/bareserver").CombinedOutput(); err != nil {
+	dir := b.TempDir()
+	if out, err := exec.Command("go", "build", "-o", dir+"/", "github.com/brinebus/brine/test/bench/bareserver", "github.com/brinebus/brine/test/bench/bare").CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
-	c := exec.Command(program, filepath.Join(b.TempDir(), "store"))
-	said, err := c.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		_ = c.Process.Kill() // it never ends by itself
-		_ = c.Wait()
-	})
-	line, err := bufio.NewReader(said).ReadString('\n')
-	if err != nil {
-		b.Fatal(err)
-	}
-	nc, err := nats.Connect("nats://" + strings.TrimSpace(line))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer nc.Close()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err == nil {
-			var m *nats.Msg
-			if m, err = nc.Request("ping", body, 10*time.Second); err == nil {
-				_, err = w.Write(m.Data)
-			}
-		}
+	run := func(program string, args ...string) string { // returns the first line that it prints
+		c := exec.Command(filepath.Join(dir, program), args...)
+		said, err := c.StdoutPipe()
 		if err != nil {
-			b.Error(err)
+			b.Fatal(err)
 		}
-	}))
-	defer server.Close()
+		if err := c.Start(); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() {
+			_ = c.Process.Kill() // it never ends by itself
+			_ = c.Wait()
+		})
+		line, err := bufio.NewReader(said).ReadString('\n')
+		if err != nil {
+			b.Fatal(err)
+		}
+		return strings.TrimSpace(line)
+	}
+	server := run("bareserver", filepath.Join(dir, "store"))
+	run("bare", responder, "tls://"+server, subject)
+	url := "http://" + run("bare", "http", "nats://"+server, "-") + path
 	b.ResetTimer()
 	for b.Loop() {
-		post(b, server.URL, "", `{"client":"local","tgt":"web1","fun":"test.ping"}`)
+		if res, text := post(b, url, "", `{"client":"local","tgt":"web1","fun":"test.ping"}`); res.StatusCode != http.StatusOK || !strings.Contains(text, "True") {
+			b.Fatal(text)
+		}
 	}
 }
 

@@ -46,8 +46,12 @@ func (r *request) pages() (done bool, err error) {
 	return false, nil
 }
 
-// wantsPage says whether a request accepts HTML, or says nothing of what it accepts.
+// wantsPage says whether a request accepts HTML, or says nothing of what it accepts, as browsers
+// do that want a websocket and no page.
 func (r *request) wantsPage() bool {
+	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return false
+	}
 	accept := strings.Join(r.Header.Values("Accept"), ", ")
 	return accept != "*/*" && choose(accept, "text/html") != ""
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +30,10 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
+		if err := os.Chmod(dir, 0o755); err != nil { // other users run the programs, too
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		bin = dir
 		return m.Run()
 	}())
@@ -57,6 +62,8 @@ type system struct {
 	t    testing.TB
 	root string
 	port int
+	user *account // as whom salt-api runs; nil is who runs the test
+	pids map[string]int
 }
 
 // users is the file of external_auth.
@@ -104,12 +111,7 @@ func start(t testing.TB) *system {
 // startWith grants admin more; keys are then not accepted by themselves.
 func startWith(t testing.TB, more string) *system {
 	t.Helper()
-	build(t)
-	s := &system{t: t, root: t.TempDir(), port: port.Free(t)}
-	s.write("users", users)
-	if err := os.Chmod(filepath.Join(s.root, "users"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s := prepare(t)
 	s.write("srv/x", "")
 	s.write("pillar/top.sls", "base:\n  '*':\n    - all\n")
 	s.write("pillar/all.sls", "secret: s3\n")
@@ -130,6 +132,33 @@ func startWith(t testing.TB, more string) *system {
 	return s
 }
 
+// prepare makes the folder of a system of which nothing runs yet.
+func prepare(t testing.TB) *system {
+	t.Helper()
+	build(t)
+	s := &system{t: t, root: t.TempDir(), port: port.Free(t), pids: map[string]int{}}
+	if err := os.Chmod(filepath.Dir(s.root), 0o755); err != nil { // for programs that run as another user
+		t.Fatal(err)
+	}
+	s.write("users", users)
+	if err := os.Chmod(filepath.Join(s.root, "users"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// startMaster runs the master alone; of its configuration each text that is named is another one.
+func startMaster(t testing.TB, oldnew ...string) *system {
+	t.Helper()
+	s := prepare(t)
+	s.write("etc/master", strings.NewReplacer(oldnew...).Replace(fmt.Sprintf(masterConf, s.root, s.port, "")))
+	s.run("salt-master", "etc", "master")
+	s.await("the master to answer", func() bool {
+		return exec.Command(filepath.Join(bin, "salt-run"), "-c", filepath.Join(s.root, "etc"), "test.arg").Run() == nil
+	})
+	return s
+}
+
 func (s *system) minion(id, role string) {
 	dir := "etc-" + id
 	s.write(dir+"/minion", fmt.Sprintf("id: %s\nroot_dir: %s/%s\nmaster: 127.0.0.1\nmaster_port: %d\ngrains: {role: %s}\n", id, s.root, id, s.port, role))
@@ -139,11 +168,24 @@ func (s *system) minion(id, role string) {
 // api runs salt-api with these settings and returns its address.
 func (s *system) api(name, settings string) string {
 	s.t.Helper()
+	return s.apiAt("127.0.0.1", name, settings)
+}
+
+// apiAt is api where it listens at that address.
+func (s *system) apiAt(host, name, settings string) string {
+	s.t.Helper()
 	n := port.Free(s.t)
-	s.write("etc-"+name+"/master", fmt.Sprintf("root_dir: %[1]s\napi_pidfile: %[1]s/%[2]s.pid\napi_logfile: %[1]s/%[2]s.log\nlog_level: info\ntimeout: 4\n", s.root, name)+
+	if s.user != nil { // it keeps its files where it may
+		if err := errors.Join(os.MkdirAll(filepath.Join(s.root, "own"), 0o755), os.Chown(filepath.Join(s.root, "own"), s.user.uid, s.user.gid)); err != nil {
+			s.t.Fatal(err)
+		}
+		name = "own/" + name
+	}
+	dir := "etc-" + strings.ReplaceAll(name, "/", "-")
+	s.write(dir+"/master", fmt.Sprintf("root_dir: %[1]s\napi_pidfile: %[1]s/%[2]s.pid\napi_logfile: %[1]s/%[2]s.log\nlog_level: info\ntimeout: 4\n", s.root, name)+
 		strings.ReplaceAll(settings, "<port>", fmt.Sprint(n)))
-	s.run("salt-api", "etc-"+name, name)
-	address := fmt.Sprintf("127.0.0.1:%d", n)
+	s.run("salt-api", dir, name)
+	address := net.JoinHostPort(host, strconv.Itoa(n))
 	s.await("salt-api to listen", func() bool {
 		c, err := net.Dial("tcp", address)
 		if err == nil {
@@ -184,11 +226,15 @@ func (s *system) run(program, dir, name string) *exec.Cmd {
 	}
 	defer out.Close()
 	c := exec.Command(filepath.Join(bin, program), "-c", filepath.Join(s.root, dir))
+	if s.user != nil && program == "salt-api" {
+		c = s.user.command(c.Args...)
+	}
 	c.Stdout, c.Stderr = out, out
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.Start(); err != nil {
 		s.t.Fatal(err)
 	}
+	s.pids[name] = c.Process.Pid
 	s.t.Cleanup(func() {
 		_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
 		done := make(chan struct{})
