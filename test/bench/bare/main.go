@@ -5,11 +5,15 @@ package main
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -22,7 +26,7 @@ import (
 
 func main() {
 	if len(os.Args) < 4 {
-		fail(errors.New("usage: bare request|scatter|gather|signed|respond|follow URL SUBJECT, or bare secure URL DIR SUBJECT"))
+		fail(errors.New("usage: bare request|scatter|gather|signed|respond|check|follow|http URL SUBJECT, or bare secure URL DIR SUBJECT"))
 	}
 	url, subjects := os.Args[2], os.Args[3:]
 	switch os.Args[1] {
@@ -40,6 +44,10 @@ func main() {
 		fail(respond(url, subjects[0]))
 	case "follow":
 		fail(respond(url, subjects[0], following...))
+	case "check":
+		fail(check(url, subjects[0]))
+	case "http":
+		fail(serve(url))
 	}
 }
 
@@ -159,6 +167,28 @@ var following = []nats.Option{
 
 // respond answers for ever, over TLS with a certificate on both sides.
 func respond(url, subject string, more ...nats.Option) error {
+	return answer(url, subject, func(*nats.Conn, *nats.Msg) error { return nil }, more...)
+}
+
+// check answers what is signed by the server, for ever, likewise.
+func check(url, subject string) error {
+	var key ed25519.PublicKey
+	return answer(url, subject, func(nc *nats.Conn, m *nats.Msg) error {
+		if key == nil {
+			r, err := nc.Request("key", nil, 5*time.Second)
+			if err != nil {
+				return err
+			}
+			key = r.Data
+		}
+		if len(m.Data) < ed25519.SignatureSize || !ed25519.Verify(key, m.Data[ed25519.SignatureSize:], m.Data[:ed25519.SignatureSize]) {
+			return errors.New("the signature does not fit")
+		}
+		return nil
+	})
+}
+
+func answer(url, subject string, may func(*nats.Conn, *nats.Msg) error, more ...nats.Option) error {
 	key, err := pki.Generate(pki.Ed25519, 0)
 	if err != nil {
 		return err
@@ -173,7 +203,13 @@ func respond(url, subject string, more ...nats.Option) error {
 	if err != nil {
 		return err
 	}
-	if _, err := nc.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond([]byte("local:\n    True")) }); err != nil {
+	if _, err := nc.Subscribe(subject, func(m *nats.Msg) {
+		if err := may(nc, m); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return
+		}
+		_ = m.Respond([]byte("local:\n    True"))
+	}); err != nil {
 		return err
 	}
 	if err := nc.Flush(); err != nil {
@@ -181,4 +217,45 @@ func respond(url, subject string, more ...nats.Option) error {
 	}
 	fmt.Println("ready")
 	select {}
+}
+
+// serve answers HTTP for ever: at /SUBJECT by asking that, and at /signed by what signed does with
+// one responder. It prints its address.
+func serve(url string) error {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // a measurement
+		body, err := io.ReadAll(r.Body)
+		var m *nats.Msg
+		if subject := r.URL.Path[1:]; err == nil && subject == "signed" {
+			m, err = askSigned(nc)
+		} else if err == nil {
+			m, err = nc.Request(subject, body, 5*time.Second)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write(m.Data) // whoever has gone misses it
+	}))
+}
+
+func askSigned(nc *nats.Conn) (*nats.Msg, error) {
+	name := nats.NewInbox()[len(nats.InboxPrefix):]
+	sub, err := nc.SubscribeSync("answers." + name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sub.Unsubscribe() }() // it lived for this
+	if err := nc.Publish("signed", []byte(name+" 1")); err != nil {
+		return nil, err
+	}
+	return sub.NextMsg(5 * time.Second)
 }
