@@ -11,8 +11,8 @@ import (
 // on lines, positions and values as they came, which no stable package could promise to others.
 // These tests keep client complete instead: whatever a tool can ask for, a program can.
 
-// askers are the packages that talk to a master for people and programs.
-var askers = []string{"cli/client", "cli/jobview", "cli/saltapi", "cli/saltcmd", "cli/saltcp", "cli/saltevent", "cli/saltkey", "cli/saltrun", "netapi"}
+// tools are the packages that talk to a master for people and programs.
+var tools = []string{"cli/client", "cli/jobview", "cli/saltapi", "cli/saltcmd", "cli/saltcp", "cli/saltevent", "cli/saltkey", "cli/saltrun", "netapi"}
 
 // notAsked are the operations that client leaves out, with the reason.
 var notAsked = map[string]string{
@@ -56,7 +56,7 @@ func TestClientAsksForWhatTheToolsAskFor(t *testing.T) {
 		for _, op := range protocolNames(s, "Op") {
 			if s.pkg.short() == "client" {
 				offered[op] = true
-			} else if slices.Contains(askers, s.pkg.short()) {
+			} else if slices.Contains(tools, s.pkg.short()) {
 				asked[op] = s.pkg.short()
 			}
 		}

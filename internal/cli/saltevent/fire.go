@@ -66,11 +66,11 @@ func fire(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	asker := env
+	who := env
 	if len(words) == 2 && words[1] == "-" {
-		asker = withoutInput(env)
+		who = withoutInput(env)
 	}
-	s, err := awaitSession(ctx, env, opts, newConnector(asker, opts), limit)
+	s, err := awaitSession(ctx, env, opts, newConnector(who, opts), limit)
 	if err != nil {
 		return err
 	}
