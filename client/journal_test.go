@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,11 +14,12 @@ import (
 // What an operator does with the journal, and what is theirs alone.
 func TestJournal(t *testing.T) {
 	c := connect(t, socket)
-	last, err := c.FireWith(t.Context(), client.FireOptions{ID: "once"}, fired("journal/x", 3, "")...)
+	id := rand.Text()
+	last, err := c.FireWith(t.Context(), client.FireOptions{ID: id}, fired("journal/x", 3, "")...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := c.FireWith(t.Context(), client.FireOptions{ID: "once", First: 1}, fired("journal/x", 3, "")[1:]...); err != nil || again != last {
+	if again, err := c.FireWith(t.Context(), client.FireOptions{ID: id, First: 1}, fired("journal/x", 3, "")[1:]...); err != nil || again != last {
 		t.Errorf("the same again is event %d, %v, want %d", again, err, last)
 	}
 	end, at, err := c.End(t.Context())
@@ -27,6 +29,9 @@ func TestJournal(t *testing.T) {
 	s, err := c.Stat(t.Context())
 	if err != nil || s.Journal.Last < last || s.MaxEvent != 1<<20 || s.Started.IsZero() {
 		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := c.Fire(t.Context(), fired("journal/y", 1, "")...); err != nil { // the newest event always stays
+		t.Fatal(err)
 	}
 	n, err := c.Purge(t.Context(), client.PurgeOptions{Tags: []string{"journal/x"}})
 	if err != nil || n != 3 {
