@@ -325,13 +325,19 @@ type tables struct {
 	open    map[string]*journal.Table
 }
 
-// get opens a table once.
+// openTime bounds the opening of a table while the daemon serves.
+const openTime = 5 * time.Second
+
+// get opens a table once. It is not broken off: the server would go on with a table that is
+// made, while the daemon stops it, and leave the files of that open.
 func (t *tables) get(ctx context.Context, name string) (*journal.Table, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if open := t.open[name]; open != nil {
 		return open, nil
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTime)
+	defer cancel()
 	opened, err := t.journal.Table(ctx, name)
 	if err != nil {
 		return nil, err

@@ -220,8 +220,8 @@ func (c *chunk) commands(m map[string]any, form bool) ([]job.Command, bool, erro
 		if several {
 			arg = nth(arg, i)
 		}
-		name, ok := v.(string)
-		if !ok {
+		name, _ := v.(string)
+		if name == "" {
 			return nil, false, problem(http.StatusBadRequest, "A chunk of the client '%s' needs fun.", c.client)
 		}
 		f, err := salt.ParseFunction(name)

@@ -54,7 +54,7 @@ var different = map[string]string{
 	"master_failover-0194": "there is no syndic: master_type is the minion's",
 	"master_failover-0217": "the second master is left only once the first one has taken the minion; Salt leaves it, and comes back",
 	"master_failover-0231": "a master with a port of its own is known as the one that failed; Salt tries it again first",
-	"master_failover-0233": "the first master is in use, so there is nothing to go back to; Salt connects anew",
+	"master_failover-0233": "the first master is in use, so there is nothing to go back to; Salt connects again",
 	"master_failover-0246": "func is refused when the configuration is read",
 	"master_failover-0251": "the pause never exceeds acceptance_wait_time_max; Salt overshoots it",
 }
