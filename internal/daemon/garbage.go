@@ -9,8 +9,8 @@ import (
 
 // The runtime lets as much garbage lie as there is memory in use, so that what a peer makes
 // the daemon hold for a moment counts twice. It is collected earlier: as long as all fits
-// into leanMemory only where there is no more room, and beyond that when a half of what is
-// in use has gathered.
+// into leanMemory only where there is no more room, and beyond that when a quarter of what is
+// in use has gathered; where much is in use, of which each collection costs more, up to a half.
 const (
 	leanMemory = 256 << 20
 	leanStep   = 8 << 20 // the limit is changed by that much at least: each change stops all for a moment
@@ -35,7 +35,7 @@ func Lean() {
 }
 
 // leanLimit is how much memory the process may have while so much of it is in use.
-func leanLimit(used int64) int64 { return max(leanMemory, used+used/2) }
+func leanLimit(used int64) int64 { return max(leanMemory, used+used/4, used+used/2-leanMemory/2) }
 
 // inUse is what the last collection has left, with the stacks.
 func inUse() int64 {

@@ -8,7 +8,7 @@ import (
 
 func TestLeanLimit(t *testing.T) {
 	const mib = 1 << 20
-	for used, want := range map[int64]int64{0: leanMemory, 100 * mib: leanMemory, 200 * mib: 300 * mib, 1000 * mib: 1500 * mib} {
+	for used, want := range map[int64]int64{0: leanMemory, 100 * mib: leanMemory, 200 * mib: leanMemory, 300 * mib: 375 * mib, 512 * mib: 640 * mib, 1000 * mib: 1372 * mib} {
 		if got := leanLimit(used); got != want {
 			t.Errorf("with %d MiB in use the limit is %d MiB, want %d", used/mib, got/mib, want/mib)
 		}
@@ -24,7 +24,7 @@ func TestLean(t *testing.T) {
 	defer debug.SetMemoryLimit(before)
 	Lean()
 	held := make([]byte, 300<<20)
-	awaitLimit(t, func(limit int64) bool { return limit >= 440<<20 })
+	awaitLimit(t, func(limit int64) bool { return limit >= 370<<20 })
 	runtime.KeepAlive(held)
 	held = nil
 	awaitLimit(t, func(limit int64) bool { return limit == leanMemory })

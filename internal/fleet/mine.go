@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 	"unicode/utf8"
 
 	"github.com/brinebus/brine/internal/journal"
@@ -266,14 +265,14 @@ func (f *Fleet) ReadMine(ctx context.Context, r *rpc.Request) error {
 
 // sendMine sends those of the entries with these names that the minion that asks may have.
 func (f *Fleet) sendMine(ctx context.Context, r *rpc.Request, t *target.Target, names []string) error {
-	limit := time.Now().Add(maxEvaluation)
+	work := newEvaluation()
 	reader := f.newMineReader(salt.MinionID(r.From.Name))
 	for _, id := range f.named(t) {
 		items := reader.items(id, f.mine.of(id), names)
 		if len(items) == 0 {
 			continue // whoever has nothing for the reader is not even looked at
 		}
-		if err := inTime(limit); err != nil {
+		if err := work.next(); err != nil {
 			return err
 		}
 		ok, err := f.means(id, t, nil)
